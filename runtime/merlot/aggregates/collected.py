@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.aggregates.distinct import MAX_LISTED, DistinctState, value_type
+from merlot.aggregates.distinct import DistinctState, value_type
 from merlot.aggregates.function import (
     AggregateCall,
     AggregationFunction,
@@ -23,11 +23,10 @@ from merlot.aggregates.function import (
     all_in_one,
     nothing,
 )
+from merlot.aggregates.listed import Runs
 from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.errors import LimitExceededError
-from merlot.vectors.runs import rows_of_runs
 from merlot.vectors.vector import Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.STRING})
@@ -57,12 +56,7 @@ class CollectedState(State):
         owners = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows in self._parts)])
         order = np.argsort(owners, kind="stable")
         owners = owners[order]
-        starts, stops = np.searchsorted(owners, groups, "left"), np.searchsorted(owners, groups, "right")
-        offsets = np.concatenate([[0], np.cumsum(stops - starts)])
-        if offsets[-1] > MAX_LISTED:
-            raise LimitExceededError(f"answer lists too many values limit={MAX_LISTED} got={offsets[-1]}")
-        rows = order[rows_of_runs(starts, offsets)]
-        return [pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values.take(pa.array(rows)))]
+        return Runs.of(owners, groups).lists([values], order)
 
 
 def in_order(lists: pa.ListArray) -> pa.ListArray:

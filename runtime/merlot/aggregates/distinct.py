@@ -25,6 +25,7 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
+from merlot.aggregates.listed import offsets_of
 from merlot.aggregates.pairs import MetPairs
 from merlot.kernels import group as kernels
 from merlot.kernels.group import mark
@@ -33,12 +34,9 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import BYTES, INT, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import encode, with_one_zero
-from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.runs import rows_of_runs
 from merlot.vectors.vector import Vector, arrow_type
 
-MAX_LISTED: Final = (1 << 31) - 1
-"""Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""
 MAX_ARGUMENTS: Final = 8
 MAX_MARKED: Final = 1 << 20
 """Groups times dict ids up to which a byte for each is cheaper than a table of those that met."""
@@ -104,9 +102,7 @@ def _cut(values: pa.Array, bounds: NDArray[np.int64], groups: NDArray[np.int64])
     """Lists of the chosen groups; group g has values [bounds[g], bounds[g + 1]), and those past the end have none."""
     starts = bounds[np.minimum(groups, len(bounds) - 1)]
     lengths = bounds[np.minimum(groups + 1, len(bounds) - 1)] - starts
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    if offsets[-1] > MAX_LISTED:
-        raise LimitExceededError(f"answer lists too many distinct values limit={MAX_LISTED} got={offsets[-1]}")
+    offsets = offsets_of(lengths)
     if not np.array_equal(starts, offsets[:-1]):
         values = values.take(pa.array(rows_of_runs(starts, offsets)))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values[: offsets[-1]])

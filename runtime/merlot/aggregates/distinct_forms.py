@@ -20,6 +20,7 @@ from merlot.aggregates.function import (
     State,
     StateField,
 )
+from merlot.aggregates.listed import offsets_of
 from merlot.aggregates.sketches import SketchError
 from merlot.aggregates.stored import StoredStates
 from merlot.kernels.jit import read_only
@@ -93,6 +94,6 @@ class DistinctCountBitmap(DistinctCount):
             if count_bitmap(read_only(data), 1 << 32) < 0:
                 raise SketchError(NO_BITMAP, row)
             parts.append(np.frombuffer(BitMap.deserialize(cell).to_array(), np.uint32).view(np.int32))
-        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int32)
+        offsets = offsets_of(np.array([len(part) for part in parts], np.int64)).astype(np.int32)
         values = np.concatenate([np.zeros(0, np.int32), *parts])
         return [pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, pa.int32()))]

@@ -22,11 +22,11 @@ from merlot.aggregates.function import (
     StateField,
     all_in_one,
 )
+from merlot.aggregates.listed import Runs, offsets_of
 from merlot.tree.nodes import Value
 from merlot.tree.types import BYTES, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import group_rows, with_one_zero
-from merlot.vectors.runs import rows_of_runs
 from merlot.vectors.vector import Vector
 
 MAX_STEPS: Final = 62
@@ -65,14 +65,7 @@ class FunnelState(State):
             owners, values, masks = self._parts[0]
         else:
             owners, values, masks = np.zeros(0, np.uint32), pa.array([], _listed(self._types)), np.zeros(0, np.int64)
-        starts, stops = np.searchsorted(owners, groups, "left"), np.searchsorted(owners, groups, "right")
-        offsets = np.concatenate([[0], np.cumsum(stops - starts)])
-        rows = rows_of_runs(starts, offsets)
-        bounds = pa.array(offsets.astype(np.int32))
-        return [
-            pa.ListArray.from_arrays(bounds, values.take(pa.array(rows))),
-            pa.ListArray.from_arrays(bounds, pa.array(masks[rows], pa.int64())),
-        ]
+        return Runs.of(owners, groups).lists([values, pa.array(masks, pa.int64())])
 
     def _value(self, values: Sequence[Any], num_rows: int) -> pa.Array:
         if len(values) > 1:
@@ -136,5 +129,5 @@ class FunnelCount(AggregationFunction):
         for step in range(num_steps):
             wanted = np.int64((1 << (step + 1)) - 1)
             counts[:, step] = np.bincount(owners[masks & wanted == wanted], minlength=len(lists))
-        offsets = pa.array(np.arange(len(lists) + 1, dtype=np.int32) * np.int32(num_steps))
-        return Vector(call.result, pa.ListArray.from_arrays(offsets, pa.array(counts.reshape(-1))))
+        offsets = offsets_of(np.full(len(lists), num_steps)).astype(np.int32)
+        return Vector(call.result, pa.ListArray.from_arrays(pa.array(offsets), pa.array(counts.reshape(-1))))

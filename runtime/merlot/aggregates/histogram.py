@@ -21,6 +21,7 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
+from merlot.aggregates.listed import offsets_of
 from merlot.aggregates.moments import doubles
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
@@ -56,7 +57,7 @@ class HistogramState(State):
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         chosen = self._counts.reshape(-1, self._num_bins)[groups].reshape(-1)
-        offsets = (np.arange(len(groups) + 1) * self._num_bins).astype(np.int32)
+        offsets = offsets_of(np.full(len(groups), self._num_bins)).astype(np.int32)
         return [pa.ListArray.from_arrays(pa.array(offsets), pa.array(chosen))]
 
 

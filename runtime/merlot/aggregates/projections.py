@@ -23,12 +23,12 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
+from merlot.aggregates.listed import Runs
 from merlot.kernels import aggregate as kernels
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Aggregate, Expr, Literal, Value
 from merlot.tree.types import INT, SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.runs import rows_of_runs
 from merlot.vectors.vector import DTYPES, Vector, arrow_type, decimals
 
 MOST: Final = 16
@@ -97,14 +97,10 @@ class ProjectedState(State):
     def columns(self, groups: Chosen) -> list[pa.Array]:
         self._settle()
         owners, columns = self._parts[0] if self._parts else (np.zeros(0, np.uint32), self._no_rows())
-        starts, stops = np.searchsorted(owners, groups, "left"), np.searchsorted(owners, groups, "right")
-        offsets = np.concatenate([[0], np.cumsum(stops - starts)])
-        rows = pa.array(rows_of_runs(starts, offsets))
-        firsts = pa.array(starts, mask=starts == stops)
+        runs = Runs.of(owners, groups)
+        firsts = pa.array(runs.starts, mask=np.diff(runs.offsets) == 0)
         measures = [column.take(firsts) for column in columns[: self._num_measures]]
-        bounds = pa.array(offsets.astype(np.int32))
-        lists = [pa.ListArray.from_arrays(bounds, column.take(rows)) for column in columns[self._num_measures :]]
-        return [*measures, *lists]
+        return [*measures, *runs.lists(columns[self._num_measures :])]
 
     def _take(self, groups: Groups, columns: list[pa.Array]) -> None:
         """Keep rows that may win."""

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.aggregates import distinct
+from merlot.aggregates import listed
 from merlot.query.context import ExecutionLimits
 from merlot.query.operators import group_by
 from merlot.spec.indexing import IndexingSpec
@@ -182,15 +182,33 @@ def test_sums_of_docs_that_are_listed_often_do_not_wrap(make_table):
     assert got == [["x", float(1000 * number), float(number), 1000], ["y", 0.0, 0.0, 2]]
 
 
-def test_more_distinct_values_than_a_list_array_holds_are_refused(make_table, monkeypatch):
-    monkeypatch.setattr(distinct, "MAX_LISTED", 100)
+LISTING = {
+    "DISTINCTCOUNT(n)": [34, 33, 33],
+    "ARRAYLENGTH(ARRAYAGG(n, 'LONG'))": [34, 33, 33],
+    "ARRAYSUMLONG(FUNNEL_COUNT(STEPS(n >= 0, n > 2), CORRELATE_BY(n)))": [34 + 33, 33 + 32, 33 + 32],
+    "PERCENTILE(n, 100)": [99.0, 97.0, 98.0],
+    "ARRAYSUM(HISTOGRAM(n, 0, 100, 33))": [34.0, 33.0, 33.0],
+}
+"""Aggregates whose states are lists, and what they answer of 34, 33 and 33 values."""
+
+
+@pytest.mark.parametrize("asked", LISTING)
+def test_more_values_than_a_list_array_holds_are_refused(make_table, monkeypatch, asked):
+    monkeypatch.setattr(listed, "MAX_LISTED", 100)
     fields = [{"name": "k", "type": "INT"}, {"name": "n", "type": "LONG"}]
     rows = [{"k": number % 3, "n": number} for number in range(300)]
     table = make_table(fields, rows[:40], rows[40:])
-    assert table.query("SELECT k, DISTINCTCOUNT(n) FROM t WHERE n < 100 GROUP BY k ORDER BY k") == [
-        [0, 34],
-        [1, 33],
-        [2, 33],
-    ]
-    with pytest.raises(LimitExceededError, match="too many distinct values"):
-        table.query("SELECT k, DISTINCTCOUNT(n) FROM t GROUP BY k")
+    found = table.query(f"SELECT k, {asked} FROM t WHERE n < 100 GROUP BY k ORDER BY k")
+    assert found == [[k, answer] for k, answer in enumerate(LISTING[asked])]
+    monkeypatch.setattr(listed, "MAX_LISTED", 80)
+    with pytest.raises(LimitExceededError, match="too many values"):
+        table.query(f"SELECT k, {asked} FROM t WHERE n < 100 GROUP BY k")
+
+
+def test_more_rows_of_extremes_than_a_list_array_holds_are_refused(make_table, monkeypatch):
+    monkeypatch.setattr(listed, "MAX_LISTED", 20)
+    fields = [{"name": "k", "type": "INT"}, {"name": "n", "type": "LONG"}]
+    table = make_table(fields, [{"k": 1, "n": number} for number in range(30)])
+    assert len(table.query("SELECT EXPR_MIN(n, k) FROM t WHERE n < 20 LIMIT 100")) == 20
+    with pytest.raises(LimitExceededError, match="too many values"):
+        table.query("SELECT EXPR_MIN(n, k) FROM t")

@@ -5,6 +5,7 @@ Each is a function of DuckDB, `ref_…`. Those of lists are told all values that
 
 from __future__ import annotations
 
+import base64
 import calendar
 import hashlib
 import inspect
@@ -23,6 +24,8 @@ from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from typing import Any
 from urllib.parse import parse_qsl, quote_plus, unquote, unquote_plus, urlsplit
 from zoneinfo import ZoneInfo
+
+from merlot.values import byte_hashes, partition_hashes
 
 _PLAIN: dict[str, tuple[str, Callable[..., Any]]] = {}
 _AGGREGATES: dict[str, tuple[str, Callable[..., Any]]] = {}
@@ -309,7 +312,54 @@ _plain(
 )
 _plain("VARCHAR VARCHAR VARCHAR BIGINT BIGINT VARCHAR", replace=_replaced)
 _plain("VARCHAR BLOB", ascii=lambda s: s.encode("ascii", "replace"), uuid_bytes=lambda s: uuid.UUID(s).bytes)
-_plain("BLOB BIGINT", murmur2=_murmur2, crc32=zlib.crc32, adler32=zlib.adler32)
+
+
+def _crc32c(data: bytes) -> int:
+    """A bit at a time."""
+    crc = 0xFFFFFFFF
+    for bit in (byte >> place & 1 for byte in data for place in range(8)):
+        crc = crc >> 1 ^ (0x82F63B78 if (crc ^ bit) & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def _fnv(start: int, prime: int, bits: int, *, multiplies_first: bool) -> Callable[[bytes], int]:
+    def of(data: bytes) -> int:
+        hashed = start
+        for byte in data:
+            hashed = hashed * prime % (1 << bits) ^ byte if multiplies_first else (hashed ^ byte) * prime % (1 << bits)
+        return _signed(hashed, bits)
+
+    return of
+
+
+def _signed(number: int, bits: int = 32) -> int:
+    return (number + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+_plain(
+    "BLOB BIGINT",
+    murmur2=_murmur2,
+    crc32=lambda data: _signed(zlib.crc32(data)),
+    crc32c=lambda data: _signed(_crc32c(data)),
+    adler32=lambda data: _signed(zlib.adler32(data)),
+    fnv1_32=_fnv(0x811C9DC5, 0x01000193, 32, multiplies_first=True),
+    fnv1a_32=_fnv(0x811C9DC5, 0x01000193, 32, multiplies_first=False),
+    fnv1_64=_fnv(0xCBF29CE484222325, 0x100000001B3, 64, multiplies_first=True),
+    fnv1a_64=_fnv(0xCBF29CE484222325, 0x100000001B3, 64, multiplies_first=False),
+)
+# Held to Pinot's vectors in tests/unit/functions/test_hashes.py: here each value has to get its own.
+_plain(
+    "BLOB BIGINT BIGINT",
+    murmur2_64=byte_hashes.murmur2_64,
+    murmur3_32=partition_hashes.murmur3_x86_32,
+    murmur3_64=byte_hashes.murmur3_64,
+    murmur3_x64_32=partition_hashes.murmur3_x64_32,
+)
+_plain("BLOB BIGINT BLOB", murmur3_128=byte_hashes.murmur3_128, murmur3_x64_128=partition_hashes.murmur3_x64_128)
+_plain("BLOB BLOB", md5=lambda data: hashlib.md5(data).digest(), base64=base64.b64encode)
+_plain("BIGINT VARCHAR", hex_number=lambda number: f"{number % (1 << 64):x}")
+_plain("BLOB VARCHAR", latin=lambda data: data.decode("latin-1"))
+_plain("VARCHAR BLOB", utf16=lambda text: text.encode("utf-16-be"))
 _plain("BLOB VARCHAR", uuid_text=lambda data: str(uuid.UUID(bytes=data)), from_ascii=lambda data: data.decode("ascii"))
 _plain("BLOB VARCHAR VARCHAR", hash=lambda data, name: hashlib.new(name, data).hexdigest())
 

@@ -97,8 +97,30 @@ def _texts() -> dict[str, tuple[Recipe, ...]]:
     }
 
 
+def _hashes() -> dict[str, tuple[Recipe, ...]]:
+    seeds = ("0", "9001", "-5")
+    plain = {"fnv1hash32": "fnv1_32", "fnv1ahash32": "fnv1a_32", "fnv1hash64": "fnv1_64", "fnv1ahash64": "fnv1a_64"}
+    seeded = {
+        "murmurhash2bit64": "murmur2_64",
+        "murmurhash3bit32": "murmur3_32",
+        "murmurhash3bit64": "murmur3_64",
+        "murmurhash3x64bit32": "murmur3_x64_32",
+        "murmurhash3x64bit64": "murmur3_x64_32",
+    }
+    wide = {"murmurhash3bit128": "murmur3_128", "murmurhash3x64bit128": "murmur3_x64_128"}
+    return {
+        **{name: (recipe("x", f"ref_{word}({{0}})", "W"),) for name, word in plain.items()},
+        **{f"{name}utf8": (recipe("s", f"ref_{word}(encode({{0}}))", "W"),) for name, word in plain.items()},
+        **{name: (recipe("x n", f"ref_{word}({{0}}, {{1}})", "W", n=seeds),) for name, word in seeded.items()},
+        **{name: (recipe("x n", f"ref_{word}({{0}}, {{1}})", "x", n=seeds),) for name, word in wide.items()},
+        "murmur332": (recipe("x", "ref_murmur3_32({0}, 0)", "W"),),
+        "crc32c": (recipe("x", "ref_crc32c({0})", "W"),),
+        "md5raw": (recipe("x", "ref_md5({0})", "x"),),
+    }
+
+
 def _codes() -> dict[str, tuple[Recipe, ...]]:
-    hashes = {"md5": "md5", "sha": "sha1", "sha224": "sha224", "sha256": "sha256", "sha512": "sha512"}
+    hashes = {"md5": "md5", "sha": "sha1", "sha224": "sha3_224", "sha256": "sha256", "sha512": "sha512"}
     return {
         **{name: (recipe("x", f"ref_hash({{0}}, '{word}')", "s"),) for name, word in hashes.items()},
         "codepoint": (recipe("S", "unicode({0})", "w"),),
@@ -125,6 +147,13 @@ def _codes() -> dict[str, tuple[Recipe, ...]]:
         "decodeurl": (Recipe(("s",), "{0}", "s", (), "DECODEURL(ENCODEURL({0}))"),),
         "murmurhash2": (recipe("x", "ref_murmur2({0})", "W"),),
         "murmurhash2utf8": (recipe("s", "ref_murmur2(encode({0}))", "W"),),
+        **_hashes(),
+        "base64encode": (recipe("x", "ref_base64({0})", "x"),),
+        "base64decode": (Recipe(("x",), "{0}", "x", (), "BASE64DECODE(BASE64ENCODE({0}))"),),
+        "frombytes": (recipe("x c", "ref_latin({0})", "s", c=("'ISO-8859-1'",)),),
+        "tobytes": (recipe("s c", "ref_utf16({0})", "x", c=("'UTF-16BE'",)),),
+        "hexdecimaltolong": (Recipe(("w",), "abs({0})", "W", (), "HEXDECIMALTOLONG(LONGTOHEXDECIMAL(ABS({0})))"),),
+        "longtohexdecimal": (recipe("L", "ref_hex_number({0})", "s"),),
         "crc32": (recipe("x", "ref_crc32({0})", "W"),),
         "adler32": (recipe("x", "ref_adler32({0})", "W"),),
         "urlprotocol": (recipe("u", "ref_protocol({0})", "s"),),

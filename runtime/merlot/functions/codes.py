@@ -1,12 +1,11 @@
-"""Strings and bytes in other codes: characters, UTF-8, hex, Base64, UUIDs, URLs, and hashes. By distinct value."""
+"""Strings, bytes and numbers in other codes: characters, UTF-8, hex, Base64, UUIDs, URLs. By distinct value."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
+import re
 import uuid
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote_plus, unquote_plus
@@ -14,17 +13,21 @@ from urllib.parse import quote_plus, unquote_plus
 import pyarrow as pa
 
 from merlot.functions.by_value import by_value
-from merlot.functions.function import BINARY, Apply, Family, Parameter, text, whole
+from merlot.functions.function import BINARY, Apply, Family, Parameter, text, whole, word
+from merlot.functions.time_words import constant_text
+from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Expr
 from merlot.tree.types import BYTES, INT, LONG, STRING, SqlType
-from merlot.values.partition_hashes import murmur2, utf8
 from merlot.vectors.vector import Vector
 
 CODES: Final = Family("Codes")
-HASHES: Final = Family("Hashes")
-_BYTES: Final = Parameter(name="bytes", kind=BINARY)
+_HEX_NUMBER: Final = re.compile("[+-]?[0-9a-fA-F]+")
+_CHARSETS: Final = ("UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE")
+"""Those that every Java has."""
+OF_BYTES: Final = Parameter(name="bytes", kind=BINARY)
 
 
-def _each(compute: Callable[..., Any], failure: str = "") -> Apply:
+def each(compute: Callable[..., Any], failure: str = "") -> Apply:
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
         return by_value(type_, args, compute, failure)
 
@@ -64,16 +67,43 @@ def _from_uuid(value: bytes) -> str | None:
     return str(uuid.UUID(bytes=value)) if len(value) == 16 else None
 
 
+def _base64_bytes(value: bytes) -> bytes | None:
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _from_charset(value: bytes, charset: str) -> str:
+    return value.decode(charset, "replace")
+
+
+def _charset(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    name = constant_text(args[1])
+    if name.upper().replace("_", "-") not in _CHARSETS:
+        raise SqlValidationError(f"unknown character set '{name:.100}' expected={'|'.join(_CHARSETS)}")
+    return args
+
+
+def _from_hex_number(value: str) -> int | None:
+    """As Long.parseLong, so a negative number has a sign; 0x may stand before it."""
+    digits = value.removeprefix("0x")
+    if not _HEX_NUMBER.fullmatch(digits):
+        return None
+    found = int(digits, 16)
+    return found if -(2**63) <= found < 2**63 else None
+
+
 def _encoded_url(value: str) -> str:
     """As Java's URLEncoder: letters, digits and .-*_ stay, a blank is a plus."""
     return quote_plus(value, safe="*").replace("~", "%7E")
 
 
 CODES.strict("codepoint", parameters=(text(),), result=INT, examples={"CODEPOINT('€')": 8364})(
-    _each(_code_point, "text is empty function=codepoint")
+    each(_code_point, "text is empty function=codepoint")
 )
 CODES.strict("chr", parameters=(whole("code point"),), result=STRING, examples={"CHR(8364)": "€"})(
-    _each(_character, "no character has this code function=chr")
+    each(_character, "no character has this code function=chr")
 )
 
 
@@ -82,93 +112,82 @@ def _to_utf8(_type: SqlType, args: Sequence[Vector]) -> Any:
     return args[0].data.cast(pa.binary())
 
 
-CODES.strict("fromutf8", parameters=(_BYTES,), result=STRING, examples={"FROMUTF8(TOUTF8('é'))": "é"})(
-    _each(lambda value: value.decode("utf-8", "replace"))
+CODES.strict("fromutf8", parameters=(OF_BYTES,), result=STRING, examples={"FROMUTF8(TOUTF8('é'))": "é"})(
+    each(lambda value: value.decode("utf-8", "replace"))
 )
 CODES.strict("toascii", parameters=(text(),), result=BYTES, examples={"TOASCII('aé')": "613f"})(
-    _each(lambda value: value.encode("ascii", "replace"))
+    each(lambda value: value.encode("ascii", "replace"))
 )
-CODES.strict("fromascii", parameters=(_BYTES,), result=STRING, examples={"FROMASCII(TOASCII('a'))": "a"})(
-    _each(lambda value: value.decode("ascii", "replace"))
+CODES.strict("fromascii", parameters=(OF_BYTES,), result=STRING, examples={"FROMASCII(TOASCII('a'))": "a"})(
+    each(lambda value: value.decode("ascii", "replace"))
 )
-CODES.strict("tobase64", parameters=(_BYTES,), result=STRING, examples={"TOBASE64(TOUTF8('hi'))": "aGk="})(
-    _each(lambda value: base64.b64encode(value).decode())
+CODES.strict("tobase64", parameters=(OF_BYTES,), result=STRING, examples={"TOBASE64(TOUTF8('hi'))": "aGk="})(
+    each(lambda value: base64.b64encode(value).decode())
 )
 CODES.strict("frombase64", parameters=(text(),), result=BYTES, examples={"FROMBASE64('aGk=')": "6869"})(
-    _each(_from_base64, "text is not base64 function=frombase64")
+    each(_from_base64, "text is not base64 function=frombase64")
 )
-CODES.strict("bytestohex", parameters=(_BYTES,), result=STRING, examples={"BYTESTOHEX(TOUTF8('hi'))": "6869"})(
-    _each(lambda value: value.hex())
+CODES.strict(
+    "base64encode", parameters=(OF_BYTES,), result=BYTES, examples={"FROMUTF8(BASE64ENCODE(TOUTF8('hi')))": "aGk="}
+)(each(base64.b64encode))
+CODES.strict(
+    "base64decode", parameters=(OF_BYTES,), result=BYTES, examples={"FROMUTF8(BASE64DECODE(TOUTF8('aGk=')))": "hi"}
+)(each(_base64_bytes, "bytes are not base64 function=base64decode"))
+CODES.strict(
+    "frombytes",
+    parameters=(OF_BYTES, word("character set")),
+    result=STRING,
+    complete=_charset,
+    examples={"FROMBYTES(HEXTOBYTES('e9'), 'ISO-8859-1')": "é"},
+)(each(_from_charset))
+CODES.strict(
+    "tobytes",
+    parameters=(text(), word("character set")),
+    result=BYTES,
+    complete=_charset,
+    examples={"TOBYTES('é', 'UTF-16BE')": "00e9"},
+)(each(lambda value, charset: value.encode(charset, "replace")))
+CODES.strict(
+    "hexdecimaltolong",
+    parameters=(text(),),
+    result=LONG,
+    examples={"HEXDECIMALTOLONG('0xff')": 255, "HEXDECIMALTOLONG('-10')": -16},
+)(each(_from_hex_number, "text is no hexadecimal number of 64 bits function=hexdecimaltolong"))
+CODES.strict(
+    "longtohexdecimal",
+    parameters=(whole("number"),),
+    result=STRING,
+    examples={"LONGTOHEXDECIMAL(255)": "ff", "LONGTOHEXDECIMAL(-1)": "ffffffffffffffff"},
+)(each(lambda value: format(int(value) & 0xFFFFFFFFFFFFFFFF, "x")))
+CODES.strict("bytestohex", parameters=(OF_BYTES,), result=STRING, examples={"BYTESTOHEX(TOUTF8('hi'))": "6869"})(
+    each(lambda value: value.hex())
 )
 CODES.strict("hextobytes", parameters=(text(),), result=BYTES, examples={"HEXTOBYTES('6869')": "6869"})(
-    _each(_from_hex, "text is not hexadecimal function=hextobytes")
+    each(_from_hex, "text is not hexadecimal function=hextobytes")
 )
 CODES.strict(
     "touuidbytes",
     parameters=(text(),),
     result=BYTES,
     examples={"TOUUIDBYTES('00000000-0000-0001-0000-000000000002')": "00000000000000010000000000000002"},
-)(_each(_to_uuid, "text is no uuid function=touuidbytes"))
+)(each(_to_uuid, "text is no uuid function=touuidbytes"))
 CODES.strict(
     "fromuuidbytes",
-    parameters=(_BYTES,),
+    parameters=(OF_BYTES,),
     result=STRING,
     examples={"FROMUUIDBYTES(HEXTOBYTES('00000000000000010000000000000002'))": "00000000-0000-0001-0000-000000000002"},
-)(_each(_from_uuid, "bytes are no uuid function=fromuuidbytes"))
+)(each(_from_uuid, "bytes are no uuid function=fromuuidbytes"))
 CODES.strict(
     "encodeurl",
     aliases=("urlencode",),
     parameters=(text(),),
     result=STRING,
     examples={"ENCODEURL('a b/é')": "a+b%2F%C3%A9"},
-)(_each(_encoded_url))
+)(each(_encoded_url))
 CODES.strict(
     "decodeurl",
     aliases=("urldecode",),
     parameters=(text(),),
     result=STRING,
     examples={"DECODEURL('a+b%2F%C3%A9')": "a b/é"},
-)(_each(unquote_plus))
-
-HASHES.strict(
-    "md5",
-    parameters=(_BYTES,),
-    result=STRING,
-    examples={"MD5(TOUTF8('abc'))": "900150983cd24fb0d6963f7d28e17f72"},
-)(_each(lambda value: hashlib.md5(value, usedforsecurity=False).hexdigest()))
-HASHES.strict(
-    "sha",
-    parameters=(_BYTES,),
-    result=STRING,
-    examples={"SHA(TOUTF8('abc'))": "a9993e364706816aba3e25717850c26c9cd0d89d"},
-)(_each(lambda value: hashlib.sha1(value, usedforsecurity=False).hexdigest()))
-HASHES.strict(
-    "sha224",
-    parameters=(_BYTES,),
-    result=STRING,
-    examples={"SHA224(TOUTF8('abc'))": "23097d223405d8228642a477bda255b32aadbce4bda0b3f7e36c9da7"},
-)(_each(lambda value: hashlib.sha224(value).hexdigest()))
-HASHES.strict(
-    "sha256",
-    parameters=(_BYTES,),
-    result=STRING,
-    examples={"SHA256(TOUTF8('abc'))": hashlib.sha256(b"abc").hexdigest()},
-)(_each(lambda value: hashlib.sha256(value).hexdigest()))
-HASHES.strict(
-    "sha512",
-    parameters=(_BYTES,),
-    result=STRING,
-    examples={"SHA512(TOUTF8('abc'))": hashlib.sha512(b"abc").hexdigest()},
-)(_each(lambda value: hashlib.sha512(value).hexdigest()))
-HASHES.strict("murmurhash2", parameters=(_BYTES,), result=INT, examples={"MURMURHASH2(TOUTF8('abc'))": 479470107})(
-    _each(murmur2)
-)
-HASHES.strict("murmurhash2utf8", parameters=(text(),), result=INT, examples={"MURMURHASH2UTF8('abc')": 479470107})(
-    _each(lambda value: murmur2(utf8(value)))
-)
-HASHES.strict("crc32", parameters=(_BYTES,), result=LONG, examples={"CRC32(TOUTF8('abc'))": 891568578})(
-    _each(zlib.crc32)
-)
-HASHES.strict("adler32", parameters=(_BYTES,), result=LONG, examples={"ADLER32(TOUTF8('abc'))": 38600999})(
-    _each(zlib.adler32)
-)
+)(each(unquote_plus))

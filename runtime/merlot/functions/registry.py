@@ -8,7 +8,7 @@ from merlot.functions.addresses import ADDRESSES
 from merlot.functions.arithmetic import ARITHMETIC
 from merlot.functions.bits import BITS
 from merlot.functions.casts import CASTS
-from merlot.functions.codes import CODES, HASHES
+from merlot.functions.codes import CODES
 from merlot.functions.comparisons import COMPARISONS
 from merlot.functions.conditional import CONDITIONAL
 from merlot.functions.date_fields import DATE_FIELDS
@@ -17,6 +17,7 @@ from merlot.functions.distances import DISTANCES
 from merlot.functions.epochs import EPOCHS
 from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.geospatial import GEOSPATIAL
+from merlot.functions.hashes import HASHES
 from merlot.functions.instants import INSTANTS
 from merlot.functions.json_text import JSON_TEXT
 from merlot.functions.lists import LISTS

@@ -30,7 +30,7 @@ def murmur2(data: bytes) -> int:
 
 def murmur3_x86_32(data: bytes, seed: int) -> int:
     """Austin Appleby's murmur3 x86, 32 bits."""
-    hashed = seed & _MASK32
+    hashed = int(seed) & _MASK32
     body = len(data) & ~3
     for start in range(0, body, 4):
         hashed ^= _scramble32(int.from_bytes(data[start : start + 4], "little"))
@@ -48,7 +48,18 @@ def _scramble32(block: int) -> int:
 
 
 def murmur3_x64_32(data: bytes, seed: int) -> int:
-    """The high 32 bits of the first word of Infinispan's murmur3 x64, whose constants change with every block."""
+    """The high 32 bits of the first word of Infinispan's murmur3 x64."""
+    return _signed(_murmur3_x64(data, seed)[0] >> 32, 32)
+
+
+def murmur3_x64_128(data: bytes, seed: int) -> bytes:
+    """Both words of Infinispan's murmur3 x64, big-endian."""
+    return b"".join(word.to_bytes(8, "big") for word in _murmur3_x64(data, seed))
+
+
+def _murmur3_x64(data: bytes, seed: int) -> tuple[int, int]:
+    """Infinispan's murmur3 x64, whose constants change with every block."""
+    seed = int(seed)
     first, second = 0x9368E53C2F6AF274 ^ (seed & _MASK64), 0x586DCD208F7CD3FD ^ (seed & _MASK64)
     state = (first, second, 0x87C37B91114253D5, 0x4CF5AD432745937F)
     body = len(data) & ~15
@@ -62,7 +73,8 @@ def murmur3_x64_32(data: bytes, seed: int) -> int:
     first = first + second & _MASK64
     second = second + first & _MASK64
     first, second = _finished64(first), _finished64(second)
-    return _signed((first + second & _MASK64) >> 32, 32)
+    first = first + second & _MASK64
+    return first, second + first & _MASK64
 
 
 def _mix64(state: tuple[int, int, int, int], low: int, high: int) -> tuple[int, int, int, int]:

@@ -1,8 +1,9 @@
 """Filters made straight from constants, as tree and as JSON, for the shapes that most point queries have.
 
-Such a filter is a conjunction of comparisons of whole-number columns, and equalities of texts, with one constant each;
-two bounds of one column become one `between`. Binding checks and folds constants; here nothing can fold, since `fill`
-refuses those at or beyond the ends of a column's type and ranges that are reversed. 4 us instead of 30.
+Such a filter is a conjunction of comparisons and lists of whole-number and text columns; two bounds of one column
+become one `between`. Binding checks and folds constants; here nothing can fold, since `fill` refuses those at or beyond
+the ends of a column's type, ranges that are reversed, and lists with equal ones. 4 us instead of 30 for one comparison,
+20 instead of 90 for seven.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _LOWER: Final = {"greater_than_or_equal": 0, "greater_than": 1}
 """Comparisons that bound from below, and what makes their constant inclusive."""
 _UPPER: Final = {"less_than_or_equal": 0, "less_than": -1}
-_COMPARISONS: Final = frozenset({"equals", *_LOWER, *_UPPER})
+_LISTS: Final = frozenset({"in", "not_in"})
+_OF_NUMBERS: Final = frozenset({"equals", "not_equals", "between", *_LOWER, *_UPPER, *_LISTS})
+_OF_TEXTS: Final = _OF_NUMBERS | {"like"}
+_MET: Final = frozenset({"greater_than_or_equal", "less_than_or_equal"})
+"""Bounds that may be met: two of these of texts are a range."""
 
 FindConstant = Callable[[Value], tuple[int, bool] | None]
 """Number of the constant that a marker stands for, and whether it is negated."""
@@ -78,6 +83,8 @@ class DirectFilter:
                 text.append(self.pieces[len(text) >> 1])
             if conjunct.function == "between" and values[0].value > values[1].value:  # type: ignore[operator]
                 return None
+            if conjunct.function in _LISTS and len(set(values)) < len(values):
+                return None
             exprs.append(Call(conjunct.function, (conjunct.column, *values), BOOLEAN))
         return exprs[0] if len(exprs) == 1 else Call("and", tuple(exprs), BOOLEAN), b"".join(text)
 
@@ -98,8 +105,7 @@ def _conjunct(expr: Expr, find_constant: FindConstant) -> _Conjunct | None:
     if not isinstance(expr, Call) or not isinstance(expr.args[0], Column) or expr.args[0].type.is_array:
         return None
     column, is_text = expr.args[0], expr.args[0].type == STRING
-    functions = {"equals"} if is_text else _COMPARISONS | {"between"}
-    if expr.function not in functions or not (is_text or column.type.base in _WHOLE):
+    if expr.function not in (_OF_TEXTS if is_text else _OF_NUMBERS) or not (is_text or column.type.base in _WHOLE):
         return None
     slots = []
     for argument in expr.args[1:]:
@@ -116,8 +122,9 @@ def _merge_bounds(conjuncts: Sequence[_Conjunct]) -> list[_Conjunct]:
     merged: list[_Conjunct] = []
     for conjunct in conjuncts:
         alike = [one for one in conjuncts if one.column == conjunct.column]
-        lower = [one for one in alike if one.function in _LOWER]
-        upper = [one for one in alike if one.function in _UPPER]
+        bounds = [one for one in alike if one.column.type != STRING or one.function in _MET]
+        lower = [one for one in bounds if one.function in _LOWER]
+        upper = [one for one in bounds if one.function in _UPPER]
         if len(alike) != 2 or len(lower) != 1 or len(upper) != 1:
             merged.append(conjunct)
         elif conjunct is alike[0]:

@@ -36,7 +36,7 @@ _PIECE: Final = re.compile(
     |(?P<unclear>--|/\*|['"`\\\0])""",
     re.IGNORECASE | re.VERBOSE,
 )
-_OPERATOR: Final = re.compile(r"(?:[=<>]|\b(?:AND|BETWEEN))\s*-?\s*$", re.IGNORECASE)
+_OPERATOR: Final = re.compile(r"(?:[=<>]|\b(?:AND|BETWEEN|LIKE))\s*-?\s*$", re.IGNORECASE)
 _LIST_STARTS: Final = re.compile(r"\bIN\s*\(\s*-?\s*$", re.IGNORECASE)
 _LIST_GOES_ON: Final = re.compile(r"\s*,\s*-?\s*")
 _OPERAND_ENDS: Final = re.compile(r"\s*(?:$|[),;]|(?:AND|OR|GROUP|ORDER|HAVING|LIMIT|OFFSET|OPTION)\b)", re.IGNORECASE)
@@ -216,6 +216,9 @@ def _predicate(function: str, column: Column, places: Sequence[Callable[[Sequenc
     if function == "between":
         low, high = places
         return lambda constants: predicates.between(column, low(constants), high(constants), nulls=False)
+    if function == "like":
+        (place,) = places
+        return lambda constants: predicates.like(column, place(constants), None, nulls=False)
     if function in ("in", "not_in"):
         negated = function == "not_in"
         return lambda constants: predicates.member(

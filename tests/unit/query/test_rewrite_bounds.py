@@ -15,6 +15,8 @@ SCHEMA = TableSchema.model_validate(
             {"name": "b", "type": "INT"},
             {"name": "at", "type": "TIMESTAMP"},
             {"name": "real", "type": "DOUBLE"},
+            {"name": "s", "type": "STRING"},
+            {"name": "j", "type": "JSON"},
             {"name": "many", "type": "INT", "multiValue": True},
         ]
     }
@@ -36,6 +38,9 @@ def of(where: str) -> Expr | None:
         ("a + 1 > 3 AND a + 1 < 5", "a + 1 BETWEEN 4 AND 4"),
         ("a > 5 AND a < 6", "FALSE"),
         ("b > 3 AND a > 9 AND a < 2", "FALSE"),
+        ("s >= 'a' AND s <= 'b'", "s BETWEEN 'a' AND 'b'"),
+        ("s >= 'a' AND b = 3 AND s <= 'b' AND s > 'a'", "s BETWEEN 'a' AND 'b' AND b = 3 AND s > 'a'"),
+        ("b > 3 AND s >= 'b' AND s <= 'a'", "FALSE"),
     ],
 )
 def test_a_lower_and_an_upper_bound_are_a_range(where: str, same: str) -> None:
@@ -49,6 +54,9 @@ def test_a_lower_and_an_upper_bound_are_a_range(where: str, same: str) -> None:
         "real >= 1 AND real < 9",
         "a >= 1 AND a >= 3 AND a < 9",
         "a >= 1 AND b < 9",
+        "s >= 'a' AND s < 'b'",
+        "s > 'a' AND s <= 'b'",
+        "j >= 'a' AND j <= 'b'",
         "a >= b AND a < 3",
     ],
 )

@@ -59,6 +59,8 @@ def template_of(sql: str) -> Template | None:
         ("tags = 5 AND tags <> 6", "tags = 1 AND tags <> 99999999999"),
         ("NOT (i = 5 AND l > 6)", "NOT (i = 99999999999 AND l > 6)"),
         ("i BETWEEN 5 AND 9 AND l = 3", "i BETWEEN 1 AND 2 AND l = 4"),
+        ("s LIKE '%a%' AND s NOT LIKE '_b'", "s LIKE 'c' AND s NOT LIKE 'c'"),
+        ("s >= 'a' AND s <= 'b'", "s >= 'b' AND s <= 'a'"),
     ],
 )
 def test_a_filled_template_is_the_bound_text(first: str, other: str) -> None:
@@ -84,7 +86,9 @@ def test_a_filled_template_is_the_bound_text(first: str, other: str) -> None:
         "s = 'a\\b'",
         "l = 5 -- comment",
         "l = 5 /* 6 */",
-        "s LIKE 'a%'",
+        "s LIKE 'a!%' ESCAPE '!'",
+        "s LIKE lower('A%')",
+        "lower(s) LIKE 'a%'",
         "i < 5.5",
         "l = '5'",
         "l > 5 AND CASE WHEN i = 3 THEN true ELSE false END",

@@ -13,15 +13,26 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything below it."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    """The expression and everything below it, each before what is below it."""
+    pending = [expr]
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(children(node)))
 
 
 def columns_of(expr: Expr) -> frozenset[str]:
     """Names of the columns an expression reads."""
-    return frozenset(node.name for node in walk(expr) if isinstance(node, Column))
+    # Asked some ten times a query: without generators it takes a third.
+    names: list[str] = []
+    pending = [expr]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Column):
+            names.append(node.name)
+        elif not isinstance(node, Literal):
+            pending.extend(node.args)
+    return frozenset(names)
 
 
 def has_aggregate(expr: Expr) -> bool:

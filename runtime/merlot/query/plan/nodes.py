@@ -119,14 +119,14 @@ class LeafWork:
         return pa.schema(fields)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Leaf:
     """What servers run over segments."""
 
     work: LeafWork
     filter: Expr | None
 
-    @property
+    @cached_property
     def columns_read(self) -> frozenset[str]:
         """Columns of the table."""
         names = self.work.columns_after_filter

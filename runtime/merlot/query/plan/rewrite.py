@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace as copy_with
 
 from merlot.tree.nodes import FALSE, TRUE, BoundQuery, Call, Expr, Literal
-from merlot.tree.types import BOOLEAN, SqlType
+from merlot.tree.types import BOOLEAN, STRING, SqlType
 from merlot.values.types import TypeName
 
 
@@ -84,8 +84,8 @@ def merge_equalities(expr: Expr) -> Expr:
 
 
 def merge_bounds(expr: Expr) -> Expr:
-    """a >= 1 AND a < 9 is a BETWEEN 1 AND 8, of whole numbers: one look at the column, and a range that an index may
-    know. Of a list, each bound may be met by another value."""
+    """a >= 1 AND a < 9 is a BETWEEN 1 AND 8, of whole numbers, and of texts where both bounds may be met: one look at
+    the column, and a range that an index may know. Of a list, each bound may be met by another value."""
     if not (isinstance(expr, Call) and expr.function in ("and", "or")):
         return expr
     args = tuple(merge_bounds(arg) for arg in expr.args)
@@ -105,7 +105,11 @@ def _is_bound(call: Call) -> bool:
     if call.function not in _LOWER and call.function not in _UPPER:
         return False
     subject, bound = call.args
-    return isinstance(bound, Literal) and isinstance(bound.value, int) and subject.type in _WHOLE
+    if not isinstance(bound, Literal):
+        return False
+    if isinstance(bound.value, str):
+        return subject.type == STRING and call.function in _INCLUSIVE
+    return isinstance(bound.value, int) and subject.type in _WHOLE
 
 
 def _between(subject: Expr, bounds: list[Call]) -> Expr | None:
@@ -115,15 +119,16 @@ def _between(subject: Expr, bounds: list[Call]) -> Expr | None:
     if len(lower) != 1 or len(upper) != 1:
         return None
     low, high = _moved(lower[0], _LOWER), _moved(upper[0], _UPPER)
-    ends = (Literal(low, subject.type), Literal(high, subject.type))
-    return FALSE if low > high else Call("between", (subject, *ends), BOOLEAN)
+    return FALSE if low.value > high.value else Call("between", (subject, low, high), BOOLEAN)  # type: ignore[operator]
 
 
-def _moved(call: Call, deltas: Mapping[str, int]) -> int:
+def _moved(call: Call, deltas: Mapping[str, int]) -> Literal:
     bound = call.args[1]
     assert isinstance(bound, Literal)
+    if isinstance(bound.value, str):
+        return bound
     assert isinstance(bound.value, int)
-    return bound.value + deltas[call.function]
+    return Literal(bound.value + deltas[call.function], bound.type)
 
 
 def _are_literals(args: tuple[Expr, ...]) -> bool:
@@ -133,5 +138,6 @@ def _are_literals(args: tuple[Expr, ...]) -> bool:
 _LOWER = {"greater_than": 1, "greater_than_or_equal": 0}
 _UPPER = {"less_than": -1, "less_than_or_equal": 0}
 """How far a bound is moved to be one that is met."""
+_INCLUSIVE = frozenset({"greater_than_or_equal", "less_than_or_equal"})
 _WHOLE = frozenset({SqlType(TypeName.INT), SqlType(TypeName.LONG), SqlType(TypeName.TIMESTAMP)})
 RULES = (push_not_down, flatten, merge_equalities, merge_bounds)

@@ -29,7 +29,6 @@ from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.read.columns import SegmentColumns, StatesOf
 from merlot.query.targets import Source, Sources, apart
 from merlot.segment.build.coding import code
-from merlot.segment.column import ColumnReader
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
 from merlot.segment.index.kind import ColumnIndexes
@@ -54,6 +53,7 @@ MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
 """Times that the same segments must be asked for before they are joined."""
 MAX_BATCHES = 256
+_MEMO: Final = "joined_segments"
 MOST_BYTES = 512 << 20
 
 Array = NDArray[Any]
@@ -323,15 +323,43 @@ def _small(
 
 def _takes_medium(segments: Sequence[Segment], leaf: Leaf, names: frozenset[str]) -> bool:
     """Whether segments that are not small are worth joining, too, for these columns."""
-    medium = [segment for segment in segments if SMALL_DOCS < segment.num_docs <= MEDIUM_DOCS]
+    medium = [
+        segment
+        for segment in segments
+        if SMALL_DOCS < segment.num_docs <= MEDIUM_DOCS and isinstance(segment, ImmutableSegment)
+    ]
     if not medium or sum([segment.num_docs for segment in segments]) > MAX_BATCH_DOCS:
         return False
     filtered = frozenset[str]() if leaf.filter is None else columns_of(leaf.filter)
+    known: _Verdict | None = leaf.work.memo.get(_MEMO)
+    if known is None or not known.is_of(medium, names, filtered):
+        is_worth = _is_worth_joining(medium, names, filtered)
+        known = leaf.work.memo[_MEMO] = _Verdict([weakref.ref(one) for one in medium], names, filtered, is_worth)
+    return known.is_worth_joining
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What was said last of a plan's segments, which are the same most of the time. Knows them weakly."""
+
+    segments: Sequence[weakref.ref[ImmutableSegment]]
+    names: frozenset[str]
+    filtered: frozenset[str]
+    is_worth_joining: bool
+
+    def is_of(self, segments: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
+        if names != self.names or filtered != self.filtered or len(segments) != len(self.segments):
+            return False
+        return all(known() is one for known, one in zip(self.segments, segments, strict=True))
+
+
+def _is_worth_joining(medium: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
+    """Whether columns are small and not searched by an index."""
     num_bytes, texts = 0, set[str]()
     for segment in medium:
         for name in names:
             column = segment.column(name)
-            if not isinstance(column, ColumnReader):
+            if column is None:
                 continue
             if name in filtered and column.indexes is not None:
                 return False

@@ -43,6 +43,8 @@ def instead(
     """The sources, with documents of star-trees in the place of segments of which trees answer the query."""
     if context.indexing is not None and not context.indexing.has_star_trees:
         return sources
+    if not any(isinstance(source.columns, SegmentColumns) for source in sources):
+        return sources  # joined segments have no trees
     # Trees know a derived column as a dimension, others its column: each form of the query is asked for.
     forms = {id(form): form for form in (*(source.leaf for source in sources), leaf) if form is not None}
     for form in forms.values():

@@ -38,6 +38,15 @@ def scaled_of(texts: pa.Array) -> Scaled | None:
     return Scaled(values, scale, low, high)
 
 
+def raised(numbers: Scaled, scale: int) -> Scaled | None:
+    """The same numbers in units of 10**-scale, which are no larger; None if 64 bits may not hold them."""
+    factor = 10 ** (scale - numbers.scale)
+    low, high = numbers.low * factor, numbers.high * factor
+    if low <= -(1 << 63) or high >= 1 << 63:
+        return None
+    return Scaled(numbers.values if factor == 1 else numbers.values * factor, scale, low, high)
+
+
 def texts_of(values: NDArray[np.int64], scale: int) -> pa.Array | None:
     """Plain texts of numbers in units of 10**-scale; None if they are more than one array takes."""
     if scale > MOST_SCALE or len(values) * _MOST_BYTES >= 1 << 31:

@@ -120,5 +120,46 @@ def test_sums_are_the_same_in_64_bits_and_beyond_them(make_table, seed):
             assert table.query(f"{option}SELECT SUMPRECISION({sql}) FROM t WHERE k <> 2") == [[plain_text(total)]]
 
 
+COMPARISONS = {
+    "=": lambda n, one, other: n == one,
+    "<>": lambda n, one, other: n != one,
+    "<": lambda n, one, other: n < one,
+    "<=": lambda n, one, other: n <= one,
+    ">": lambda n, one, other: n > one,
+    ">=": lambda n, one, other: n >= one,
+    "BETWEEN": lambda n, one, other: one <= n <= other,
+    "NOT BETWEEN": lambda n, one, other: not one <= n <= other,
+}
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_DECIMALS", "8"))))
+def test_comparisons_and_texts_are_the_same_in_64_bits_and_beyond_them(make_table, seed):
+    random = Random(seed)
+    sizes = [random.choice(SIZES) for _ in range(3)]
+    pieces = [[{"k": row, "n": _number(random, *size)} for row in range(random.choice((1, 9, 90)))] for size in sizes]
+    indexing = random.choice((None, IndexingSpec(no_dictionary=("n",))))
+    table = make_table(FIELDS, *pieces, indexing=indexing)
+    numbers = [Decimal(row["n"]) for piece in pieces for row in piece]
+    few = table.query("SELECT n FROM t LIMIT 999")
+    assert sorted(few) == sorted([[plain_text(number)] for number in numbers])
+    assert table.query("SELECT n FROM t ORDER BY n LIMIT 999") == [[plain_text(number)] for number in sorted(numbers)]
+    for operator, holds in COMPARISONS.items():
+        size, places = random.choice(SIZES)
+        chosen = [random.choice(numbers), Decimal(random.randrange(-size, size)).scaleb(-places - 1)]
+        one, other = random.choice((sorted(chosen), chosen))
+        limits = f"{_constant(one)} AND {_constant(other)}" if operator.endswith("BETWEEN") else _constant(one)
+        with exactly():
+            expected = sum(holds(number, one, other) for number in numbers)
+            negated = sum(holds(-number, one, other) for number in numbers)
+        found = table.query(f"SELECT COUNT(*) FROM t WHERE n {operator} {limits}")
+        assert found == [[expected]], (operator, limits)
+        assert table.query(f"SELECT COUNT(*) FROM t WHERE NOT n {operator} {limits}") == [[len(numbers) - expected]]
+        assert table.query(f"SELECT COUNT(*) FROM t WHERE -n {operator} {limits}") == [[negated]], (operator, limits)
+
+
+def _constant(number):
+    return f"CAST('{plain_text(number)}' AS BIG_DECIMAL)"
+
+
 def _number(random, size, places):
     return plain_text(Decimal(random.randrange(-size, size)).scaleb(-random.randrange(places + 1)))

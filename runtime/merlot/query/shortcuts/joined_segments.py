@@ -27,6 +27,7 @@ from merlot.query.operators.order import text_ranks
 from merlot.query.plan.expressions import columns_of
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.read.columns import SegmentColumns, StatesOf
+from merlot.query.shortcuts.joined_decimals import JoinedDecimals, joined_decimals
 from merlot.query.targets import Source, Sources, apart
 from merlot.segment.build.coding import code
 from merlot.segment.immutable import ImmutableSegment
@@ -38,6 +39,7 @@ from merlot.segment.metadata import ColumnMetadata
 from merlot.segment.reader import EVERY_DOC, Reader, Segment, ValidDocs
 from merlot.spec.schema import TableSchema
 from merlot.values.types import TypeName
+from merlot.vectors.scaled import Scaled
 
 SMALL_DOCS = 65_536
 """Segments of up to this many docs are joined."""
@@ -74,6 +76,8 @@ class JoinedColumn:
     joined_offsets: NDArray[np.uint32] | None
     bounds: tuple[int, int] | None
     indexes: ColumnIndexes | None = None
+    decimals: JoinedDecimals | None = None
+    """Of BIG_DECIMAL; where it has no dictionary there may be nothing else."""
 
     @property
     def is_sorted(self) -> bool:
@@ -90,7 +94,10 @@ class JoinedColumn:
         return values
 
     def strings(self) -> pa.Array:
-        return self.ids_or_values
+        return self.ids_or_values if self.decimals is None else self.decimals.texts()
+
+    def scaled(self) -> Scaled | None:
+        return None if self.decimals is None else self.decimals.scaled()
 
     def offsets(self) -> NDArray[np.uint32]:
         assert self.joined_offsets is not None
@@ -99,7 +106,7 @@ class JoinedColumn:
     @property
     def nbytes(self) -> int:
         """Memory of its arrays."""
-        parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets)
+        parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets, self.decimals)
         return sum(part.nbytes for part in parts if part is not None)
 
 
@@ -364,7 +371,7 @@ def _is_worth_joining(medium: Sequence[ImmutableSegment], names: frozenset[str],
             if name in filtered and column.indexes is not None:
                 return False
             num_bytes += _num_bytes(column.metadata)
-            if TEXTS in column.metadata.buffers:
+            if TEXTS in column.metadata.buffers and column.type is not TypeName.BIG_DECIMAL:
                 texts.add(name)
     # Texts without ids alone are read no faster: what is saved is merging by values.
     return num_bytes <= MEDIUM_BYTES and (not texts or texts != names)
@@ -375,7 +382,7 @@ def _num_bytes(column: ColumnMetadata) -> int:
     if column.encoding.has_dictionary:
         cardinality = column.cardinality or 0
         return column.total_values * (1 if cardinality <= 1 << 8 else 2 if cardinality <= 1 << 16 else 4)
-    texts = column.buffers.get(TEXTS)
+    texts = None if column.type is TypeName.BIG_DECIMAL else column.buffers.get(TEXTS)
     return 8 * column.total_values + (0 if texts is None else texts.size)
 
 
@@ -410,10 +417,16 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
     first = readers[0]
     type_, multi_value = first.type, first.multi_value
     offsets = _join_offsets([reader.offsets() for reader in readers]) if multi_value else None
+    decimals = None
     if all(reader.dictionary is not None for reader in readers):
         dictionary, data = _join_dictionaries(type_, readers)
         ascending = dictionary.ascending
         low_high = None if ascending is None or ascending.dtype.kind != "i" else (int(ascending[0]), int(ascending[-1]))
+        if type_ is TypeName.BIG_DECIMAL:
+            decimals = JoinedDecimals(dictionary.arrow())
+    elif type_ is TypeName.BIG_DECIMAL and not multi_value:
+        dictionary, data, low_high = None, None, None
+        decimals = joined_decimals(readers)
     else:
         dictionary, data = None, _join_values(readers)
         is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)
@@ -431,6 +444,7 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
         ids_or_values=data,
         joined_offsets=offsets,
         bounds=low_high,
+        decimals=decimals,
     )
 
 

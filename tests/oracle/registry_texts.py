@@ -226,6 +226,27 @@ def _codes() -> dict[str, tuple[Recipe, ...]]:
                 ("s",), "{0}", "s", (), "JSONPATHSTRING(CONCAT('{{\"a\":', CONCAT(JSONFORMAT({0}), '}}')), '$.a', 'x')"
             ),
         ),
+        "jsonpathint": (
+            Recipe(("w",), "{0}", "W", (), "JSONPATHINT(CONCAT('[', CONCAT(CAST({0} AS STRING), ']')), '$[-1]', 0)"),
+        ),
+        "jsonpathexists": (
+            Recipe(
+                ("w",),
+                "{0} > 3",
+                "b",
+                (),
+                "JSONPATHEXISTS(CONCAT('[{{\"a\":', CONCAT(CAST({0} AS STRING), '}}]')), '$[?(@.a > 3)]')",
+            ),
+        ),
+        "jsonextractkey": (
+            Recipe(
+                ("w",),
+                "CASE WHEN {0} IS NOT NULL THEN ['k' || {0}] END",
+                "e",
+                (),
+                "JSONEXTRACTKEY(CONCAT('{{\"k', CONCAT(CAST({0} AS STRING), '\":1}}')), '$..*', 'dotNotation=true')",
+            ),
+        ),
         "jsonpatharray": (
             Recipe(
                 ("s", "s"),

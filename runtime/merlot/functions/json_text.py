@@ -1,12 +1,10 @@
-"""JSON by paths: each distinct text is read once. Of Jayway's paths names, places and [*] are taken."""
+"""JSON by paths (`json_path`): each distinct text is read once."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -14,72 +12,28 @@ import pyarrow as pa
 
 from merlot.functions.by_value import by_value
 from merlot.functions.function import NUMBERS, TEXTS, WHOLE, Family, Parameter, constant, text, word
+from merlot.functions.json_path import ABSENT, JsonPath, parse_path
 from merlot.functions.time_words import constant_text
 from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
-from merlot.tree.types import BOOLEAN, DOUBLE, JSON, LONG, STRING, SqlType
+from merlot.tree.types import BOOLEAN, DOUBLE, INT, JSON, LONG, STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Attempt, Vector
 
 JSON_TEXT: Final = Family("JSON")
-Step = str | int | None
-"""A name, a place, or all values."""
-_STEP: Final = re.compile(
-    r"""\.(?P<name>[^.\[\]*()'"?@$ ]+)|\['(?P<quoted>[^']*)'\]|\["(?P<double>[^"]*)"\]"""
-    r"""|\[(?P<place>-?[0-9]{1,9})\]|(?P<all>\.\*|\[\*\])"""
-)
 _TYPES: Final = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON")
-_ABSENT: Final = object()
-
-
-@lru_cache(maxsize=1_024)
-def _path(path: str) -> tuple[Step, ...]:
-    """Steps of `$.a['b'][0][*]`; raises SqlValidationError."""
-    steps: list[Step] = []
-    place = 1
-    while path.startswith("$") and place < len(path):
-        match = _STEP.match(path, place)
-        if match is None:
-            break
-        place = match.end()
-        if match["place"] is not None:
-            steps.append(int(match["place"]))
-        else:
-            steps.append(
-                None if match["all"] else next(filter(None, (match["name"], match["quoted"], match["double"])), "")
-            )
-    if not path.startswith("$") or place < len(path):
-        raise SqlValidationError(f"JSON path is not supported path='{path:.100}' expected=$.name['name'][0][*]")
-    return tuple(steps)
-
-
-def _found(value: Any, steps: tuple[Step, ...]) -> Any:
-    """What lies at the path; a list where it has [*]."""
-    for number, step in enumerate(steps):
-        if step is None:
-            inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
-            found = [_found(item, steps[number + 1 :]) for item in inner]
-            flat = [item for item in found if item is not _ABSENT]
-            return [item for part in flat for item in part] if None in steps[number + 1 :] else flat
-        if isinstance(step, str):
-            value = value.get(step, _ABSENT) if isinstance(value, dict) else _ABSENT
-        else:
-            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else _ABSENT
-        if value is _ABSENT:
-            return _ABSENT
-    return value
 
 
 def _refused(constant: str) -> Any:
     raise ValueError(constant)
 
 
-def _read(value: str) -> Any:
+def read_json(value: str) -> Any:
     try:
         return json.loads(value, parse_constant=_refused)
     except (ValueError, RecursionError):
-        return _ABSENT
+        return ABSENT
 
 
 def _written(value: Any) -> str:
@@ -108,9 +62,9 @@ def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     base = name.removesuffix("_ARRAY")
     if base not in _TYPES or (name.endswith("_ARRAY") and base in ("BIG_DECIMAL", "JSON")):
         raise SqlValidationError(f"jsonextractscalar: unknown type '{name:.100}' expected={'|'.join(_TYPES)}")
-    steps = _path(constant_text(args[1]))
-    if None in steps and not name.endswith("_ARRAY"):
-        raise SqlValidationError(f"jsonextractscalar: a path with [*] needs an array type, not {name}")
+    path = parse_path(constant_text(args[1]))
+    if not (path.is_definite or name.endswith("_ARRAY") or base in ("STRING", "JSON")):
+        raise SqlValidationError(f"jsonextractscalar: a path that finds many values needs an array type, not {name}")
     fixed: list[Expr] = [args[0], args[1], Literal(name, STRING)]
     if len(args) > 3:
         if name.endswith("_ARRAY"):
@@ -126,6 +80,7 @@ def _named_type(args: Sequence[Expr]) -> SqlType:
 
 @JSON_TEXT.strict(
     "jsonextractscalar",
+    aliases=("jsonextractindex",),
     parameters=(text("json"), word("path"), word("type"), constant("default", is_optional=True)),
     result=_named_type,
     complete=_extracted,
@@ -134,18 +89,20 @@ def _named_type(args: Sequence[Expr]) -> SqlType:
         """JSON_EXTRACT_SCALAR('{"a":1.5}', '$.a', 'STRING')""": "1.5",
         """JSONEXTRACTSCALAR('{"a":1}', '$.x', 'LONG', -1)""": -1,
         """JSONEXTRACTSCALAR('{"a":["x","y"]}', '$.a[*]', 'STRING_ARRAY')""": ["x", "y"],
+        """JSONEXTRACTSCALAR('{"a":[{"b":1},{"b":3,"c":7}]}', '$.a[?(@.b > 1)].c', 'INT_ARRAY')""": [7],
+        """JSONEXTRACTSCALAR('{"a":{"b":1},"c":{"b":[2]}}', '$..b', 'STRING')""": "[1,[2]]",
     },
 )
 def _extract_scalar(type_: SqlType, args: Sequence[Vector]) -> Any:
     """The value at the path; without a default a text that lacks it fails."""
-    steps = _path(args[1].data.as_py())
+    path = parse_path(args[1].data.as_py())
     default = _default(args[3]) if len(args) > 3 else None
     if type_.is_array:
-        return by_value(type_, args[:1], lambda value: _list_at(value, steps, type_.base))
+        return by_value(type_, args[:1], lambda value: _list_at(value, path, type_.base))
 
     def compute(value: str) -> Any:
-        found = _found(_read(value), steps)
-        converted = None if found is _ABSENT or found is None else _converted(found, type_.base)
+        found = path.value(read_json(value))
+        converted = None if found is ABSENT or found is None else _converted(found, type_.base)
         return default if converted is None else converted
 
     if type_.base is TypeName.BIG_DECIMAL:
@@ -175,9 +132,9 @@ def _object(value: Decimal) -> Any:
     return out
 
 
-def _list_at(value: str, steps: tuple[Step, ...], base: TypeName) -> list[Any]:
-    found = _found(_read(value), steps)
-    items = found if isinstance(found, list) else [] if found is _ABSENT or found is None else [found]
+def _list_at(value: str, path: JsonPath, base: TypeName) -> list[Any]:
+    found = path.value(read_json(value))
+    items = found if isinstance(found, list) else [] if found is ABSENT or found is None else [found]
     converted = [None if item is None else _converted(item, base) for item in items]
     return [item for item in converted if item is not None]
 
@@ -186,8 +143,8 @@ def _default(vector: Vector) -> Any:
     return vector.data.as_py() if isinstance(vector.data, pa.Scalar) else vector.data[()]
 
 
-def _path_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    _path(constant_text(args[1]))
+def path_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    parse_path(constant_text(args[1]))
     return args
 
 
@@ -195,12 +152,12 @@ def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector
     """The value at a path, or the default, or what Pinot takes for none."""
 
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
-        steps = _path(args[1].data.as_py())
+        path = parse_path(args[1].data.as_py())
         default = _default(args[2]) if len(args) > 2 else nothing
 
         def compute(value: str) -> Any:
-            found = _found(_read(value), steps)
-            converted = None if found is _ABSENT or found is None else _converted(found, base)
+            found = path.value(read_json(value))
+            converted = None if found is ABSENT or found is None else _converted(found, base)
             return default if converted is None else converted
 
         return by_value(type_, args[:1], compute)
@@ -208,20 +165,33 @@ def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector
     return apply
 
 
-for _name, _type, _kind, _nothing, _example in (
-    ("jsonpathstring", STRING, TEXTS, "null", "x"),
-    ("jsonpathlong", LONG, WHOLE, -(2**63), 12),
-    ("jsonpathdouble", DOUBLE, NUMBERS, float("nan"), 1.5),
+def _fit_default(type_: SqlType) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
+    """The path checked, and the default in the type."""
+
+    def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        path_checked(args)
+        given = args[2:]
+        return (*args[:2], *(literals.convert(one, type_) for one in given if isinstance(one, Literal)))
+
+    return complete
+
+
+for _name, _aliases, _type, _kind, _nothing, _example in (
+    ("jsonpathstring", ("jsonpath",), STRING, TEXTS, "null", "x"),
+    ("jsonpathint", (), INT, WHOLE, -(2**31), 12),
+    ("jsonpathlong", (), LONG, WHOLE, -(2**63), 12),
+    ("jsonpathdouble", (), DOUBLE, NUMBERS, float("nan"), 1.5),
 ):
     JSON_TEXT.strict(
         _name,
+        aliases=_aliases,
         parameters=(
             text("json"),
             word("path"),
             Parameter(name="default", kind=_kind, is_constant=True, is_optional=True),
         ),
         result=_type,
-        complete=_path_checked,
+        complete=_fit_default(_type),
         examples={f"""{_name.upper()}('{{"a":{json.dumps(_example)}}}', '$.a')""": _example},
     )(_at_path(_type.base, _nothing))
 
@@ -231,14 +201,14 @@ for _name, _type, _kind, _nothing, _example in (
     aliases=("jsonpatharraydefaultempty",),
     parameters=(text("json"), word("path")),
     result=SqlType(TypeName.STRING, is_array=True),
-    complete=_path_checked,
+    complete=path_checked,
     examples={"""JSONPATHARRAY('{"a":[{"b":1},{"b":"x"}]}', '$.a[*].b')""": ["1", "x"]},
 )
 def _path_array(type_: SqlType, args: Sequence[Vector]) -> Any:
     """The values at the path as texts; empty where there are none."""
-    steps = _path(args[1].data.as_py())
+    path = parse_path(args[1].data.as_py())
     return by_value(
-        SqlType(TypeName.STRING, is_array=True), args[:1], lambda value: _list_at(value, steps, TypeName.STRING)
+        SqlType(TypeName.STRING, is_array=True), args[:1], lambda value: _list_at(value, path, TypeName.STRING)
     )
 
 
@@ -256,12 +226,12 @@ def _format(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _compact(value: str) -> str | None:
-    read = _read(value)
-    return None if read is _ABSENT else json.dumps(read, ensure_ascii=False, separators=(",", ":"))
+    read = read_json(value)
+    return None if read is ABSENT else json.dumps(read, ensure_ascii=False, separators=(",", ":"))
 
 
 @JSON_TEXT.strict(
     "isjson", parameters=(text(),), result=BOOLEAN, examples={"ISJSON('[1]')": True, "ISJSON('[1')": False}
 )
 def _is_json(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return by_value(BOOLEAN, args, lambda value: _read(value) is not _ABSENT)
+    return by_value(BOOLEAN, args, lambda value: read_json(value) is not ABSENT)

@@ -19,6 +19,7 @@ from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.geospatial import GEOSPATIAL
 from merlot.functions.hashes import HASHES
 from merlot.functions.instants import INSTANTS
+from merlot.functions.json_keys import JSON_KEYS
 from merlot.functions.json_text import JSON_TEXT
 from merlot.functions.lists import LISTS
 from merlot.functions.logic import LOGIC
@@ -64,6 +65,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     DATE_FIELDS,
     DATE_FORMATS,
     JSON_TEXT,
+    JSON_KEYS,
     LISTS,
     MAPS,
     DISTANCES,

@@ -1,0 +1,278 @@
+"""JSON paths, as Jayway's JsonPath reads them: `$.a['b'][0]`, and steps that find any number of values.
+
+A path is parsed once, to steps; each takes a node of a document to nodes below it, in the order of the document. One
+whose every step finds one value at most is definite, and finds a value or nothing; any other finds a list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from merlot.functions.json_conditions import Condition, parse_condition
+from merlot.tree.errors import SqlValidationError
+
+ABSENT: Final = object()
+"""What a definite path finds where there is nothing; null is a value."""
+EXPECTED: Final = "$.name['name'][0][*][1:3][0,2]..name[?(@.name > 1)].length()"
+MAX_LENGTH: Final = 1_000
+MAX_DESCENTS: Final = 2
+MAX_BRANCHES: Final = 1_000
+"""Of names and places between commas, multiplied: a path may not find more than there is, many times over."""
+_STEP: Final = re.compile(
+    r"""\.(?P<length>length|size)\(\)|\.(?P<name>[^.\[\]*()'"?@$ ]+)|(?P<all>\.?\*|\.?\[\*\])"""
+    r"""|\.?\[ *(?P<names>'[^']*'(?: *, *'[^']*')*|"[^"]*"(?: *, *"[^"]*")*) *\]"""
+    r"""|\.?\[ *(?P<places>-?[0-9]{1,9}(?: *, *-?[0-9]{1,9})*) *\]"""
+    r"""|\.?\[ *(?P<start>-?[0-9]{1,9})? *: *(?P<stop>-?[0-9]{1,9})? *\]|(?P<filter>\.?\[ *\?)"""
+)
+_NAME: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+_DESCENT: Final = re.compile(r"\.\.(?P<name>[^.\[\]*()'\"?@$ ]+)?")
+Trail = tuple[Any, str | int] | None
+"""The trail of the node above, and the name or place in it; None at the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value of a document, and where it lies."""
+
+    value: Any
+    trail: Trail = None
+
+    def below(self, key: str | int) -> Node:
+        return Node(self.value[key], (self.trail, key))
+
+    def children(self) -> Iterator[Node]:
+        if isinstance(self.value, dict | list):
+            keys: Iterable[Any] = self.value if isinstance(self.value, dict) else range(len(self.value))
+            yield from map(self.below, keys)
+
+    def keys(self) -> list[str | int]:
+        """From the root to it."""
+        found: list[str | int] = []
+        trail = self.trail
+        while trail is not None:
+            trail, key = trail
+            found.append(key)
+        return found[::-1]
+
+
+class Step(Protocol):
+    """What a path does after its beginning."""
+
+    @property
+    def is_definite(self) -> bool:
+        """Whether it finds one value at most."""
+        ...
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    names: tuple[str, ...]
+
+    @property
+    def is_definite(self) -> bool:
+        return len(self.names) == 1
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        if isinstance(node.value, dict):
+            yield from (node.below(name) for name in self.names if name in node.value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """Several names at a path's end: an object of those that there are."""
+
+    names: tuple[str, ...]
+    is_definite: bool = True
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        if isinstance(node.value, dict):
+            yield Node({name: node.value[name] for name in self.names if name in node.value}, node.trail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    places: tuple[int, ...]
+
+    @property
+    def is_definite(self) -> bool:
+        return len(self.places) == 1
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        if isinstance(node.value, list):
+            length = len(node.value)
+            yield from (node.below(place % length) for place in self.places if -length <= place < length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    start: int | None
+    stop: int | None
+    is_definite: bool = False
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        if isinstance(node.value, list):
+            yield from map(node.below, range(len(node.value))[self.start : self.stop])
+
+
+@dataclass(frozen=True, slots=True)
+class _Every:
+    is_definite: bool = False
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        yield from node.children()
+
+
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """Values of a list for which a condition holds; of an object itself."""
+
+    condition: Condition
+    is_definite: bool = False
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        asked = [node] if isinstance(node.value, dict) else node.children()
+        yield from (one for one in asked if self.condition(one.value, root))
+
+
+@dataclass(frozen=True, slots=True)
+class _Descent:
+    """Another step from the node and all below it."""
+
+    inner: Step
+    is_definite: bool = False
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        pending = [node]
+        while pending:
+            current = pending.pop()
+            # The objects of a list are asked one by one when their turn comes.
+            if not (isinstance(self.inner, _Matching) and isinstance(current.value, list)):
+                yield from self.inner.apply(current, root)
+            pending += [one for one in current.children() if isinstance(one.value, dict | list)][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Length:
+    is_definite: bool = True
+
+    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+        if isinstance(node.value, dict | list | str):
+            yield Node(len(node.value), node.trail)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPath:
+    """A path that was parsed."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def is_definite(self) -> bool:
+        return all(step.is_definite for step in self.steps)
+
+    def nodes(self, document: Any) -> list[Node]:
+        """All that it finds."""
+        found = [Node(document)]
+        for step in self.steps:
+            found = [one for node in found for one in step.apply(node, document)]
+        return found
+
+    def value(self, document: Any) -> Any:
+        """What it finds: a list, or of a definite path a value or ABSENT."""
+        if document is ABSENT:
+            return ABSENT
+        found = [node.value for node in self.nodes(document)]
+        if not self.is_definite:
+            return found
+        return found[0] if found else ABSENT
+
+
+@lru_cache(maxsize=1_024)
+def parse_path(path: str) -> JsonPath:
+    """Raises SqlValidationError."""
+    if not path.startswith("$") or len(path) > MAX_LENGTH:
+        raise _refused(path)
+    steps: list[Step] = []
+    place = 1
+    while place < len(path):
+        step, place = _step(path, place)
+        steps.append(step)
+    if steps and isinstance(steps[-1], _Names) and not steps[-1].is_definite:
+        steps[-1] = _Picked(steps[-1].names)
+    _check(path, steps)
+    return JsonPath(tuple(steps))
+
+
+def _check(path: str, steps: Sequence[Step]) -> None:
+    """Raises SqlValidationError of what might find too much, and of a length of many values or within a path."""
+    has_length = any(isinstance(step, _Length) for step in steps)
+    if any(isinstance(step, _Length) for step in steps[:-1]) or (has_length and not JsonPath(tuple(steps)).is_definite):
+        raise _refused(path)
+    branches, descents = 1, 0
+    for step in steps:
+        branches *= len(step.names) if isinstance(step, _Names) else 1
+        branches *= len(step.places) if isinstance(step, _Places) else 1
+        descents += isinstance(step, _Descent)
+    if branches > MAX_BRANCHES or descents > MAX_DESCENTS:
+        raise SqlValidationError(f"JSON path finds too much path='{path:.100}' limit={MAX_DESCENTS} times ..")
+
+
+def _step(path: str, place: int) -> tuple[Step, int]:
+    """The step that begins at a place, and where it ends."""
+    descent = _DESCENT.match(path, place)
+    if descent is not None:
+        if descent["name"] is not None:
+            return _Descent(_Names((descent["name"],))), descent.end()
+        inner, end = _step(path, descent.end())
+        if isinstance(inner, _Descent | _Length):
+            raise _refused(path)
+        return _Descent(inner), end
+    match = _STEP.match(path, place)
+    # A star that no dot begins comes after two.
+    if match is None or (path[place] == "*" and path[place - 2 : place] != ".."):
+        raise _refused(path)
+    end = match.end()
+    if match["filter"] is not None:
+        condition, end = parse_condition(path, end, _operand)
+        closing = re.compile(" *]").match(path, end)
+        if closing is None:
+            raise _refused(path)
+        return _Matching(condition), closing.end()
+    return _plain(match), end
+
+
+def _plain(match: re.Match[str]) -> Step:
+    if match["length"] is not None:
+        return _Length()
+    if match["name"] is not None:
+        return _Names((match["name"],))
+    if match["names"] is not None:
+        return _Names(tuple(single or double for single, double in _NAME.findall(match["names"])))
+    if match["places"] is not None:
+        return _Places(tuple(map(int, match["places"].split(","))))
+    if match["all"] is not None:
+        return _Every()
+    start, stop = match["start"], match["stop"]
+    return _Slice(None if start is None else int(start), None if stop is None else int(stop))
+
+
+def _operand(path: str, place: int) -> tuple[JsonPath, int]:
+    """The definite path that follows an @ or a $ in a condition, and where it ends."""
+    steps: list[Step] = []
+    while place < len(path) and path[place] in ".[":
+        step, place = _step(path, place)
+        steps.append(step)
+    found = JsonPath(tuple(steps))
+    if not found.is_definite:
+        raise SqlValidationError(f"JSON path has a condition on many values path='{path:.100}' expected=@.name[0]")
+    return found, place
+
+
+def _refused(path: str) -> SqlValidationError:
+    return SqlValidationError(f"JSON path is not supported path='{path:.100}' expected={EXPECTED}")

@@ -1,0 +1,113 @@
+"""JSON paths find what Jayway's documentation and tests say of the document that its README has."""
+
+from __future__ import annotations
+
+import pytest
+
+from merlot.functions.json_path import ABSENT, parse_path
+from merlot.tree.errors import SqlValidationError
+
+BOOKS = [
+    {"category": "reference", "author": "Nigel Rees", "title": "Sayings of the Century", "price": 8.95},
+    {"category": "fiction", "author": "Evelyn Waugh", "title": "Sword of Honour", "price": 12.99},
+    {"category": "fiction", "author": "Herman Melville", "title": "Moby Dick", "isbn": "0-553-21311-3", "price": 8.99},
+    {"category": "fiction", "author": "J. R. R. Tolkien", "title": "LotR", "isbn": "0-395-19395-8", "price": 22.99},
+]
+BICYCLE = {"color": "red", "price": 19.95}
+STORE = {"store": {"book": BOOKS, "bicycle": BICYCLE}, "expensive": 10}
+AUTHORS = [book["author"] for book in BOOKS]
+
+FINDS = {
+    "$": STORE,
+    "$.store.book[*].author": AUTHORS,
+    "$..author": AUTHORS,
+    "$.store.*": [BOOKS, BICYCLE],
+    "$.store..price": [8.95, 12.99, 8.99, 22.99, 19.95],
+    "$..book[2]": [BOOKS[2]],
+    "$..book[-2]": [BOOKS[-2]],
+    "$..book[0,1]": BOOKS[:2],
+    "$..book[:2]": BOOKS[:2],
+    "$..book[1:2]": BOOKS[1:2],
+    "$..book[-2:]": BOOKS[-2:],
+    "$..book[2:]": BOOKS[2:],
+    "$..book[?(@.isbn)]": BOOKS[2:],
+    "$.store.book[?(@.price < 10)]": [BOOKS[0], BOOKS[2]],
+    "$..book[?(@.price <= $['expensive'])]": [BOOKS[0], BOOKS[2]],
+    "$..[?(@.color == 'red')]": [BICYCLE],
+    "$.store.bicycle[?(@.color == 'red')].price": [19.95],
+    "$.store.book[?(@.category == 'fiction' && !(@.price > 10 || @.isbn == null))].title": ["Moby Dick"],
+    "$.store.book[?(@.author in ['Evelyn Waugh', 'Herman Melville'])]['price']": [12.99, 8.99],
+    "$.store.book[?(@.isbn nin ['0-553-21311-3'])].price": [8.95, 12.99, 22.99],
+    "$.store.book[?(@.title contains 'Century')].price": [8.95],
+    "$.store.book[?(@.isbn != '0-553-21311-3')].price": [8.95, 12.99, 22.99],
+    "$['store']['bicycle']": BICYCLE,
+    "$.store.book.length()": 4,
+    "$.store.book[0].title.length()": 22,
+    "$.store.bicycle['color','price']": BICYCLE,
+    "$.store.book[0:2]['title','isbn']": [{"title": BOOKS[0]["title"]}, {"title": BOOKS[1]["title"]}],
+    "$['store','expensive']['bicycle']": [BICYCLE],
+    "$.store.book[9]": ABSENT,
+    "$.store.nothing": ABSENT,
+    "$.store.book.title": ABSENT,
+    "$..nothing": [],
+    "$.expensive[*]": [],
+}
+REFUSED = [
+    "",
+    "store",
+    "$.",
+    "$store",
+    "$.a[",
+    "$.a[?(@.b]",
+    "$.a[?(@.b ==)]",
+    "$.a[?('x')]",
+    "$.a[?(@.b =~ /x/)]",
+    "$.a[?(@..b == 1)]",
+    "$.a*",
+    "$..a.length()",
+    "$.a.length().b",
+    "$.a.sum()",
+    "$..a..b..c",
+    "$" + "[0,0]" * 12,
+    "$.a[?(" + "!" * 40 + "@.b)]",
+    "$." + "a" * 2_000,
+]
+
+
+@pytest.mark.parametrize("path", FINDS)
+def test_a_path_finds_what_it_finds_in_jayway(path: str) -> None:
+    assert parse_path(path).value(STORE) == FINDS[path]
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_a_path_that_is_none_is_refused(path: str) -> None:
+    with pytest.raises(SqlValidationError, match="JSON path"):
+        parse_path(path)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    {
+        "@ == 1": [1, 1.0, "1"],
+        "@ === 1": [1, 1.0],
+        "@ == '1'": [1, 1.0, "1"],
+        "@ == true": [True],
+        "@ == null": [None],
+        "@ > 0": [1, 1.0],
+        "@ > ''": ["1", "a"],
+        "@ != 1": ["a", True, None, [1], {"a": 1}],
+        "@ contains 1": [[1]],
+        "@.a": [{"a": 1}],
+        "@.b != 1": [1, 1.0, "1", "a", True, None, [1], {"a": 1}],
+    }.items(),
+)
+def test_values_of_different_types_compare_as_in_jayway(condition: str, kept: list[object]) -> None:
+    found = parse_path(f"$[?({condition})]").value([1, 1.0, "1", "a", True, None, [1], {"a": 1}])
+    assert [(type(one), one) for one in found] == [(type(one), one) for one in kept]
+
+
+def test_a_document_as_deep_as_it_can_be_read_is_walked() -> None:
+    document: object = {"b": 1}
+    for _ in range(5_000):
+        document = {"a": [document]}
+    assert parse_path("$..b").value(document) == [1]

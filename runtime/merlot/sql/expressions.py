@@ -21,6 +21,7 @@ from merlot.sql import funnels, predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
 from merlot.sql.labels import DISTINCT_FORMS, OPERATOR_NAMES, cast_type_name
+from merlot.sql.lists import Constants
 from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
 from merlot.sql.scope import Names
@@ -224,8 +225,15 @@ def _membership(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
     if isinstance(node.this, exp.Tuple):
         found = disjunction([_same_row(binder, node.this, candidate) for candidate in candidates])
         return predicates.invert(found) if negated else found
+    if isinstance(candidates[0], Constants):
+        return _listed(binder.bind(node.this), candidates[0], negated=negated, nulls=binder.nulls)
     bound = [binder.bind(candidate) for candidate in candidates]
     return predicates.member(binder.bind(node.this), bound, negated=negated, nulls=binder.nulls)
+
+
+def _listed(subject: Expr, constants: Constants, *, negated: bool, nulls: bool) -> Expr:
+    found = predicates.member_of_values(subject, constants.values, negated=negated, nulls=nulls)
+    return found or predicates.member(subject, constants.literals, negated=negated, nulls=nulls)
 
 
 def _same_row(binder: Binder, row: exp.Tuple, other: exp.Expr) -> Expr:

@@ -14,6 +14,7 @@ from sqlglot import exp
 from merlot.aggregates import registry as aggregates
 from merlot.functions import registry as functions
 from merlot.functions.function import ScalarFunction
+from merlot.sql.lists import Constants
 from merlot.tree.names import canonical_key
 from merlot.values.types import TypeName
 
@@ -81,14 +82,9 @@ def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bo
             return "*" if isinstance(part.this, exp.Star) else column_name(part)
         if isinstance(part, exp.Star):
             return "*"
-        if isinstance(part, exp.Literal):
-            return f"'{part.this}'"
-        if isinstance(part, exp.Boolean):
-            return f"'{str(part.this).lower()}'"
-        if isinstance(part, exp.Null):
-            return "'null'"
-        if isinstance(part, exp.Neg) and isinstance(part.this, exp.Literal):
-            return f"'-{part.this.this}'"
+        constant = _constant_label(part)
+        if constant is not None:
+            return constant
         if isinstance(part, exp.Is) and isinstance(part.expression, exp.Null):
             return f"is_null({text(part.this)})"
         if isinstance(part, exp.Filter):
@@ -99,6 +95,18 @@ def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bo
         return f"{name}({','.join(text(child) for child in _operands(part))})"
 
     return text(node)
+
+
+def _constant_label(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Literal):
+        return f"'{node.this}'"
+    if isinstance(node, exp.Boolean):
+        return f"'{str(node.this).lower()}'"
+    if isinstance(node, exp.Null):
+        return "'null'"
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        return f"'-{node.this.this}'"
+    return ",".join(f"'{one}'" for one in node.spelled) if isinstance(node, Constants) else None
 
 
 def cast_type_name(node: exp.DataType) -> str:

@@ -12,13 +12,12 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from merlot.sql import limits
+from merlot.sql import limits, syntax_errors
 from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, MerlotDialect
+from merlot.sql.lists import Constants, CutText, cut
 from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
-MAX_NESTING = 25
-"""Open parentheses and CASEs at any point: each costs the parser some 25 Python frames of its 1,000."""
 MAX_TREE_DEPTH = 100
 """Operators within operators, chains of AND and of OR not counted: what walks the tree after us recurses on it."""
 MAX_OPERATOR_RUN = 30
@@ -112,10 +111,23 @@ def one_stage(statement: ParsedStatement) -> ParsedQuery:
 def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
     budget = budget or Budget()
-    limits.check_text(sql, budget)
+    limits.check_length(sql)
+    statement = _statement(cut(sql), budget)
+    if statement is None:  # a list stands where the parser looked for none: it shall say so itself
+        statement = _statement(CutText(sql, sql), budget)
+    assert statement is not None
+    return statement
+
+
+def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
+    """None if a list that is cut out of the text is in no IN of the tree, or in the way of an error."""
+    limits.check_text(text, budget)
+    sql = text.sql
     options = _Options()
     query: list[Token] | None = None
-    tokens = _tokenize(sql)
+    tokens = _tokenize(text)
+    if tokens is None:
+        return None
     budget.look()
     for statement in _statements(tokens):
         if statement[0].text.upper() == "SET":
@@ -127,17 +139,29 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     if query is None:
         raise SqlParseError("no query found in the text")
     query = _strip_option_clauses(query, sql, options)
+    if text.lists and sum(token.start in text.lists for token in query) < len(text.lists):
+        return None
     explain = _is_explain(query)
-    tree, has_stages = _parse_query(query[3:] if explain else query, sql, budget)
+    tree = _parse_query(query[3:] if explain else query, text, budget)
+    has_stage_nodes, num_lists = (False, -1) if tree is None else _look_through(tree)
+    if tree is None or num_lists != len(text.lists):
+        return None
+    has_stages = has_stage_nodes or any(tree.args.get(name) for name in STAGE_CLAUSES)
     return ParsedStatement(sql, tree, tuple(options.values.items()), explain, has_stages)
 
 
-def _tokenize(sql: str) -> list[Token]:
+def _tokenize(text: CutText) -> list[Token] | None:
+    """None if it fails where lists are cut out: the whole text says where."""
     try:
-        return _DIALECT.tokenize(sql)
+        tokens = _DIALECT.tokenize(text.short)
     except TokenError as error:
-        start = error.start if error.start is not None else len(sql)
-        raise SqlParseError(_message(sql, start, "unfinished string, name or comment")) from error
+        if text.lists:
+            return None
+        start = error.start if error.start is not None else len(text.sql)
+        raise syntax_errors.at(text.sql, start, "unfinished string, name or comment") from error
+    if text.lists:
+        text.place(tokens)
+    return tokens
 
 
 def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -153,7 +177,7 @@ def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
 def _read_set(statement: Sequence[Token], sql: str, options: _Options) -> None:
     """`SET name = value`, where the value may be a string, a word or a signed number."""
     if len(statement) < 4 or statement[2].token_type != TokenType.EQ:
-        raise SqlParseError(_message(sql, statement[0].start, "expected SET name = value"))
+        raise syntax_errors.at(sql, statement[0].start, "expected SET name = value")
     options.add(statement[1], statement[3:])
 
 
@@ -168,7 +192,7 @@ def _strip_option_clauses(query: Sequence[Token], sql: str, options: _Options) -
             continue
         end = next((at for at in range(position, len(query)) if query[at].token_type == TokenType.R_PAREN), None)
         if end is None:
-            raise SqlParseError(_message(sql, query[position].start, "expected OPTION(name = value, …)"))
+            raise syntax_errors.at(sql, query[position].start, "expected OPTION(name = value, …)")
         _read_option_list(query[position + 2 : end], sql, options)
         position = end + 1
     return kept
@@ -189,7 +213,7 @@ def _read_option_list(tokens: Sequence[Token], sql: str, options: _Options) -> N
             continue
         if len(entry) < 3 or entry[1].token_type != TokenType.EQ:
             at = entry[0].start if entry else (tokens[0].start if tokens else len(sql))
-            raise SqlParseError(_message(sql, at, "expected OPTION(name = value, …)"))
+            raise syntax_errors.at(sql, at, "expected OPTION(name = value, …)")
         options.add(entry[0], entry[2:])
         entry = []
 
@@ -203,29 +227,32 @@ def _is_explain(query: Sequence[Token]) -> bool:
     return True
 
 
-def _parse_query(tokens: list[Token], sql: str, budget: Budget) -> tuple[exp.Query, bool]:
-    """The tree, and whether it has stages."""
+def _parse_query(tokens: list[Token], text: CutText, budget: Budget) -> exp.Query | None:
+    """None if the parser failed inside of a list that is cut out."""
+    sql = text.sql
     if not tokens:
         raise SqlParseError("no query found in the text")
     first = tokens[0]
     if first.text.upper() in _STATEMENT_WORDS:
         raise UnsupportedSqlError(first.text.upper())
     if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN, TokenType.WITH):
-        raise SqlParseError(_message(sql, first.start, "expected SELECT"))
+        raise syntax_errors.at(sql, first.start, "expected SELECT")
     limits.check_names(tokens)
     _check_nesting(tokens, sql)
     parser = _PARSER(dialect=_DIALECT)
     parser.budget = budget
+    parser.lists = text.lists
     try:
         tree = parser.parse(tokens, sql)[0]
     except ParseError as error:
-        raise _parse_error(error, sql) from error
+        if any(token is not None and token.start in text.lists for token in (parser._prev, parser._curr)):
+            return None
+        raise syntax_errors.of_parser(error) from error
     except RecursionError as error:
         raise SqlParseError("query is nested too deeply") from error
     if not isinstance(tree, exp.Query):
         raise UnsupportedSqlError(feature_name(tree) if tree is not None else "this statement")
-    has_stage_nodes = _check_depth(tree)
-    return tree, has_stage_nodes or any(tree.args.get(name) for name in STAGE_CLAUSES)
+    return tree
 
 
 def _check_nesting(tokens: Sequence[Token], sql: str) -> None:
@@ -235,19 +262,19 @@ def _check_nesting(tokens: Sequence[Token], sql: str) -> None:
     for token in tokens:
         kind = token.token_type
         if previous == TokenType.COMMA and kind in _AFTER_EXPRESSION:
-            raise SqlParseError(_message(sql, token.start, "expected an expression after the comma"))
+            raise syntax_errors.at(sql, token.start, "expected an expression after the comma")
         if kind == TokenType.COMMA and previous in _BEFORE_EXPRESSION:
-            raise SqlParseError(_message(sql, token.start, "expected an expression before the comma"))
+            raise syntax_errors.at(sql, token.start, "expected an expression before the comma")
         previous = kind
         if kind in (TokenType.L_PAREN, TokenType.CASE):
             depth += 1
         elif kind in (TokenType.R_PAREN, TokenType.END):
             depth -= 1
         run = run + 1 if kind in (TokenType.NOT, TokenType.DASH, TokenType.TILDE) else 0
-        if depth > MAX_NESTING or run > MAX_OPERATOR_RUN:
-            raise SqlParseError(_message(sql, token.start, f"nested deeper than {MAX_NESTING} levels"))
+        if depth > limits.MAX_NESTING or run > MAX_OPERATOR_RUN:
+            raise syntax_errors.at(sql, token.start, limits.TOO_DEEP)
     if previous == TokenType.COMMA:
-        raise SqlParseError(_message(sql, tokens[-1].start, "expected an expression after the comma"))
+        raise syntax_errors.at(sql, tokens[-1].start, "expected an expression after the comma")
 
 
 _BEFORE_EXPRESSION = frozenset({TokenType.SELECT, TokenType.L_PAREN, TokenType.GROUP_BY, TokenType.ORDER_BY})
@@ -264,15 +291,18 @@ _AFTER_EXPRESSION = frozenset(
 )
 
 
-def _check_depth(tree: exp.Expr) -> bool:
-    """Refuse what is too deep; whether any node but the first takes a stage of its own."""
+def _look_through(tree: exp.Expr) -> tuple[bool, int]:
+    """Refuse what is too deep; whether any node but the first takes a stage of its own, and how many lists there are
+    that were cut out."""
     pending = [(tree, 0)]
+    num_lists = 0
     has_stages = type(tree) is not exp.Select
     while pending:
         node, depth = pending.pop()
         if depth > MAX_TREE_DEPTH:
             raise SqlParseError(f"expression nested deeper than {MAX_TREE_DEPTH} levels")
         kind = type(node)
+        num_lists += kind is Constants
         has_stages = has_stages or (kind in _STAGE_NODES and node is not tree)
         is_chain = kind is exp.And or kind is exp.Or
         pending.extend(
@@ -280,7 +310,7 @@ def _check_depth(tree: exp.Expr) -> bool:
             for child in node.iter_expressions()
             if type(child) is not exp.Literal
         )
-    return has_stages
+    return has_stages, num_lists
 
 
 _STAGE_NODES = frozenset(
@@ -301,6 +331,9 @@ def _table_name(select: exp.Select) -> str | None:
     source = select.args.get("from_")
     if source is None:
         return None
+    alias = source.this.args.get("alias")
+    if alias is not None and alias.args.get("columns"):
+        raise UnsupportedSqlError("names for a table's columns")
     return table_name(source.this)
 
 
@@ -317,31 +350,3 @@ def table_name(table: exp.Expr) -> str:
 def feature_name(node: exp.Expr) -> str:
     """What to call a piece of SQL that is refused."""
     return NODE_NAMES.get(type(node)) or node.key.upper()
-
-
-def _parse_error(error: ParseError, sql: str) -> SqlParseError:
-    details = error.errors[0] if error.errors else {}
-    line, column = details.get("line"), details.get("col")
-    near = str(details.get("highlight") or "").replace("\n", " ")
-    description = _plain(str(details.get("description") or "invalid syntax"))
-    if line is None:
-        return SqlParseError(f"invalid syntax: {description}")
-    first_column = max(1, int(column or 1) - max(0, len(near) - 1))
-    return SqlParseError(f'syntax error at line {line}, column {first_column} near "{near}": {description}')
-
-
-def _message(sql: str, start: int, problem: str) -> str:
-    line = sql.count("\n", 0, start) + 1
-    column = start - (sql.rfind("\n", 0, start) + 1) + 1
-    near = sql[start : start + 20].split("\n")[0]
-    return f'syntax error at line {line}, column {column} near "{near}": {problem}'
-
-
-def _plain(description: str) -> str:
-    """The parser's words without its class names."""
-    if description.startswith("Required keyword"):
-        return "expected an expression"
-    if description.startswith("Invalid expression"):
-        return "unexpected token"
-    text = description.split(" but got ")[0].split("\n")[0].rstrip(".")
-    return text[:1].lower() + text[1:]

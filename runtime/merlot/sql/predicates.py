@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from merlot.functions.conversion import cast_to, common_type
 from merlot.sql.logic import conjunction, disjunction, negation
@@ -75,11 +75,33 @@ def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool
             wanted[verdict.args[1]] = None
         else:
             rest.append(compare(function, expr, candidate, nulls=nulls))
+    return _member(expr, list(wanted), rest, negated=negated)
+
+
+def member_of_values(expr: Expr, values: Sequence[int | str | Literal], *, negated: bool, nulls: bool) -> Expr | None:
+    """`member` of many whole numbers, or of many texts, at once; None where they are not what `expr` has."""
+    base = expr.type.base
+    whole = cast("Sequence[int]", values) if base in literals.INTEGER_RANGES else ()
+    if isinstance(expr, Literal) or not isinstance(values[0], int if whole else str if base is TypeName.STRING else ()):
+        return None
+    kept: Iterable[Value] = dict.fromkeys(cast("Sequence[Value]", values))
+    rest: list[Expr] = []
+    if whole:
+        low, high = literals.INTEGER_RANGES[base]
+        if not low <= min(whole) <= max(whole) <= high:
+            kept = dict.fromkeys(value for value in whole if low <= value <= high)
+            rest.append(_always(expr, negated, nulls=nulls))
+    element = SqlType(base)
+    return _member(expr, [Literal(value, element) for value in kept], rest, negated=negated)
+
+
+def _member(expr: Expr, wanted: Sequence[Literal], rest: list[Expr], *, negated: bool) -> Expr:
+    """Of distinct values that `expr` may have, and of what the others say."""
     if len(wanted) > 1:
         rest.append(Call("not_in" if negated else "in", (expr, *wanted), BOOLEAN))
     else:
-        rest.extend(Call(function, (expr, value), BOOLEAN) for value in wanted)
-    return combine(rest)
+        rest.extend(Call("not_equals" if negated else "equals", (expr, value), BOOLEAN) for value in wanted)
+    return conjunction(rest) if negated else disjunction(rest)
 
 
 def _is_plain(literal: Literal) -> bool:

@@ -7,6 +7,7 @@ objects: {"d": decimal text}, {"b": hex}, {"f": "inf"}.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -120,10 +121,39 @@ def _encode(expr: Expr) -> list[Any]:
         return ["L", str(expr.type), _encode_value(expr.value)]
     if isinstance(expr, Column):
         return ["C", str(expr.type), expr.name]
-    args = [_encode(arg) for arg in expr.args]
+    if isinstance(expr, Call) and expr.function in _LISTS:
+        args = [_encode(expr.args[0]), *_encode_list(expr.args[1:])]
+    else:
+        args = [_encode(arg) for arg in expr.args]
     if isinstance(expr, Aggregate):
         return ["A", str(expr.type), expr.function, args, _encode_optional(expr.filter)]
     return ["F", str(expr.type), expr.function, args]
+
+
+_LISTS = ("in", "not_in")
+"""Calls whose arguments after the first are literals of one type: there may be many of them."""
+_AS_THEY_ARE = frozenset({"INT", "LONG", "TIMESTAMP", "STRING"})
+"""Types whose values JSON has."""
+
+
+def _encode_list(candidates: Sequence[Expr]) -> list[list[Any]]:
+    type_ = str(candidates[0].type)
+    values = [candidate.value for candidate in candidates if isinstance(candidate, Literal)]
+    if type_ not in _AS_THEY_ARE or len(values) < len(candidates):
+        return [_encode(candidate) for candidate in candidates]
+    return [["L", type_, value] for value in values]
+
+
+def _decode_list(candidates: Sequence[Any]) -> list[Expr]:
+    written = candidates[0][1]
+    if written in _AS_THEY_ARE:
+        of = _type(written)
+        found: list[Expr] = [
+            Literal(value, of) for kind, type_, value in candidates if kind == "L" and type_ == written
+        ]
+        if len(found) == len(candidates):
+            return found
+    return [_decode(candidate) for candidate in candidates]
 
 
 def _decode(data: Any) -> Expr:
@@ -132,7 +162,10 @@ def _decode(data: Any) -> Expr:
         return Literal(_decode_value(data[2]), type_)
     if kind == "C":
         return Column(data[2], type_)
-    args = tuple(_decode(arg) for arg in data[3])
+    if kind == "F" and data[2] in _LISTS and len(data[3]) > 1:
+        args = (_decode(data[3][0]), *_decode_list(data[3][1:]))
+    else:
+        args = tuple(_decode(arg) for arg in data[3])
     if kind == "A":
         return Aggregate(data[2], args, type_, _decode_optional(data[4]))
     if kind == "F":

@@ -77,12 +77,15 @@ def without_null_verdict(expr: Expr) -> Expr:
 
 
 def _combine(function: str, args: Iterable[Expr], *, neutral: Expr, absorbing: Expr) -> Expr:
+    args = tuple(args)
     kept: dict[Expr, None] = {}
     for arg in args:
         if arg == absorbing:
             return absorbing
         if isinstance(arg, Call) and arg.function == function:
             kept.update(dict.fromkeys(arg.args))
+        elif len(args) == 1:  # a long list is not hashed for nothing
+            return arg
         elif arg != neutral:
             kept[arg] = None
     single, several = ("equals", "in") if function == "or" else ("not_equals", "not_in")

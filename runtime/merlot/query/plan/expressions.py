@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal, Value
 
@@ -13,12 +14,13 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything below it, each before what is below it."""
+    """The expression and everything below it, each before what is below it; but no operands that are constants, of
+    which an IN may have a hundred thousand."""
     pending = [expr]
     while pending:
         node = pending.pop()
         yield node
-        pending.extend(reversed(children(node)))
+        pending.extend(child for child in reversed(children(node)) if not isinstance(child, Literal))
 
 
 def columns_of(expr: Expr) -> frozenset[str]:
@@ -53,8 +55,4 @@ def replace(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
 
 def literal_values(args: tuple[Expr, ...]) -> list[Value]:
     """Values of arguments that are all literals."""
-    values = []
-    for arg in args:
-        assert isinstance(arg, Literal)
-        values.append(arg.value)
-    return values
+    return [arg.value for arg in cast("tuple[Literal, ...]", args)]

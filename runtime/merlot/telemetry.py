@@ -64,6 +64,13 @@ BROKER_PRUNER_FAILURES: Final = Counter(
     registry=REGISTRY,
 )
 
+KERNEL_COMPILATIONS: Final = Counter(
+    "merlot_kernel_compilations",
+    "Kernels compiled by this process, not counting those loaded from disk: a query waits for each",
+    ["kernel"],
+    registry=REGISTRY,
+)
+
 SERVER_QUERIES: Final = Counter(
     "merlot_server_queries",
     "Requests of brokers, by table and error code (0: none)",

@@ -1,7 +1,9 @@
 """ClickBench's 43 queries beside DuckDB, and chDB where it is installed: rows in memory or mapped, 2 threads each.
 
 Rows are generated (`clickbench_data`), literals vary with `--seed`, which is random unless given and always printed.
-Answers are compared before anything is timed. First runs are those of a fresh process each, segments just opened.
+Answers are compared before anything is timed. First runs are those of a fresh process each, segments just opened, query
+kernels loaded as a server loads them at its start. A first run that takes more than three times a later one says where
+it went: bytes decoded, columns joined in memory by the second one, kernels loaded.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +26,17 @@ from tests.bench import clickbench_chdb, clickbench_data, report, ssb
 from tests.bench.clickbench_queries import Query, queries
 from tests.bench.report import Case
 
+from merlot.kernels.warm import load_for_queries
 from merlot.query.context import ExecutionContext
+from merlot.query.shortcuts.joined_segments import BATCH_CACHE
+from merlot.segment.buffers import DECODE_CACHE
 from merlot.segment.immutable import ImmutableSegment
 
 DATA_SEED = 17
 REPEATS = 5
+LATER = 5
+SLOW = 3.0
+"""A first run that takes as many later ones says why."""
 
 
 def literals(table: pa.Table, seed: int) -> dict[str, Query]:
@@ -56,29 +65,55 @@ def _plain(value: object) -> object:
     return value.strftime("%Y-%m-%d %H:%M:%S.0") if isinstance(value, dt.datetime) else value
 
 
-def first_runs(chosen: dict[str, Query], rows: int) -> dict[str, tuple[float, float]]:
-    """Of each query, ms of its first run in a fresh process, and of the best of three later ones."""
+@dataclass(frozen=True)
+class Runs:
+    """One query in a fresh process: ms, and what memory held more after a run than before it."""
+
+    first: float
+    second: float
+    later: float
+    """The best of some later ones."""
+    decoded: int
+    """Bytes, by the first run."""
+    joined: int
+    """Bytes, by the second, which joins the columns of segments that are asked again."""
+
+    def where(self) -> str:
+        """Where the first two went, if they took more than three times a later one."""
+        if max(self.first, self.second) <= SLOW * self.later:
+            return ""
+        decoded, joined = self.decoded / 1e6, self.joined / 1e6
+        return (
+            f"first {self.first:.1f} ms: {decoded:.1f} MB decoded; second {self.second:.1f} ms: {joined:.1f} MB joined"
+        )
+
+
+def first_runs(chosen: dict[str, Query], rows: int) -> dict[str, Runs]:
+    """Of each query, its first runs in a fresh process."""
     found = {}
     for name, query in chosen.items():
         command = [sys.executable, "-m", "tests.bench.clickbench", "--rows", str(rows), "--first-run", query.sql]
         answer = subprocess.run(command, cwd=report.ROOT, check=True, capture_output=True, text=True)
-        first, later = json.loads(answer.stdout.splitlines()[-1])
-        found[name] = (first, later)
+        found[name] = Runs(**json.loads(answer.stdout.splitlines()[-1]))
     return found
 
 
 def measure_first(sql: str, rows: int) -> None:
-    """Print the ms of one query's first run in this process, and of later ones."""
+    """Print the `Runs` of one query in this process."""
+    load_for_queries()
     schema = ssb.schema_of(ssb.kept_schema(f"clickbench-{rows}").empty_table())
     segments = [ImmutableSegment.open(path) for path in ssb.paths_of("clickbench", rows, ssb.SEGMENTS)]
     with ThreadPoolExecutor(ssb.THREADS) as pool:
         engine = ssb.Engine(schema, segments, ExecutionContext(schema=schema, pool=pool, threads=ssb.THREADS))
-        times = []
-        for _ in range(4):
+        times, decoded, joined = [], [], []
+        for _ in range(LATER + 2):
             start = time.perf_counter()
             engine.query(sql)
             times.append((time.perf_counter() - start) * 1000)
-    print(json.dumps([times[0], min(times[1:])]))
+            decoded.append(DECODE_CACHE.stats()["bytes"])
+            joined.append(BATCH_CACHE.stats()["bytes"])
+    runs = Runs(times[0], times[1], min(times[2:]), decoded[0], joined[1])
+    print(json.dumps(asdict(runs)))
 
 
 def compare(chosen: dict[str, Query], table: pa.Table, repeats: int) -> list[Case]:
@@ -137,7 +172,9 @@ def main() -> None:
     cases += beside
     if not (arguments.quick or arguments.no_first_runs):
         runs = first_runs(chosen, rows)
-        cases += [Case(f"{name} first run", "ms", first, "later runs", later) for name, (first, later) in runs.items()]
+        cases += [Case(f"{name} first run", "ms", one.first, "later runs", one.later) for name, one in runs.items()]
+        for name, one in runs.items():
+            print(f"{name:4} {one.where()}", file=sys.stderr)
     title = f"ClickBench, {rows:,} generated rows, {ssb.SEGMENTS} segments, {ssb.THREADS} threads, seed {seed}"
     report.publish("clickbench", f"{title}, load {os.getloadavg()[0]:.2f}, ms", cases)
 

@@ -122,7 +122,7 @@ def tell(title: str, records: list[SegmentRecord], query_ms: float) -> None:
 
 async def measure(folder: Path) -> list[report.Case]:
     merge_status.RECENT_TASKS = 50
-    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, warm_up=True))
+    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, warm_up_s=0.0))
     await node.start()
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{node.port}") as session:

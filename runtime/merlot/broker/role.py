@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -50,6 +51,8 @@ class BrokerConfig:
     """True: somebody else serves `make_app(role)` on `http_port`; the role opens no port."""
     drain_s: float = 10.0
     """How long running queries may take to end when it stops."""
+    warm_up_s: float | None = None
+    """Load the query kernels, which merge answers too, at the start, and wait this long for it; None: do not."""
     settings: BrokerSettings = field(default_factory=BrokerSettings)
 
 
@@ -82,10 +85,20 @@ class BrokerRole:
         self._running: set[asyncio.Task[object]] = set()
         self._unready: str | None = "starting"
 
+    def _start_warming(self) -> threading.Thread | None:
+        if self._config.warm_up_s is None:
+            return None
+        from merlot.kernels.warm import start_loading
+
+        return start_loading()
+
     async def start(self) -> int:
         """Read the cluster, listen, register; returns the port. UnavailableError if the metastore is silent."""
+        warming = self._start_warming()
         await self._directory.start()
         await self._directory.settle(SETTLE_S)
+        if warming is not None:
+            await asyncio.to_thread(warming.join, self._config.warm_up_s)
         self._queries.is_open = True
         port = self._config.http_port if self._config.is_mounted else await self._listen()
         self._queries.broker_id = InstanceId(f"Broker_{self._config.host}_{port}")

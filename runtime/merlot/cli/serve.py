@@ -45,6 +45,8 @@ _LOG = logging.getLogger(__name__)
 
 MAX_PORT = 65_535
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+NODE_WARM_UP_S = 5.0
+"""Longest wait of a node for query kernels: long enough to load them, too short to compile them all."""
 
 
 def _one_log_level(value: str) -> str:
@@ -72,6 +74,12 @@ def _without_credentials(value: list[str] | str | None) -> list[str] | str | Non
     return value
 
 
+WarmUp = Annotated[
+    float,
+    typer.Option(
+        "--warm-up", help="Longest wait at the start for query kernels to load, in seconds; 0: load them when needed."
+    ),
+]
 Host = Annotated[
     str,
     typer.Option(
@@ -181,7 +189,7 @@ def serve(
             deep_store=deep_store,
             deep_store_prefixes=tuple(deep_store_prefix or ()),
             secrets_dir=secrets_dir,
-            warm_up=True,
+            warm_up_s=NODE_WARM_UP_S,
             server=server_settings,
             broker=broker_settings,
         )
@@ -272,6 +280,7 @@ def broker(
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 10.0,
+    warm_up: WarmUp = 30.0,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -284,6 +293,7 @@ def broker(
             http_port=http_port,
             grpc_port=grpc_port,
             drain_s=drain_timeout,
+            warm_up_s=warm_up or None,
             settings=settings,
         )
         role = BrokerRole(metastore, config, _channel_to)
@@ -337,13 +347,7 @@ def server(
     drain_timeout: Annotated[
         float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
     ] = 30.0,
-    warm_up: Annotated[
-        float,
-        typer.Option(
-            "--warm-up",
-            help="Longest wait at the start for query kernels to load, in seconds; 0: load them when needed.",
-        ),
-    ] = 30.0,
+    warm_up: WarmUp = 30.0,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:

@@ -63,8 +63,8 @@ class NodeConfig:
     """Of the Secrets that streams name, a folder each."""
     grace_s: float = 60.0
     """How long a replaced version of a segment is still served."""
-    warm_up: bool = False
-    """Load the query kernels in the background, so that no first query has to."""
+    warm_up_s: float | None = None
+    """As a server's: load the query kernels at the start, and wait this long for it."""
     server: ServerSettings = field(default_factory=ServerSettings)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
 
@@ -147,7 +147,7 @@ class Node:
             query_port=None,
             instance=SERVER_INSTANCE,
             grace_s=self._config.grace_s,
-            warm_up_s=0.0 if self._config.warm_up else None,
+            warm_up_s=self._config.warm_up_s,
             settings=self._config.server,
             secrets_dir=self._config.secrets_dir,
         )

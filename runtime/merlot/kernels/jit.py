@@ -4,24 +4,94 @@
 fight the segment pool; cached on disk, because a cold query must not wait seconds for LLVM. `cache` and
 multiprocessing do not mix: warm the kernels in one process before forking others. Under `NUMBA_DISABLE_JIT=1` kernels
 run as plain Python, for coverage and debuggers.
+
+Every compilation is counted and logged: on a server, after its start, there should be none.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 import numpy as np
 from llvmlite import ir
+from numba.core import event, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from merlot import telemetry
+
+_LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile `function` at its first call per argument types."""
-    return cast(Callable[P, R], numba.njit(nogil=True, cache=True, boundscheck=False)(function))
+    """Compile `function` at its first call per argument types, read-only or not."""
+    dispatcher = numba.njit(nogil=True, cache=True, boundscheck=False)(function)
+    if not cast(Any, numba.config).DISABLE_JIT:
+        _share_read_only(dispatcher)
+    return cast(Callable[P, R], dispatcher)
+
+
+def _share_read_only(dispatcher: Any) -> None:
+    """Have arrays that may be written take the code of arrays that may not, where that was compiled.
+
+    To numba they are two types, though their layout in memory and their machine code are the same: a kernel of four
+    arguments would be compiled up to sixteen times. Never the other way round: the code might write."""
+    load_or_compile = dispatcher._compile_for_args
+
+    def find(*arguments: Any, **named: Any) -> Any:
+        given = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
+        fitting = _fitting(dispatcher.overloads, given) or _fitting(_on_disk(dispatcher, given), given)
+        if fitting is None:
+            return load_or_compile(*arguments, **named)
+        code = dispatcher.compile(fitting)
+        if fitting != given:
+            dispatcher._insert([one._code for one in given], code, False)
+        return code
+
+    dispatcher._compile_for_args = find
+
+
+def _on_disk(dispatcher: Any, given: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Types of arguments for which code is kept that this processor can run."""
+    cache = dispatcher._cache
+    _, *made_for = cache._index_key(given, dispatcher.targetctx.codegen())
+    return [known for known, *others in cache._cache_file._load_index() if others == made_for]
+
+
+def _fitting(every: Iterable[tuple[Any, ...]], given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Types whose code takes arguments of the given ones: these themselves, if they are among them."""
+    found = [known for known in list(every) if len(known) == len(given) and all(map(_takes, known, given))]
+    return given if given in found else next(iter(found), None)
+
+
+def _takes(known: Any, given: Any) -> bool:
+    """Whether code for a type serves another."""
+    if known == given:
+        return True
+    is_array = isinstance(known, types.Array) and isinstance(given, types.Array)
+    return is_array and given.mutable and known == given.copy(readonly=True)
+
+
+class _Compilations(event.Listener):
+    """Counts what LLVM is asked for; code that is loaded from disk is none of it."""
+
+    def on_start(self, event: Any) -> None:
+        pass
+
+    def on_end(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not function.__module__.startswith("merlot."):
+            return  # what numba compiles for itself, within one of ours
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        telemetry.KERNEL_COMPILATIONS.labels(name).inc()
+        _LOG.info("kernel compiled kernel=%s types=%s", name, ", ".join(map(str, event.data["args"])))
+
+
+cast(Any, event).register("numba:compile", _Compilations())
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,10 +1,15 @@
 """Compile the query kernels for the types that queries use, and keep the code on disk: `python -m merlot.kernels.warm`.
 
 Run at installation and when an image is built: a first query then loads code in milliseconds, where LLVM would take
-seconds. Columns are read-only (mapped or cached), vectors are not, and numba tells the two apart.
+seconds. What a kernel only reads is read-only here, as `jit.kernel` has code for that serve arrays that may be written.
+
+`load_for_queries` is what servers, brokers and benchmarks call when they start: numba takes a quarter of a second for
+its first kernel, and a millisecond or two for each one after it.
 """
 
+import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,6 +46,8 @@ from merlot.kernels import (
     upsert,
 )
 
+_LOG = logging.getLogger(__name__)
+
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -49,6 +56,7 @@ Case = tuple[Callable[..., Any], tuple[Any, ...]]
 def cases() -> Iterator[Case]:
     """Every kernel with arguments of the types it is called with."""
     yield from query_cases()
+    yield from _builds()
     yield from _merges()
     yield from _messages()
     yield from _texts()
@@ -58,6 +66,8 @@ def cases() -> Iterator[Case]:
 
 def query_cases() -> Iterator[Case]:
     """Those that queries run."""
+    yield from _decodes()
+    yield from _codes()
     yield from _scans()
     yield from _takes()
     yield from _groups()
@@ -80,23 +90,69 @@ def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
     return values
 
 
+def _decodes() -> Iterator[Case]:
+    """Columns out of their segments."""
+    words, docs = column(np.uint64), column(np.uint32, size=1)
+    for dtype in (*IDS, np.int32, np.int64):
+        yield bits.unpack, (words, 1, 0, 0, np.zeros(64, dtype))
+        yield bits.unpack_at, (words, 1, docs, 0, np.zeros(1, dtype))
+    for ids in IDS:
+        yield bits.expand_runs, (np.array([0, 1], np.uint32), np.zeros(1, ids))
+
+
+def _codes() -> Iterator[Case]:
+    """Values to dictionaries and ids: when segments are built, and when columns of several are joined."""
+    ranks = np.ones(64, np.uint32)
+    for dtype in (np.int32, np.int64):
+        yield bits.min_max, (column(dtype), np.zeros(2, dtype))
+        yield bits.is_sorted, (column(dtype),)
+    for values in (np.int32, np.int64, *IDS):
+        yield bits.mark_present, (column(values), 0, ranks)
+        for ids in IDS:
+            yield bits.lookup_ranks, (column(values), 0, column(np.uint32), np.zeros(64, ids))
+    yield bits.rank_present, (ranks,)
+    keys, rows = column(np.uint64), column(np.uint32)
+    yield radix.count_digits, (keys, 0, np.zeros(radix.RADIX, np.int64))
+    yield (
+        radix.scatter_digits,
+        (keys, rows, 0, np.zeros(radix.RADIX, np.int64), np.zeros_like(keys), np.zeros_like(rows)),
+    )
+    for ids in IDS:
+        yield radix.rank_sorted, (keys, rows, np.zeros(64, ids))
+        for indices in (np.int32, *IDS):
+            yield bits.gather, (column(ids), column(indices), np.zeros(64, ids))
+
+
+def _builds() -> Iterator[Case]:
+    """Segments and their indexes."""
+    counts = np.zeros(2, np.uint32)
+    for dtype in (*IDS, np.int32, np.int64):
+        yield bits.pack, (column(dtype), 0, 1, np.zeros(2, np.uint64))
+        yield bits.block_min_max, (column(dtype), np.array([0, 64]), np.zeros(1, dtype), np.zeros(1, dtype))
+    for values in (np.uint64, *IDS, np.float32, np.float64):
+        yield bits.is_sorted, (column(values),)
+    for ids in IDS:
+        yield bits.run_starts_of, (column(ids), counts.copy())
+        yield bits.group_docs, (column(ids), counts.copy(), np.zeros(64, np.uint32))
+    yield hashing.set_bits, (column(np.uint64), hashing.SALTS, np.zeros(hashing.WORDS_PER_BLOCK, np.uint32))
+
+
 def _scans() -> Iterator[Case]:
-    words, mask, table = np.zeros(1, np.uint64), np.zeros(scan.BLOCK_DOCS, np.uint8), np.zeros(1, np.uint8)
-    docs = np.zeros(1, np.uint32)
+    words, mask, table = np.zeros(1, np.uint64), np.zeros(scan.BLOCK_DOCS, np.uint8), column(np.uint8, size=1)
+    read, docs = column(np.uint8), column(np.uint32, size=1)
     for dtype in (*IDS, *NUMBERS):
         yield scan.scan_range, (column(dtype), dtype(0), dtype(1), scan.SET, False, mask, words)
         yield scan.refine_range, (column(dtype), dtype(0), dtype(1), False, words)
     for dtype in IDS:
         yield scan.scan_table, (column(dtype), table, scan.SET, False, mask, words)
         yield scan.refine_table, (column(dtype), table, False, words)
-    yield scan.pack_mask, (mask[:64], scan.SET, words)
-    yield scan.any_value, (mask[:64], column(np.uint32, size=2), mask[:1])
+    yield scan.pack_mask, (read, scan.SET, words)
+    yield scan.any_value, (read, column(np.uint32, size=2), mask[:1])
     yield scan.set_docs, (docs, 0, 64, words)
-    yield scan.set_docs, (column(np.uint32, size=1), 0, 64, words)
     yield scan.set_span, (0, 3, words)
     yield scan.clear_tail, (64, words)
-    yield scan.count_words, (words,)
-    yield scan.list_docs, (words, 0, np.empty(64, np.uint32))
+    yield scan.count_words, (column(np.uint64),)
+    yield scan.list_docs, (column(np.uint64, size=1), 0, np.empty(64, np.uint32))
 
 
 def _checks() -> Iterator[Case]:
@@ -196,7 +252,7 @@ def _filters() -> Iterator[Case]:
 
 
 def _takes() -> Iterator[Case]:
-    docs = np.zeros(4, np.uint32)
+    docs = column(np.uint32, size=4)
     for dtype in (*IDS, *NUMBERS):
         yield take.take, (column(dtype), docs, np.empty(4, dtype))
     for ids in IDS:
@@ -207,7 +263,7 @@ def _takes() -> Iterator[Case]:
 
 
 def _groups() -> Iterator[Case]:
-    docs, present = np.zeros(4, np.uint32), np.zeros(64, np.uint8)
+    docs, present = column(np.uint32, size=4), np.zeros(64, np.uint8)
     for dtype in IDS:
         for wide in (np.uint32, np.uint64):
             yield group.append_key, (column(dtype), 0, np.zeros(64, wide))
@@ -218,19 +274,17 @@ def _groups() -> Iterator[Case]:
             yield group.append_whole, (column(values), np.int64(0), np.uint64(1), 0, np.zeros(64, wide))
     for codes in (np.int64, np.uint64):
         yield group.append_key, (column(codes), 0, np.zeros(64, np.uint64))
-    yield group.mark, (docs, present)
-    yield group.mark, (np.zeros(4, np.int64), present)
-    slots, keys = np.full(64, group.EMPTY, np.uint32), np.zeros(4, np.uint64)
-    groups = np.zeros(4, np.uint32)
+    yield group.mark, (column(np.int64), present)
+    slots, keys = np.full(64, group.EMPTY, np.uint32), column(np.uint64, size=4)
+    groups, ends = np.zeros(4, np.uint32), np.zeros(1, np.int64)
     yield group.assign_dense, (keys, slots.copy(), groups)
     yield group.assign_wide, (keys.reshape(1, 4), 0, 4, 0, slots.copy(), np.zeros((4, 1), np.uint64), groups)
     yield group.fill_slots_wide, (keys.reshape(4, 1), slots.copy())
-    yield group.first_rows, (groups, docs[:1].copy())
+    yield group.first_rows, (docs, groups[:1].copy())
     yield group.assign_groups, (keys, 0, slots, np.zeros(64, np.uint64), np.zeros(4, np.uint32))
-    ends = np.zeros(1, np.int64)
-    yield group.order_by_group, (groups, groups, ends, groups.copy())
+    yield group.order_by_group, (docs, docs, ends, groups.copy())
     yield group.distinct_in_groups, (groups.copy(), ends, groups.copy(), ends.copy())
-    yield group.distinct_pairs, (groups, keys, np.full(64, group.EMPTY, np.uint32), groups.copy())
+    yield group.distinct_pairs, (docs, keys, np.full(64, group.EMPTY, np.uint32), groups.copy())
     yield group.fill_slots, (keys[:1], np.full(64, group.EMPTY, np.uint32))
 
 
@@ -241,84 +295,74 @@ def _best_texts() -> Iterator[Case]:
 
 def _parts() -> Iterator[Case]:
     """Many groups, by parts."""
-    words, hashes, rows = np.zeros((1, 4), np.uint64), np.zeros(4, np.uint64), np.zeros(4, np.uint32)
-    counts, bounds = np.zeros(2, np.int64), np.array([0, 4], np.int64)
-    yield partition.hash_words, (words, hashes)
+    words, hashes, rows = column(np.uint64, size=4).reshape(1, 4), column(np.uint64, size=4), column(np.uint32, size=4)
+    counts, bounds = np.zeros(2, np.int64), column(np.int64, size=2)
+    yield partition.hash_words, (words, hashes.copy())
     yield partition.count_parts, (hashes, 63, counts)
-    yield partition.scatter, (hashes, 0, 63, np.zeros(2, np.int64), hashes.copy(), rows)
+    yield partition.scatter, (hashes, 0, 63, np.zeros(2, np.int64), hashes.copy(), rows.copy())
     found = rows.copy(), hashes.copy(), rows.copy(), np.zeros(1, np.int64)
-    yield partition.equal_words, (words, rows, rows.copy(), 0, 4)
+    yield partition.equal_words, (words, rows, rows, 0, 4)
     yield partition.assign_parts, (hashes, rows, bounds, np.zeros(8, np.uint32), *found)
-    yield partition.number_groups, (rows, bounds, rows.copy(), rows.copy(), bounds, rows.copy(), rows.copy())
+    yield partition.number_groups, (rows, bounds, rows, rows, bounds, rows.copy(), rows.copy())
     for offsets in (column(np.int32, size=5), column(np.int64, size=5)):
-        yield hashing.hash_spans, (column(np.uint8), offsets, hashes)
-        yield partition.equal_texts, (offsets, column(np.uint8), rows, rows.copy(), 0, 4)
+        yield hashing.hash_spans, (column(np.uint8), offsets, hashes.copy())
+        yield partition.equal_texts, (offsets, column(np.uint8), rows, rows, 0, 4)
 
 
 def _aggregates() -> Iterator[Case]:
-    groups, longs, doubles = np.zeros(64, np.uint32), np.zeros(64, np.int64), np.zeros(64, np.float64)
-    for values in (np.zeros(64, np.int32), longs, column(np.int32), column(np.int64)):
+    groups, sums, errors = column(np.uint32), np.zeros(64, np.int64), np.zeros(64)
+    longs, doubles = column(np.int64), column(np.float64)
+    for values in (column(np.int32), longs):
         yield aggregate.sum_int, (values,)
-        yield aggregate.sum_int_groups, (groups, values, longs.copy())
-        for words in (np.zeros(1, np.uint64), column(np.uint64)[:1]):
-            yield aggregate.extremes_where, (values, words, longs[:2].copy())
-    for values in (longs, column(np.int64)):
-        yield aggregate.sum_halves, (values, longs.copy())
-        yield aggregate.sum_halves_groups, (groups, values, longs.copy(), longs.copy())
-        yield aggregate.min_groups, (groups, values, longs.copy())
-        yield aggregate.max_groups, (groups, values, longs.copy())
-    for values in (doubles, column(np.float64)):
-        yield aggregate.sum_float, (values, doubles.copy())
-        yield aggregate.sum_float_groups, (groups, values, doubles.copy(), doubles.copy())
-        yield aggregate.min_groups, (groups, values, doubles.copy())
-        yield aggregate.max_groups, (groups, values, doubles.copy())
-    yield aggregate.count_groups, (groups, longs.copy())
+        yield aggregate.sum_int_groups, (groups, values, sums)
+        yield aggregate.extremes_where, (values, column(np.uint64, size=1), sums[:2])
+    yield aggregate.sum_halves, (longs, sums)
+    yield aggregate.sum_halves_groups, (groups, longs, sums, sums.copy())
+    yield aggregate.sum_float, (doubles, errors)
+    yield aggregate.sum_float_groups, (groups, doubles, errors, errors.copy())
+    for values, out in ((longs, sums), (doubles, errors)):
+        yield aggregate.min_groups, (groups, values, out)
+        yield aggregate.max_groups, (groups, values, out)
+    yield aggregate.count_groups, (groups, sums)
     one, two, four = np.zeros((64, 3)), np.zeros((64, 6)), np.zeros((64, 5))
-    yield moments.add_one, (groups, column(np.float64), one)
-    yield moments.add_two, (groups, column(np.float64), column(np.float64), two)
+    yield moments.add_one, (groups, doubles, one)
+    yield moments.add_two, (groups, doubles, doubles, two)
     yield moments.merge_one, (groups, one.copy(), one)
     yield moments.merge_two, (groups, two.copy(), two)
-    yield moments.add_four, (groups, column(np.float64), four)
+    yield moments.add_four, (groups, doubles, four)
     yield moments.merge_four, (groups, four.copy(), four)
-    yield topk.smallest, (longs, longs[:2].copy(), longs[:2].copy())
+    yield topk.smallest, (longs, sums[:2].copy(), sums[:2].copy())
 
 
 def _arithmetic() -> Iterator[Case]:
-    longs = np.zeros(64, np.int64)
+    longs = column(np.int64)
     for kernel in (arithmetic.add_checked, arithmetic.subtract_checked, arithmetic.multiply_checked):
         yield kernel, (longs, longs, longs.copy())
 
 
 def _decimals() -> Iterator[Case]:
-    longs, long_offsets = np.zeros(64, np.int64), np.zeros(65, np.int64)
+    longs, long_offsets = column(np.int64), np.zeros(65, np.int64)
     for offsets in (column(np.int32, size=1), column(np.int64, size=1)):
         yield decimals.common_scale, (offsets, column(np.uint8))
         yield decimals.parse, (offsets, column(np.uint8), 0, longs[:0].copy())
     yield decimals.text_offsets, (longs, 2, long_offsets)
-    yield decimals.write, (longs[:0].copy(), 2, long_offsets, np.zeros(64, np.uint8))
+    yield decimals.write, (longs[:0], 2, long_offsets, np.zeros(64, np.uint8))
 
 
 def _finds() -> Iterator[Case]:
     for offsets in (column(np.int32, size=1), column(np.int64, size=1)):
-        yield find.find_parts, (offsets, column(np.uint8), column(np.uint8), np.array([0, 1]), np.zeros(1, np.uint8))
+        yield (
+            find.find_parts,
+            (offsets, column(np.uint8), column(np.uint8), column(np.int64, size=2), np.zeros(1, np.uint8)),
+        )
 
 
 def _merges() -> Iterator[Case]:
-    words, rows, ranks = np.zeros(64, np.uint64), np.zeros(64, np.uint32), np.ones(64, np.uint32)
-    offsets = np.zeros(65, np.int64)
+    words, rows, offsets = column(np.uint64), column(np.uint32), column(np.int64, size=65)
     for ids in IDS:
         for dtype in IDS:
-            yield bits.gather, (np.zeros(64, dtype), column(ids), np.zeros(64, dtype))
-            if np.dtype(dtype).itemsize <= np.dtype(ids).itemsize:
-                yield bits.lookup_ranks, (column(ids), 0, ranks, np.zeros(64, dtype))
-        yield bits.mark_present, (column(ids), 0, ranks)
+            yield bits.gather, (column(dtype), column(ids), np.zeros(64, dtype))
         yield merge.take_lists, (column(ids), offsets, rows, offsets, np.zeros(64, ids))
-    yield bits.rank_present, (ranks,)
-    yield bits.is_sorted, (words,)
-    yield radix.count_digits, (words, 0, np.zeros(radix.RADIX, np.int64))
-    yield radix.scatter_digits, (words, rows, 0, np.zeros(radix.RADIX, np.int64), words.copy(), rows.copy())
-    for ids in IDS:
-        yield radix.rank_sorted, (words, rows, np.zeros(64, ids))
     yield merge.hash_numbers, (words, words.copy())
     yield merge.hash_bytes, (offsets, column(np.uint8), words.copy())
     yield merge.hash_lists, (words, offsets, words.copy())
@@ -349,6 +393,21 @@ def warm(chosen: Callable[[], Iterator[Case]] = cases) -> int:
         kernel(*arguments)
         number += 1
     return number
+
+
+def start_loading() -> threading.Thread:
+    """`load_for_queries` beside what else starts; a daemon: nobody waits for a compiler when a process stops."""
+    thread = threading.Thread(target=load_for_queries, name="warm-up", daemon=True)
+    thread.start()
+    return thread
+
+
+def load_for_queries() -> None:
+    """What a process does at its start, so that no query waits for a kernel. Others are loaded by whoever takes in a
+    stream, merges or builds."""
+    started = time.perf_counter()
+    number = warm(query_cases)
+    _LOG.info("query kernels are loaded num_kernels=%d seconds=%.1f", number, time.perf_counter() - started)
 
 
 def main() -> None:

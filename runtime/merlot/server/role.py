@@ -276,10 +276,9 @@ class ServerRole:
     def _start_warming(self) -> threading.Thread | None:
         if self._config.warm_up_s is None:
             return None
-        # A daemon: nobody waits for a compiler when the server stops.
-        thread = threading.Thread(target=_warm, name="warm-up", daemon=True)
-        thread.start()
-        return thread
+        from merlot.kernels.warm import start_loading
+
+        return start_loading()
 
     def _make_surroundings(self) -> Surroundings:
         return Surroundings(
@@ -395,10 +394,3 @@ class ServerRole:
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._io, work)
-
-
-def _warm() -> None:
-    """Those of queries, which somebody waits for; others are loaded by whoever takes in a stream or merges."""
-    from merlot.kernels.warm import query_cases, warm
-
-    _LOG.info("query kernels are loaded num_kernels=%d", warm(query_cases))

@@ -183,14 +183,14 @@ class ClusterProcesses:
         self._shared = shared = ["--zk", zookeeper, "--log-level", level]
         self._num_servers = num_servers
         self.controller = self._role("controller", [*shared], "controller")
-        self.broker = self._role("broker", [*shared], "broker")
+        self.broker = self._role("broker", [*shared, "--warm-up", "0"], "broker")
         self.servers = [self._server(number, shared) for number in range(num_servers)]
         self.minions = [self._minion(number, shared) for number in range(num_minions)]
 
     def with_grpc(self) -> Self:
         """Have the broker take queries over gRPC too, on its port of `--grpc-port`: to be called before it starts."""
         ports = ("--http-port", "--grpc-port")
-        self.broker = RoleProcess(self.folder, "broker", ["broker", *self._shared], ports)
+        self.broker = RoleProcess(self.folder, "broker", ["broker", *self._shared, "--warm-up", "0"], ports)
         return self
 
     def new_server(self, instance: str | None = None) -> RoleProcess:

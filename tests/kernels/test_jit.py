@@ -1,0 +1,92 @@
+"""Which calls of a kernel compile it: read-only and writable arrays are one type wherever that can be."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from merlot import telemetry
+from merlot.kernels.jit import read_only
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled in this run")
+
+SOURCE = """
+from merlot.kernels.jit import kernel
+
+@kernel
+def copy(values, out):
+    for place in range(out.size):
+        out[place] = values[place]
+"""
+
+Load = Callable[[], Any]
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """The kernel as a process finds it that has not called it yet; the first one finds nothing on disk."""
+    path = tmp_path / f"{tmp_path.name}.py"
+    path.write_text(SOURCE)
+    name = f"merlot.{tmp_path.name}"
+
+    def fresh() -> Any:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        return module.copy
+
+    return fresh
+
+
+def compilations(kernel: Any) -> float:
+    name = f"{kernel.py_func.__module__.rpartition('.')[2]}.copy"
+    return telemetry.KERNEL_COMPILATIONS.labels(name)._value.get()  # type: ignore[no-any-return]
+
+
+def copied(kernel: Any, values: Any) -> list[int]:
+    out = np.zeros(len(values), np.int64)
+    kernel(values, out)
+    return out.tolist()  # type: ignore[no-any-return]
+
+
+def test_writable_arrays_take_the_code_of_read_only_ones(load: Load) -> None:
+    kernel = load()
+    assert copied(kernel, read_only(np.array([1, 2]))) == [1, 2]
+    assert copied(kernel, np.array([3, 4])) == copied(kernel, np.array([3, 4])) == [3, 4]
+    assert compilations(kernel) == 1
+
+
+def test_that_code_is_found_on_disk_too(load: Load) -> None:
+    copied(load(), read_only(np.array([1])))
+    kernel = load()
+    assert copied(kernel, np.array([5])) == [5]
+    assert compilations(kernel) == 1
+
+
+def test_read_only_arrays_take_no_code_that_might_write(load: Load) -> None:
+    kernel = load()
+    copied(kernel, np.array([1]))
+    assert copied(kernel, read_only(np.array([2]))) == [2]
+    assert compilations(kernel) == 2
+
+
+def test_other_types_have_their_own_code(load: Load) -> None:
+    kernel = load()
+    copied(kernel, read_only(np.array([1])))
+    assert copied(kernel, read_only(np.array([7], np.int32))) == [7]
+    assert compilations(kernel) == 2
+
+
+def test_metrics_tell_of_compilations(load: Load) -> None:
+    kernel = load()
+    copied(kernel, np.array([1]))
+    name = kernel.py_func.__module__.rpartition(".")[2]
+    assert f'merlot_kernel_compilations_total{{kernel="{name}.copy"}} 1.0' in telemetry.render_metrics().decode()

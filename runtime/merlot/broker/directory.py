@@ -22,7 +22,7 @@ from merlot.cluster import paths
 from merlot.cluster.instances.drains import marks
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.records import DrainRecord, Role
-from merlot.ids import InstanceId, TableName, raw_name
+from merlot.ids import InstanceId, TableName, raw_name, realtime
 from merlot.metastore.protocol import Metastore, Watch
 
 _LOG = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ class Directory:
         self._executor.shutdown(wait=False)
 
     def find(self, name: str) -> ServedTable | None:
-        """The table that SQL names: with or without its type, in any case if only one fits."""
+        """The table that SQL names: with or without a type, in any case if only one fits. Whether the type is one of
+        its halves, `ServedTable.check_spelled` tells."""
         table = self._by_spelling.get(name) or self._by_spelling.get(name.lower())
         return None if table is None else self._tables.get(table)
 
@@ -177,7 +178,7 @@ def _spellings(tables: Mapping[TableName, ServedTable]) -> dict[str, TableName]:
     exact: dict[str, TableName] = {}
     lowered: dict[str, list[TableName]] = {}
     for table in tables:
-        for spelling in (str(table), str(raw_name(table))):
+        for spelling in (str(table), str(raw_name(table)), str(realtime(raw_name(table)))):
             exact[spelling] = table
             lowered.setdefault(spelling.lower(), []).append(table)
     return {text: found[0] for text, found in lowered.items() if len(found) == 1} | exact

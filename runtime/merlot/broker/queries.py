@@ -205,7 +205,7 @@ class Queries:
             answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
 
     def _charge(self, plan: PlannedQuery) -> None:
-        """Count the query to its tables; raises QuotaExceededError."""
+        """Count the query to its tables; raises QuotaExceededError, TableDisabledError."""
         if plan.stages is not None:
             tables = set(plan.stages.revisions)
         elif plan.table is not None:
@@ -213,6 +213,8 @@ class Queries:
         else:
             return
         served = [table for name in sorted(tables) if (table := self._directory.tables.get(name)) is not None]
+        for table in served:
+            table.check_enabled()
         self._quotas.take(served, self._directory.num_brokers, self._clock.monotonic())
 
     async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, ask: Asking) -> None:

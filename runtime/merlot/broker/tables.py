@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from merlot.broker.refresher import Refresher
 from merlot.broker.routing import behind, pruning
@@ -28,8 +28,10 @@ from merlot.cluster.records import TableRecord
 from merlot.cluster.segments import view
 from merlot.cluster.segments.boundary import BoundaryRule
 from merlot.cluster.segments.editions import partitioning_of
+from merlot.cluster.segments.halves import typed_names
 from merlot.cluster.segments.view import TableView
-from merlot.errors import NotFoundError, UnavailableError
+from merlot.codes import QueryErrorCode
+from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, RawTableName, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch
 from merlot.spec.schema import TableSchema
@@ -40,6 +42,12 @@ from merlot.vectors.errors import LimitExceededError
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class TableDisabledError(UnavailableError):
+    """The table is suspended: nobody answers for it until its manifest says otherwise."""
+
+    code: ClassVar[int] = QueryErrorCode.TABLE_IS_DISABLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,23 @@ class ServedTable:
         if self.pruning is not None:
             return self.pruning.problems()
         return tuple(f"pruner is unknown name={name}" for name in pruning.unknown_pruners(self.spec))
+
+    def check_spelled(self, name: str) -> None:
+        """Raise for a name in SQL that is not the whole table's: its halves answer together."""
+        halves = typed_names(self.raw_name, self.spec)
+        typed = [half for half in halves if half.lower() == name.lower()]
+        if name.lower() == self.raw_name.lower() or typed == halves:
+            return
+        if not typed:
+            raise NotFoundError(f"table does not exist table={name}: it is {' and '.join(halves)}")
+        raise InvalidInputError(
+            f"one half of a hybrid table cannot be queried alone table={name}: query {self.raw_name}, and name a time"
+        )
+
+    def check_enabled(self) -> None:
+        """Raise TableDisabledError of a suspended table."""
+        if self.spec.suspend:
+            raise TableDisabledError(f"table is disabled table={self.raw_name}: its manifest says spec.suspend")
 
     def check_rows(self, num_rows: int) -> None:
         """Raise LimitExceededError if an answer has more rows than the table allows."""

@@ -71,6 +71,16 @@ class PinotWrites:
             raise InvalidInputError(f"the config is of another table expected={name} got={raw}_{half}")
         return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=False))
 
+    def set_suspended(self, name: str, *, is_suspended: bool) -> None:
+        """Write `spec.suspend` into a table's manifest. NotFoundError, ConflictError if an operator declares it."""
+        raw = raw_name(name)
+
+        def decide() -> Converted:
+            present = tables.get_table(self._metastore, raw).manifest
+            return Converted(({**present, "spec": {**present["spec"], "suspend": is_suspended}},), ())
+
+        self._written(raw, decide)
+
     def write_configs(self, document: Mapping[str, Any], *, creates: bool, dry_run: bool = False) -> Written:
         """Pinot's TableConfigs: a schema and one or two halves, at once."""
         schema = document.get("schema")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.consuming.progress import read_progress, rows_of
@@ -187,28 +187,39 @@ class ControllerService:
         if segment is not None and self.view(name).segment(segment) is None:
             raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
 
-    def delete_segment(self, name: str, segment: str) -> None:
-        """Remove a segment, whatever its version; its file follows after the grace period."""
+    def delete_segments(self, name: str, choose: Callable[[TableView], Iterable[str]]) -> list[str]:
+        """Remove these segments, whatever their versions, all or none; their files follow after the grace period.
+        NotFoundError if one is not there. Returns their names, sorted."""
         table = self.table(name).name
+        chosen: list[str] = []
 
         def decide(view: TableView) -> Sequence[RemoveSegments]:
-            record = view.segment(segment)
-            if record is None:
-                raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
-            return [RemoveSegments((record.key,))]
+            chosen[:] = sorted(set(choose(view)))
+            records = [(segment, view.segment(segment)) for segment in chosen]
+            absent = [segment for segment, record in records if record is None]
+            if absent:
+                more = f" (and {len(absent) - 1} more of {len(chosen)}; none was deleted)" if len(absent) > 1 else ""
+                raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={absent[0]}{more}")
+            return [RemoveSegments(tuple(record.key for _, record in records if record is not None))]
 
         mutate(self._metastore, table, decide, previous=self.view(table), context=Context(clock=self._clock))
+        return chosen
+
+    def set_suspended(self, name: str, *, is_suspended: bool) -> None:
+        """Have queries of a table refused, or answered again. ConflictError as `delete_table`."""
+        self._check_halves(name, "suspended")
+        self.pinot_writes.set_suspended(name, is_suspended=is_suspended)
 
     def delete_table(self, name: str) -> None:
         """Remove a table with all of its segments. ConflictError if a half is named and there is another one, or if an
         operator declares the table."""
         self.pinot_writes.check_owner(f"table {raw_name(name)}")
-        self._check_halves(name)
+        self._check_halves(name, "deleted")
         tables.delete_table(self._metastore, name, clock=self._clock)
         with self._lock:
             self._views.pop(offline(raw_name(name)), None)
 
-    def _check_halves(self, name: str) -> None:
+    def _check_halves(self, name: str, done: str) -> None:
         """A hybrid table is one table, of one manifest: whoever names one half does not mean the other one's rows."""
         present = self.reading.typed_names_of(name)
         if raw_name(name) == name or present == [name]:
@@ -218,8 +229,8 @@ class ControllerService:
                 f"table has no such half table={raw_name(name)} half={name} halves={', '.join(present)}"
             )
         raise ConflictError(
-            f"one half of a hybrid table cannot be deleted alone half={name} halves={', '.join(present)}: "
-            f"name the table, {raw_name(name)}, to delete both"
+            f"one half of a hybrid table cannot be {done} alone half={name} halves={', '.join(present)}: "
+            f"name the table, {raw_name(name)}, for both"
         )
 
     def delete_table_and_schema(self, name: str) -> None:

@@ -188,8 +188,8 @@ class TableSpec(SpecModel):
     """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay,
     and the next table of the name has the segments again, if its schema fits. Delete: they go."""
     suspend: bool = False
-    """True pauses what the controller does for the table (retention, assignment, tasks). In Kubernetes its servers and
-    batch jobs stop too, and its queries with them; data stays."""
+    """True pauses what the controller does for the table (retention, assignment, tasks), and brokers refuse its queries
+    (error 191). In Kubernetes its servers and batch jobs stop too; data stays."""
 
     @property
     def is_strict(self) -> bool:

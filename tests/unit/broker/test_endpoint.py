@@ -268,6 +268,34 @@ async def test_routing_table_of_a_query(client: Client, sql: str, status: int) -
         assert response.status == status
 
 
+async def test_routing_table_of_a_query_is_flat_as_spark_reads_it(client: Client) -> None:
+    for name in ("flights_OFFLINE", "flights"):
+        params = {"query": f"SELECT carrier FROM {name} LIMIT 5"}
+        async with client.session.get(f"{client.url}/debug/routingTable/sql", params=params) as response:
+            assert await response.json() == {"Server_h_1": ["s"]}
+    params = {"query": "SELECT carrier FROM flights_REALTIME"}
+    async with client.session.get(f"{client.url}/debug/routingTable/sql", params=params) as response:
+        assert response.status == 404
+
+
+async def test_a_table_is_queried_by_its_name_and_by_that_of_its_only_half(client: Client) -> None:
+    assert await client.codes("EXPLAIN PLAN FOR SELECT carrier FROM flights_OFFLINE") != [190]
+    assert await client.codes("SELECT carrier FROM flights_REALTIME") == [190]
+    assert await client.codes("SET useMultistageEngine = 'TRUE'; SELECT carrier FROM flights_realtime") == [190]
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT COUNT(*) FROM flights", "SELECT a.carrier FROM flights a JOIN flights b ON a.carrier = b.carrier"]
+)
+async def test_a_suspended_table_answers_no_query(client: Client, sql: str) -> None:
+    for is_suspended in (True, False):
+        text = MANIFEST + f"  suspend: {str(is_suspended).lower()}\n"
+        await asyncio.to_thread(tables.put_table, client.store, load(text)[0])
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.codes(sql) == [191]) != is_suspended:
+                await asyncio.sleep(0.01)
+
+
 async def test_client_that_hangs_up_cancels_its_query(client: Client, server: FaultyServer) -> None:
     server.may_answer.clear()
     query = asyncio.create_task(client.post("SELECT COUNT(*) FROM flights"))

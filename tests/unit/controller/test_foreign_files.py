@@ -181,7 +181,7 @@ def test_a_file_that_another_table_s_record_names_stays(cluster: Cluster) -> Non
     url = cluster.store.url_below(VICTIM, "s@1.mseg")
     cluster.publish(VICTIM, url)
     publish(cluster.metastore, EVIL, [record(url.replace("%20", " "))])
-    cluster.service.delete_segment("victim", "s")
+    cluster.service.delete_segments("victim", lambda _: ["s"])
     cluster.pass_days(1)
     assert file.exists()
 

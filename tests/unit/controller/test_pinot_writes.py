@@ -153,6 +153,30 @@ async def test_a_config_changes_what_it_says_and_leaves_what_it_cannot_say(clien
     await call(client, "PUT", "/tables/none", {**config, "tableName": "none_OFFLINE"}, 404)
 
 
+async def test_a_table_is_disabled_and_enabled(client: Client) -> None:
+    await call(client, "POST", "/tableConfigs", CONFIGS)
+    at = "/tables/rides/state?type=OFFLINE&state="
+    assert (await call(client, "PUT", at + "disable"))[
+        "status"
+    ] == "Request to disable table 'rides_OFFLINE' is successful"
+    assert await call(client, "GET", "/tables/rides/state") == {"state": "disabled"}
+    await call(client, "PUT", "/tables/rides_OFFLINE/state?state=ENABLE")
+    assert await call(client, "GET", "/tables/rides/state") == {"state": "enabled"}
+    assert "DELETE /tables" in (await call(client, "PUT", at + "drop", status=400))["error"]
+    await call(client, "PUT", "/tables/rides/state", status=400)
+    await call(client, "PUT", "/tables/none/state?state=enable", status=404)
+    await call(client, "PUT", "/tables/rides/state?state=disable&type=REALTIME", status=404)
+    await call(client, "POST", "/tables", REALTIME)
+    assert "for both" in (await call(client, "PUT", at + "disable", status=409))["error"]
+    await call(client, "PUT", "/tables/rides/state?state=disable")
+
+
+async def test_a_flag_that_is_no_flag_writes_nothing(client: Client) -> None:
+    await call(client, "POST", "/schemas?override=perhaps", SCHEMA, 400)
+    await call(client, "POST", "/apply?dryRun=yes", {"apiVersion": "merlot.dev/v1alpha1"}, 400)
+    await call(client, "POST", "/schemas?override=TRUE", SCHEMA)
+
+
 async def test_the_second_half_makes_a_hybrid_table(client: Client) -> None:
     await call(client, "POST", "/tableConfigs", CONFIGS)
     await call(client, "POST", "/tables", REALTIME)
@@ -172,7 +196,7 @@ async def test_the_second_half_makes_a_hybrid_table(client: Client) -> None:
 async def test_half_of_a_hybrid_table_is_not_deleted_with_the_other_one(client: Client) -> None:
     await call(client, "POST", "/tableConfigs", {**CONFIGS, "realtime": REALTIME})
     for path in ("/tables/rides_OFFLINE", "/tables/rides_REALTIME", "/tables/rides?type=offline"):
-        assert "name the table, rides, to delete both" in (await call(client, "DELETE", path, status=409))["error"]
+        assert "name the table, rides, for both" in (await call(client, "DELETE", path, status=409))["error"]
     await call(client, "DELETE", "/tableConfigs/rides_OFFLINE", status=409)
     assert sorted(await call(client, "GET", "/tables/rides")) == ["OFFLINE", "REALTIME"]
     assert "rides_OFFLINE, rides_REALTIME" in (await call(client, "DELETE", "/tables/rides"))["status"]

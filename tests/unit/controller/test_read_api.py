@@ -136,6 +136,37 @@ async def test_paths_of_pinot_that_are_not_there_say_what_to_ask(client: Client,
     assert (await client.head(path)).status == 404
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("PUT", "/zk/put"), ("POST", "/tasks/schedule"), ("POST", "/users"), ("DELETE", "/instances/x")],
+)
+async def test_what_pinot_writes_there_is_not_there_either(client: Client, method: str, path: str) -> None:
+    answer = await client.request(method, path, data=b"{}")
+    assert answer.status == 404
+    assert "not there" in (await answer.json())["error"]
+
+
+async def test_every_path_of_a_table_takes_the_names_of_its_halves(client: Client) -> None:
+    described = (await get(client, "/openapi.json"))["paths"]
+    paths = [path for path, methods in described.items() if "get" in methods and "{table}" in path]
+    for path in paths:
+        for table, halves in (("batches", ["OFFLINE"]), ("live", ["REALTIME"]), ("both", ["OFFLINE", "REALTIME"])):
+            plain = (await client.get(path.format(table=table, segment="s", entry="e"))).status
+            typed = [
+                (await client.get(path.format(table=f"{table}_{half}", segment="s", entry="e"))).status
+                for half in halves
+            ]
+            assert typed == [plain] * len(halves), (path, table)
+
+
+async def test_a_typed_name_tells_of_its_half_alone(client: Client) -> None:
+    assert list(await get(client, "/tables/both_REALTIME")) == ["REALTIME"]
+    assert list(await get(client, "/tables/both?type=offline")) == ["OFFLINE"]
+    assert await get(client, "/segments/both_REALTIME") == [{"REALTIME": []}]
+    assert await get(client, "/tables/both/idealstate?type=OFFLINE") == {"OFFLINE": {}, "REALTIME": None}
+    assert (await client.get("/tables/both?type=HYBRID")).status == 400
+
+
 async def test_every_route_is_described_and_none_else(client: Client, store: SqliteMetastore) -> None:
     described = (await get(client, "/openapi.json"))["paths"]
     expected: dict[str, set[str]] = {}

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 from aiohttp import web
@@ -42,6 +42,8 @@ from merlot.ids import TableName, raw_name
 from merlot.spec import pinot_schema
 from merlot.sql.normalised import normalised
 from merlot.sql.parse import parse, parse_statement
+
+T = TypeVar("T")
 
 QUERY_LIMITS: Final = dict.fromkeys(("/query/sql", "/query"), BodyLimit(MAX_BODY_BYTES))
 
@@ -188,19 +190,26 @@ class _Paths:
 
     async def routing_table(self, request: web.Request) -> web.Response:
         """`{tableWithType: {server: [segments]}}`, by half: one of the equivalent assignments, as Trino reads it."""
-        return self._routing_table(request.match_info["table"])
+        return _json(self._routes(request.match_info["table"]))
 
     async def routing_table_of_query(self, request: web.Request) -> web.Response:
-        """The same for the table of `?query=`, as Pinot's Spark connector asks."""
+        """`{server: [segments]}` of the table of `?query=`, whose name says the half: as Pinot's Spark connector reads
+        it. A name without a type is of both halves."""
         try:
-            table = (await asyncio.to_thread(parse, request.query.get("query", ""))).table
+            name = (await asyncio.to_thread(parse, request.query.get("query", ""))).table
         except InvalidInputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error
-        return self._routing_table(table or "")
+        if name is None:
+            raise web.HTTPBadRequest(text="the query is of no single table")
+        found: dict[str, list[str]] = {}
+        for routes in self._routes(name).values():
+            for server, segments in routes.items():
+                found.setdefault(server, []).extend(segments)
+        return _json(found)
 
-    def _routing_table(self, name: str) -> web.Response:
+    def _routes(self, name: str) -> Mapping[TableName, Mapping[str, Sequence[str]]]:
         table = self._broker.directory.find(raw_name(name))
-        return _halves_answer(name, {} if table is None else _routes_by_half(table))
+        return _of_halves(name, {} if table is None else _routes_by_half(table))
 
     async def lineage(self, request: web.Request) -> web.Response:
         """`{tableWithType: {"epoch": 7, "completed": [entries]}}`: replacements whose outputs queries are sent to. Both
@@ -208,9 +217,9 @@ class _Paths:
         name = request.match_info["table"]
         table = self._broker.directory.find(raw_name(name))
         if table is None:
-            return _halves_answer(name, {})
+            raise web.HTTPNotFound(text="no routing for this table")
         told = {"epoch": table.snapshot.epoch, "completed": sorted(table.snapshot.completed)}
-        return _halves_answer(name, dict.fromkeys(typed_names(table.raw_name, table.spec), told))
+        return _json(_of_halves(name, dict.fromkeys(typed_names(table.raw_name, table.spec), told)))
 
     async def query_log(self, request: web.Request) -> web.Response:
         """`{"queries": [{"query": normal form, "count": 12, "timeMs": 34.5, "samples": [texts], …}]}`."""
@@ -239,13 +248,13 @@ def _routes_by_half(table: ServedTable) -> Mapping[TableName, Mapping[str, Seque
     return found
 
 
-def _halves_answer(name: str, by_half: Mapping[TableName, object]) -> web.Response:
+def _of_halves(name: str, by_half: Mapping[TableName, T]) -> Mapping[TableName, T]:
     """Of the half that a name says, or of all; 404 if there is none."""
     is_typed = raw_name(name) != name
     asked = {half: told for half, told in by_half.items() if not is_typed or half.lower() == name.lower()}
     if not asked:
         raise web.HTTPNotFound(text="no routing for this table")
-    return _json(asked)
+    return asked
 
 
 async def _sql_of(request: web.Request) -> str:

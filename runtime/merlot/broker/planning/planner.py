@@ -237,6 +237,7 @@ class Planner:
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
+        table.check_spelled(parsed.table)
         return bind(parsed, table.schema, wanted, moment, budget), table
 
 

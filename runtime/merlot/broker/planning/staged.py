@@ -53,6 +53,7 @@ def bind_stages(
         table = tables.get(name) or find_table(name)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(name)}")
+        table.check_spelled(name)
         tables[name] = table
         return table.schema
 

@@ -30,10 +30,11 @@ from merlot.controller.http import (
     pinot_api,
     read_api,
     segment_api,
+    segment_deletes,
     segments_in_window,
     stream_api,
 )
-from merlot.controller.http.responses import answered, json_answer, parse_body
+from merlot.controller.http.responses import answered, asked_half, flag, json_answer, parse_body
 from merlot.controller.service import ControllerService
 from merlot.controller.status import pinot_json
 from merlot.errors import (
@@ -61,6 +62,7 @@ LIMITS = {
     "/v2/segments": UPLOAD_LIMIT,
     "/segments/{table}/publish": PUBLISH_LIMIT,
     "/segments/{table}/annotate": PUBLISH_LIMIT,
+    "/segments/{table}/delete": BodyLimit(32 << 20, timeout_s=120.0),
     "/segments/{table}/startReplaceSegments": BodyLimit(32 << 20, timeout_s=120.0),
     "/apply": BodyLimit(4 << 20),
     "/sql": BodyLimit(4 << 20),
@@ -134,6 +136,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.get("/tables/{table}/rebalance", api.rebalance_progress),
         web.post("/tables/{table}/rebalance", api.rebalance),
         web.delete("/tables/{table}/rebalance", api.abort_rebalance),
+        web.get("/v2/brokers", api.brokers_by_all),
         web.get("/v2/brokers/tables", api.brokers_by_table),
         web.get("/v2/brokers/tables/{table}", api.brokers_of_table),
         web.get("/v2/brokers/tenants", api.brokers_by_tenant),
@@ -143,18 +146,18 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.get("/segments/{table}/{segment}/metadata", api.segment_metadata),
         web.post("/segments/{table}/publish", api.publish),
         web.post("/segments/{table}/annotate", api.annotate),
-        web.delete("/segments/{table}/{segment}", api.delete_segment),
         web.post("/apply", api.apply),
         *read_api.routes(service.reading),
-        *absent_api.routes(),
         *pinot_api.routes(service),
         *segment_api.routes(service),
+        *segment_deletes.routes(service),
         *merge_api.routes(service.merges),
         *stream_api.routes(service.streams),
         *segments_in_window.routes(service),
         *lineage_api.routes(*service.lineage_source),
         web.get("/sql", api.sql),
         web.post("/sql", api.sql),
+        *absent_api.routes(),  # last: a pattern may fit a path that is there
     ]
 
 
@@ -183,7 +186,7 @@ class _Api:
     @answered
     async def drain(self, request: web.Request) -> web.Response:
         """`?leaving=true`: for good; its segments are moved to other servers first."""
-        leaving = request.query.get("leaving", "").lower() in {"true", "1"}
+        leaving = flag(request, "leaving")
         instance = request.match_info["instance"]
         mark = await asyncio.to_thread(self._service.drain, instance, leaving=leaving, fence=_fence(request))
         return json_answer({"draining": True, "leaving": mark.leaving, "sinceMs": mark.since_ms})
@@ -219,7 +222,10 @@ class _Api:
 
     @answered
     async def table(self, request: web.Request) -> web.Response:
-        return await self._of_table(request, self._service.reading.configs_by_half)
+        """Pinot's table configs, by half; of a typed name, or with `?type=`, of that half."""
+        half = asked_half(request)
+        configs = await asyncio.to_thread(self._service.reading.configs_by_half, request.match_info["table"])
+        return json_answer({one: config for one, config in configs.items() if half in (None, one)})
 
     @answered
     async def manifest(self, request: web.Request) -> web.Response:
@@ -276,9 +282,16 @@ class _Api:
         return json_answer({name: brokers for name in names if not asked or raw_name(name) in asked})
 
     @answered
+    async def brokers_by_all(self, _request: web.Request) -> web.Response:
+        """Live brokers, by tenant and by table."""
+        brokers = await asyncio.to_thread(self._service.brokers)
+        names = await asyncio.to_thread(self._service.reading.typed_names)
+        return json_answer({"tenants": {"default": brokers}, "tables": dict.fromkeys(names, brokers)})
+
+    @answered
     async def brokers_by_table(self, _request: web.Request) -> web.Response:
         brokers = await asyncio.to_thread(self._service.brokers)
-        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
+        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.reading.typed_names), brokers))
 
     @answered
     async def brokers_of_table(self, request: web.Request) -> web.Response:
@@ -295,9 +308,10 @@ class _Api:
 
     @answered
     async def segments(self, request: web.Request) -> web.Response:
-        is_short = request.query.get("excludeReplacedSegments", "").lower() in {"true", "1"}
-        table = request.match_info["table"]
-        return json_answer(await asyncio.to_thread(lambda: self._service.segments(table, only_visible=is_short)))
+        is_short = flag(request, "excludeReplacedSegments")
+        table, half = request.match_info["table"], asked_half(request)
+        by_half = await asyncio.to_thread(lambda: self._service.segments(table, only_visible=is_short))
+        return json_answer([one for one in by_half if half is None or half in one])
 
     @answered
     async def segments_metadata(self, request: web.Request) -> web.Response:
@@ -339,12 +353,6 @@ class _Api:
         )
 
     @answered
-    async def delete_segment(self, request: web.Request) -> web.Response:
-        table, segment = request.match_info["table"], request.match_info["segment"]
-        await asyncio.to_thread(self._service.delete_segment, table, segment)
-        return json_answer({"status": f"Segment {segment} deleted"})
-
-    @answered
     async def apply(self, request: web.Request) -> web.Response:
         text = (await request.read()).decode(errors="replace")
         async with self._applying:
@@ -383,7 +391,7 @@ def _fence(request: web.Request) -> Fence | None:
 
 
 def _is_dry_run(request: web.Request) -> bool:
-    return request.query.get("dryRun", "").lower() in {"true", "1", "all"}
+    return request.query.get("dryRun", "").lower() == "all" or flag(request, "dryRun")
 
 
 async def _forward(

@@ -21,7 +21,7 @@ from merlot.cluster.lineage.replacements import Ending, LineageEntry, Replacemen
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.transaction import Context
-from merlot.controller.http.responses import answered, json_answer, parse_body
+from merlot.controller.http.responses import answered, flag, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
@@ -82,7 +82,7 @@ class _Api:
         """`?forceCleanup=true` reverts replacements under way that use the same segments; in REFRESH tables it also
         removes what the inputs themselves have replaced, so that two generations are kept."""
         body = parse_body(StartBody, await request.read())
-        is_forced = _flag(request, "forceCleanup")
+        is_forced = flag(request, "forceCleanup")
         entry = await asyncio.to_thread(self._start, _table(request), body, is_forced)
         return json_answer({"segmentLineageEntryId": entry})
 
@@ -128,7 +128,7 @@ class _Api:
     @answered
     async def revert(self, request: web.Request) -> web.Response:
         """`?forceRevert=true` for a replacement that has not ended."""
-        table, entry, is_forced = _table(request), _entry_id(request), _flag(request, "forceRevert")
+        table, entry, is_forced = _table(request), _entry_id(request), flag(request, "forceRevert")
         reverted = await asyncio.to_thread(self._revert, table, entry, is_forced)
         return json_answer(_to_json(reverted))
 
@@ -197,10 +197,6 @@ def _entry_id(request: web.Request) -> str:
     if not entry:
         raise InvalidInputError("segmentLineageEntryId is missing: give the id that startReplaceSegments answered")
     return entry
-
-
-def _flag(request: web.Request, name: str) -> bool:
-    return request.query.get(name, "").lower() in {"true", "1"}
 
 
 def _seconds(request: web.Request, name: str, default: float) -> float:

@@ -9,12 +9,16 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.pinot_writes import Written
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
+from merlot.ids import raw_name
 
 Json = dict[str, Any]
+
+_STATES = {"enable": False, "disable": True}
+"""To whether the table is suspended."""
 
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
@@ -24,6 +28,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.post("/tables", api.create_table),
         web.post("/tables/validate", api.validate_table),
         web.put("/tables/{table}", api.change_table),
+        web.put("/tables/{table}/state", api.change_state),
         web.get("/schemas", api.schema_names),
         web.post("/schemas", api.create_schema),
         web.post("/schemas/validate", api.validate_schema),
@@ -66,6 +71,19 @@ class _PinotApi:
         return _done(f"Table config updated for {_typed(config)}", written)
 
     @answered
+    async def change_state(self, request: web.Request) -> web.Response:
+        """`?state=enable|disable`: whether queries of the table are answered; its manifest's `suspend`. `type` may name
+        the half, of a table that has one."""
+        name, half, state = request.match_info["table"], request.query.get("type"), request.query.get("state", "")
+        if half is not None:
+            name = f"{raw_name(name)}_{half.upper()}"
+        if state.lower() not in _STATES:
+            drop = "; to drop the table, DELETE /tables/{table}" if state.lower() == "drop" else ""
+            raise InvalidInputError(f"state must be enable or disable got={state!r:.50}{drop}")
+        await asyncio.to_thread(self._service.set_suspended, name, is_suspended=_STATES[state.lower()])
+        return json_answer({"status": f"Request to {state.lower()} table '{name}' is successful"})
+
+    @answered
     async def schema_names(self, _request: web.Request) -> web.Response:
         """Names of all schemas: those of tables, and those that were written apart."""
         return json_answer(await asyncio.to_thread(self._writes.schema_names))
@@ -78,7 +96,7 @@ class _PinotApi:
     @answered
     async def create_schema(self, request: web.Request) -> web.Response:
         """Keep a schema for tables of its name, or change their columns. `?override=false`: only if it is new."""
-        document, is_new = await _object(request), request.query.get("override", "true").lower() == "false"
+        document, is_new = await _object(request), not flag(request, "override", default=True)
         written = await asyncio.to_thread(self._writes.write_schema, document, is_new=is_new)
         return _done(f"{document['schemaName']} successfully added", written)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.http.responses import answered, asked_half, json_answer
 from merlot.controller.reading import Reading
 from merlot.errors import InvalidInputError
 
@@ -58,13 +58,13 @@ class _ReadApi:
 
     @answered
     async def ideal_state(self, request: web.Request) -> web.Response:
-        """What every server should have, by half and segment."""
-        return await self._of_table(request, self._service.ideal_state)
+        """What every server should have, by half and segment; of a typed name, or with `?type=`, of that half."""
+        return await self._by_half(request, self._service.ideal_state)
 
     @answered
     async def external_view(self, request: web.Request) -> web.Response:
-        """What servers say that they have, by half and segment."""
-        return await self._of_table(request, self._service.external_view)
+        """What servers say that they have, by half and segment; of a typed name, or with `?type=`, of that half."""
+        return await self._by_half(request, self._service.external_view)
 
     @answered
     async def segment_states(self, request: web.Request) -> web.Response:
@@ -73,9 +73,9 @@ class _ReadApi:
 
     @answered
     async def state(self, request: web.Request) -> web.Response:
-        """Whether the table is enabled: `disabled` if its manifest suspends it. To change that, apply the manifest."""
+        """Whether the table is enabled: `disabled` if its manifest suspends it. PUT changes it."""
         if "state" in request.query:
-            raise InvalidInputError("a table's state is changed by its manifest: apply it with spec.suspend")
+            raise InvalidInputError("GET changes nothing: PUT /tables/{table}/state?state=enable, or disable")
         return await self._of_table(request, self._service.state)
 
     @answered
@@ -147,6 +147,11 @@ class _ReadApi:
     async def auth_verify(self, _request: web.Request) -> web.Response:
         """Whether the caller may: who reaches this port may read everything (docs/security.md)."""
         return json_answer(True)
+
+    async def _by_half(self, request: web.Request, read: Callable[[str], dict[str, Any]]) -> web.Response:
+        half = asked_half(request)
+        answer = await asyncio.to_thread(read, request.match_info["table"])
+        return json_answer({one: told if half in (None, one) else None for one, told in answer.items()})
 
     async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
         return json_answer(await asyncio.to_thread(read, request.match_info["table"]))

@@ -11,6 +11,7 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
+from merlot.cluster.segments.halves import OFFLINE, REALTIME
 from merlot.controller.service import problems_of
 from merlot.errors import (
     ConflictError,
@@ -20,6 +21,7 @@ from merlot.errors import (
     NotFoundError,
     UnavailableError,
 )
+from merlot.ids import raw_name
 from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ STATUS = {
     CorruptionError: 500,
 }
 """From family to HTTP status."""
+
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def answered(handler: Callable[[S, web.Request], Awaitable[web.StreamResponse]]) -> Any:
@@ -63,6 +67,23 @@ def parse_body(model: type[B], data: bytes) -> B:
         first = error.errors(include_url=False)[0]
         path = ".".join(map(str, first["loc"]))
         raise InvalidInputError(f"request cannot be read at={path} problem={first['msg']!r}") from error
+
+
+def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
+    """A parameter that says yes or no. InvalidInputError for any other word: a misspelt `dryRun` must not write."""
+    text = request.query.get(name, "").strip().lower()
+    if text and text not in _FLAGS:
+        raise InvalidInputError(f"{name} must be true or false got={text!r:.50}")
+    return _FLAGS.get(text, default)
+
+
+def asked_half(request: web.Request) -> str | None:
+    """OFFLINE or REALTIME, as `?type=` or else the suffix of the table's name says; None: neither."""
+    name = request.match_info["table"]
+    asked = request.query.get("type", name.removeprefix(raw_name(name)).removeprefix("_")).upper()
+    if asked not in ("", OFFLINE, REALTIME):
+        raise InvalidInputError(f"type must be OFFLINE or REALTIME got={asked!r:.50}")
+    return asked or None
 
 
 def error_answer(error: MerlotError) -> web.Response:

@@ -7,7 +7,7 @@ from email.message import Message
 
 from aiohttp import web
 
-from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 
@@ -57,7 +57,7 @@ class _SegmentApi:
         if kind != "SEGMENT" or "DOWNLOAD_URI" in request.headers:
             raise InvalidInputError(f"a controller fetches no file from elsewhere uploadType={kind}: send the file")
         content = _file_of(await request.read(), request.headers.get("Content-Type", ""))
-        may_replace = query.get("allowRefresh", "true").lower() != "false"
+        may_replace = flag(request, "allowRefresh", default=True)
         upload = self._service.uploads.upload
         name = await asyncio.to_thread(upload, table, content, may_replace=may_replace)
         return json_answer({"status": f"Successfully uploaded segment: {name} of table: {table}"})
@@ -66,7 +66,7 @@ class _SegmentApi:
     async def reload(self, request: web.Request) -> web.Response:
         """Nothing, since servers do by themselves what Pinot's reload has them do. `forceDownload` is refused."""
         await self._check_there(request)
-        if request.query.get("forceDownload", "false").lower() == "true":
+        if flag(request, "forceDownload"):
             raise InvalidInputError(
                 "forceDownload: servers check their files, and fetch damaged ones anew, by themselves"
             )

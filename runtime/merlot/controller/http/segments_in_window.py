@@ -11,12 +11,11 @@ from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments import halves
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
-from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
-_TRUE = {"true", "1"}
 
 
 def select(
@@ -56,12 +55,16 @@ class _Api:
         """`?startTimestamp=&endTimestamp=&excludeOverlapping=`: epoch milliseconds, the end is not part of the window;
         either may be left out. Segments that were replaced are not told, nor, of a hybrid table, those of its stream:
         whoever asks is about to replace what batches brought."""
-        start_ms = _millis(request, "startTimestamp", _LEAST)
-        end_ms = _millis(request, "endTimestamp", _GREATEST)
-        is_strict = request.query.get("excludeOverlapping", "").lower() in _TRUE
+        start_ms, end_ms = window_of(request)
+        is_strict = flag(request, "excludeOverlapping")
         view = await asyncio.to_thread(self._service.view, request.match_info["table"])
         names = select(_of_batches(view), start_ms, end_ms, exclude_overlapping=is_strict)
         return json_answer([{halves.OFFLINE: names}])
+
+
+def window_of(request: web.Request) -> tuple[int, int]:
+    """`?startTimestamp=&endTimestamp=`: epoch milliseconds; either may be left out."""
+    return _millis(request, "startTimestamp", _LEAST), _millis(request, "endTimestamp", _GREATEST)
 
 
 def _millis(request: web.Request, name: str, default: int) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 
 from aiohttp import web
 
-from merlot.controller.http.responses import answered, json_answer
+from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.streams import StreamService
 from merlot.errors import InvalidInputError
 
@@ -73,7 +73,7 @@ class _StreamApi:
     async def begin_backfill(self, request: web.Request) -> web.Response:
         """`?offsets=0:1200,3:0`: where each of these partitions is read again; without: rows are produced anew."""
         text = request.query.get("offsets")
-        ignores_memory = request.query.get("ignoreMemory") == "true"
+        ignores_memory = flag(request, "ignoreMemory")
         begin = partial(self._service.begin_backfill, ignores_memory=ignores_memory)
         offsets = None if text is None else _offsets(text)
         return json_answer(await asyncio.to_thread(begin, request.match_info["table"], offsets))

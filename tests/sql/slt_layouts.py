@@ -71,11 +71,11 @@ class InProcess:
     def _staged(self, statement: ParsedStatement) -> ResultTable:
         """Leaves as any query, and the engine above them."""
         made = cut(bind_stages(statement, self._schemas))
-        relations = {id_: relation_of(leaf, self._leaf(leaf.query)) for id_, leaf in made.leaves.items()}
+        relations = {id_: relation_of(leaf, self._leaf(leaf.query, is_below=True)) for id_, leaf in made.leaves.items()}
         engine = Engine(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
         return engine.run(engine_query(made.statement), relations)
 
-    def _leaf(self, bound: BoundQuery) -> ResultTable:
+    def _leaf(self, bound: BoundQuery, *, is_below: bool = False) -> ResultTable:
         query = from_json(to_json(bound))
         schema = self._schemas[query.table]
         plan = make_plan(query)
@@ -86,7 +86,7 @@ class InProcess:
         if len(partials) > 2:
             merged = combine.combine_data(plan.leaf.work, [partial.data for partial in partials[:2]])
             partials = [Partial(merged, partials[0].stats), *partials[2:]]
-        return reduce.reduce(plan, partials, schema)
+        return reduce.reduce(plan, partials, schema, nothing_is_null=is_below)
 
     def plans(self, sql: str) -> list[str]:
         """What EXPLAIN tells of each group of segments, as JSON."""

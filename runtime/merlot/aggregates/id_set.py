@@ -37,5 +37,5 @@ class IdSet(AggregationFunction):
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         """Of nothing a set without ids, in either mode."""
         places = np.cumsum(np.diff(columns[0].offsets.to_numpy()))
-        parts = np.split(columns[0].flatten().to_numpy(), places[:-1])
+        parts = np.split(columns[0].flatten().to_numpy(), places)[:-1]
         return Vector(STRING, pa.array([id_sets.write(call.types[0].base, part) for part in parts], pa.string()))

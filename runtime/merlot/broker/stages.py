@@ -167,8 +167,9 @@ class _Above:
 
 def _reduced(plan: PlannedQuery, asked: Asked) -> ResultTable:
     assert plan.tree is not None
-    table = asked.table
-    return reduce(plan.tree, asked.gathered.partials, table.schema, max_groups=table.spec.limits.max_groups)
+    table, partials = asked.table, asked.gathered.partials
+    max_groups = table.spec.limits.max_groups
+    return reduce(plan.tree, partials, table.schema, max_groups=max_groups, nothing_is_null=True)
 
 
 def _rows(columns: ResultColumns) -> ResultRows:

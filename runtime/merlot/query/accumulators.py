@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.function import Chosen, Dictionary, Groups, all_in_one
 from merlot.functions.evaluate import evaluate, matches
+from merlot.functions.source import ColumnSource
 from merlot.query.aggregation import Aggregation
 from merlot.query.bounds import bounds_of
 from merlot.query.plan.expressions import columns_of
@@ -59,10 +60,9 @@ class Accumulator:
         self, aggregation: Aggregation, num_groups: int, columns: Columns, decimals: Decimals | None = None
     ) -> None:
         """decimals: of the segment, shared by those whose chunks come in turn."""
+        self._aggregation = aggregation
         self._arguments = aggregation.arguments
         self._filter = aggregation.filter
-        self._flattens = aggregation.function.flattens
-        self._takes_nulls = aggregation.function.takes_nulls
         inputs = [Argument(expr, columns) for expr in aggregation.arguments]
         self._state = aggregation.function.start(aggregation.call, num_groups, inputs)
         self.grow = self._state.grow
@@ -85,28 +85,11 @@ class Accumulator:
         elif self._decimals is not None:
             self._state.add(*self._scaled(chunk, groups, self._decimals))
         else:
-            self._state.add(*self._values(chunk, groups))
+            self._state.add(*argument_values(self._aggregation, chunk, groups))
 
     def states(self, groups: Chosen) -> list[pa.Array]:
         """State columns of the chosen groups."""
         return self._state.columns(groups)
-
-    def _values(self, chunk: Chunk, groups: Groups | None) -> tuple[list[Any], Groups | None, int]:
-        """Values of each argument in the rows where none is null."""
-        vectors = [evaluate(expr, chunk).spread(chunk.num_rows) for expr in self._arguments]
-        if self._takes_nulls:
-            return [vector.to_arrow(chunk.num_rows) for vector in vectors], groups, chunk.num_rows
-        nulls = None
-        for vector in vectors:
-            nulls = either_null(nulls, vector.nulls)
-        num_rows = chunk.num_rows
-        if nulls is not None:
-            kept = np.flatnonzero(~nulls)
-            vectors, num_rows = [vector.take(kept) for vector in vectors], len(kept)
-            groups = None if groups is None else groups[kept]
-        if self._flattens:
-            return _flattened(vectors, groups)
-        return [vector.data for vector in vectors], groups, num_rows
 
     def _scaled(self, chunk: Chunk, groups: Groups | None, decimals: Decimals) -> tuple[list[Any], Groups | None, int]:
         """As _values, of the one argument as whole numbers."""
@@ -128,10 +111,30 @@ class Accumulator:
             kept = np.flatnonzero(~nulls)
             chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
         reader = chunk.columns.reader(argument.name)
-        if not self._flattens:
+        if not self._aggregation.function.flattens:
             return chunk.dict_ids(reader), groups
         offsets, positions = chunk.multi_values(reader)
         return reader.dict_ids()[positions], None if groups is None else np.repeat(groups, np.diff(offsets))
+
+
+def argument_values(
+    aggregation: Aggregation, rows: ColumnSource, groups: Groups | None
+) -> tuple[list[Any], Groups | None, int]:
+    """Values of each argument in the rows where none is null, their groups, and how many they are."""
+    vectors = [evaluate(expr, rows).spread(rows.num_rows) for expr in aggregation.arguments]
+    num_rows = rows.num_rows
+    if aggregation.function.takes_nulls:
+        return [vector.to_arrow(num_rows) for vector in vectors], groups, num_rows
+    nulls = None
+    for vector in vectors:
+        nulls = either_null(nulls, vector.nulls)
+    if nulls is not None:
+        kept = np.flatnonzero(~nulls)
+        vectors, num_rows = [vector.take(kept) for vector in vectors], len(kept)
+        groups = None if groups is None else groups[kept]
+    if aggregation.function.flattens:
+        return _flattened(vectors, groups)
+    return [vector.data for vector in vectors], groups, num_rows
 
 
 def _decimals_of(aggregation: Aggregation, columns: Columns, shared: Decimals | None) -> Decimals | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateCall, AggregationFunction, StateField
@@ -21,6 +21,11 @@ class Aggregation:
     """Those with a value per row."""
     filter: Expr | None
     fields: tuple[StateField, ...]
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether a state tells no values from some, with null handling or not."""
+        return self.fields == self.function.fields(replace(self.call, nulls=True))
 
 
 def aggregation(aggregate: Aggregate, *, nulls: bool) -> Aggregation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise, product
 from pathlib import Path
@@ -223,6 +224,24 @@ def test_a_single_group_answers_as_one_among_several(function):
             function.finish(call, alone.columns(np.array([0]))).to_arrow(1).to_pylist(),
             function.finish(call, chosen).to_arrow(1).to_pylist(),
         )
+
+
+@each_function
+def test_no_groups_have_no_answers(function):
+    for call in calls_of(function):
+        none = [pa.array([], field.type) for field in function.fields(call)]
+        assert len(function.finish(call, none).to_arrow(0)) == 0
+
+
+@each_function
+def test_states_of_the_same_fields_finish_in_either_mode(function):
+    """Stages finish states that were taken in without null handling as with it (`Aggregation.tells_nothing`)."""
+    for call in calls_of(function):
+        without, with_nulls = replace(call, nulls=False), replace(call, nulls=True)
+        if function.fields(without) == function.fields(with_nulls):
+            values, groups = part(*rows_of(call, 40, 9), 0, 5)
+            here, there = (state_of(function, one, values, groups) for one in (without, with_nulls))
+            assert_same(answers(function, with_nulls, here), answers(function, with_nulls, there))
 
 
 @each_function

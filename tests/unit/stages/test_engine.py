@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ import pytest
 from merlot.broker.stages import ended
 from merlot.codes import QueryErrorCode
 from merlot.query.stages.engine import Engine, EngineLimits, StageError, StageInterruptedError, from_engine, to_engine
+from merlot.query.stages.engine_calls import EngineFunction
 from merlot.query.stages.engine_sql import EngineQuery
-from merlot.tree.types import BIG_DECIMAL, LONG
+from merlot.tree.nodes import Aggregate, Call, Column
+from merlot.tree.types import BIG_DECIMAL, LONG, STRING
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 
 ROWS = 600_000
@@ -26,8 +29,16 @@ def limits(folder: Path, **changed: int) -> EngineLimits:
     return EngineLimits(spill_folder=folder, **settings)
 
 
-def query(sql: str) -> EngineQuery:
-    return EngineQuery(sql, (), ("n",), (LONG,))
+def query(sql: str, *functions: EngineFunction) -> EngineQuery:
+    return EngineQuery(sql, functions, ("n",), (LONG,))
+
+
+class Asked(EngineFunction):
+    """A function of a LONG that does what a test wants."""
+
+    def __init__(self, act: Callable[[Sequence[pa.Array], Callable[[], None]], pa.Array]) -> None:
+        super().__init__("f0", Call("abs", (Column("x0", LONG),), LONG), (LONG,))
+        object.__setattr__(self, "call", act)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +109,38 @@ def test_an_interrupt_ends_a_run_from_another_thread(tmp_path: Path, numbers: pa
     with pytest.raises(StageInterruptedError):
         engine.run(endless, {"t": numbers})
     timer.join()
+
+
+def test_what_fails_past_the_first_rows_fails_as_the_first_would(tmp_path: Path) -> None:
+    late = np.zeros(ROWS, np.int64)
+    late[-1] = 2**62
+    with pytest.raises(QueryArithmeticError, match="overflow in multiplication"):
+        Engine(limits(tmp_path)).run(query("SELECT c0 * 4 AS c0 FROM t"), {"t": pa.table({"c0": late})})
+
+
+def test_an_interrupt_past_the_first_rows_ends_a_run(tmp_path: Path, numbers: pa.Table) -> None:
+    engine = Engine(limits(tmp_path))
+    seen: list[int] = []
+
+    def second(columns: Sequence[pa.Array], check: Callable[[], None]) -> pa.Array:
+        seen.append(len(columns[0]))
+        if len(seen) > 1:
+            engine.interrupt()
+        check()
+        return columns[0]
+
+    stops = query("SELECT f0(c0) AS c0 FROM t", Asked(second))
+    with pytest.raises(StageInterruptedError):
+        engine.run(stops, {"t": numbers})
+    assert len(seen) > 1
+
+
+def test_lists_of_rows_for_aggregates_are_bounded_by_the_memory(tmp_path: Path, numbers: pa.Table) -> None:
+    mode = EngineFunction("f0", Aggregate("distinctcountull", (Column("x0", STRING),), LONG), (STRING,))
+    listed = query("SELECT f0(list(c1)) AS c0 FROM t", mode)
+    assert Engine(limits(tmp_path)).run(listed, {"t": numbers}).columns[0].to_pylist() == [ROWS]
+    with pytest.raises(LimitExceededError, match="stages need more"):
+        Engine(limits(tmp_path, memory_bytes=20_000_000)).run(listed, {"t": numbers})
 
 
 def test_an_interrupt_before_a_run_ends_it_at_once(tmp_path: Path, numbers: pa.Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +26,17 @@ from merlot.vectors.vector import Vector, from_arrow
 
 
 def reduce(
-    plan: Reduce, partials: Sequence[Partial], schema: TableSchema, *, max_groups: int | None = None
+    plan: Reduce,
+    partials: Sequence[Partial],
+    schema: TableSchema,
+    *,
+    max_groups: int | None = None,
+    nothing_is_null: bool = False,
 ) -> ResultTable:
     """The answer; of no partials, Pinot's empty one: no rows, or one row of an aggregation over nothing.
 
+    nothing_is_null: aggregates of no values, or of too few, are NULL without null handling too, those excepted whose
+    states do not tell (`Aggregation.tells_nothing`).
     LimitExceededError if servers, none of which has more, have more groups than allowed together."""
     work, finish = plan.leaf.work, plan.finish
     data = combine_data(work, [partial.data for partial in partials])
@@ -36,7 +44,7 @@ def reduce(
         check_groups(ExecutionLimits(max_groups=max_groups), data.num_rows)
     if work.kind is LeafKind.SELECTION:
         return _reduce_rows(work, finish, data)
-    source = _finished(work, data)
+    source = _finished(work, data, nothing_is_null=nothing_is_null)
     if finish.having is not None:
         source = source.at(np.flatnonzero(matches(finish.having, source)))
     table = _outputs(finish.outputs, _ordered(finish, source))
@@ -54,7 +62,7 @@ def _reduce_rows(work: LeafWork, finish: Finish, data: pa.Table) -> ResultTable:
     return _outputs(finish.outputs, SlotSource(slots, data.num_rows))
 
 
-def _finished(work: LeafWork, data: pa.Table) -> SlotSource:
+def _finished(work: LeafWork, data: pa.Table, *, nothing_is_null: bool) -> SlotSource:
     if work.kind is LeafKind.AGGREGATION and data.num_rows == 0:
         data = work.empty_states
     slots: dict[str, Vector] = {}
@@ -66,7 +74,8 @@ def _finished(work: LeafWork, data: pa.Table) -> SlotSource:
     for number, one in enumerate(work.aggregations):
         end = position + len(one.fields)
         states = [_array(column) for column in columns[position:end]]
-        slots[f"a{number}"] = one.function.finish(one.call, states)
+        call = replace(one.call, nulls=True) if nothing_is_null and one.tells_nothing else one.call
+        slots[f"a{number}"] = one.function.finish(call, states)
         position = end
     return SlotSource(slots, data.num_rows)
 

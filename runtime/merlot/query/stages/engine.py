@@ -11,7 +11,7 @@ import inspect
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -22,18 +22,17 @@ import pyarrow.compute as pc
 
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError, first_line
-from merlot.functions.evaluate import evaluate
 from merlot.query.answer.result import ResultTable
-from merlot.query.slots import SlotSource
 from merlot.query.stages import engine_words
-from merlot.query.stages.engine_sql import ENGINE_TYPES, MAX_DIGITS, EngineFunction, EngineQuery
+from merlot.query.stages.engine_calls import EngineFunction, engine_type
+from merlot.query.stages.engine_sql import MAX_DIGITS, EngineQuery
 from merlot.query.stages.leaves import StageLeaf
 from merlot.tree.errors import UnsupportedSqlError
-from merlot.tree.types import SqlType
+from merlot.tree.types import BIG_DECIMAL, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
-from merlot.vectors.vector import arrow_type, from_arrow
+from merlot.vectors.vector import arrow_type
 
 BATCH_ROWS: Final = 65_536
 
@@ -99,7 +98,8 @@ class Engine:
                 finally:
                     with self._lock:
                         self._connection = None  # before it is closed: a closed one refuses interrupts
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError, pa.ArrowException) as error:
+            # What fails past the first rows comes from the reader, as an error of Arrow's with the same text.
             if self._failure is not None:
                 raise self._failure from error
             raise self._named(error) from error
@@ -145,39 +145,43 @@ class Engine:
     def _register(self, connection: Any, function: EngineFunction) -> None:
         def call(*columns: Any) -> Any:
             try:
-                return _evaluated(function, columns)
+                return function.call(columns, self._check)
             except MerlotError as error:
                 self._failure = error
                 raise
 
-        names = [f"x{number}" for number in range(len(function.arguments))]
+        names = [f"x{number}" for number in range(len(function.parameter_types))]
         positional = inspect.Parameter.POSITIONAL_ONLY
         signature = inspect.Signature([inspect.Parameter(name, positional) for name in names])
         call.__signature__ = signature  # type: ignore[attr-defined] # the engine counts parameters by it
         connection.create_function(
             function.name,
             call,
-            [_engine_type(type_) for type_ in function.arguments],
-            _engine_type(function.expr.type),
+            function.parameter_types,
+            engine_type(function.type),
             type="arrow",
             null_handling="special",
         )
 
-    def _named(self, error: Exception) -> MerlotError:
-        """Pinot's words for an error of the engine."""
-        import duckdb
+    def _check(self) -> None:
+        if self._is_interrupted:
+            raise StageInterruptedError("query was stopped in its stages")
 
+    def _named(self, error: Exception) -> MerlotError:
+        """Pinot's words for an error of the engine, which begins with its kind."""
         text = first_line(error)
-        if isinstance(error, duckdb.InterruptException):
-            return StageInterruptedError("query was stopped in its stages")
-        if isinstance(error, duckdb.OutOfMemoryException):
-            sizes = f"memory={self._limits.memory_bytes} spill={self._limits.spill_bytes}"
-            return LimitExceededError(f"stages need more than they may take {sizes}")
-        if isinstance(error, duckdb.OutOfRangeException | duckdb.ConversionException):
-            return QueryArithmeticError(engine_words.of_number(text))
-        if isinstance(error, duckdb.BinderException | duckdb.ParserException | duckdb.NotImplementedException):
-            # What is bound here, and means nothing there, as a window within a window, or what there is none of yet.
-            return UnsupportedSqlError(f"in stages above leaves: {text.partition(' Error: ')[2] or text}")
+        kind, _, reason = text.partition(" Error: ")
+        match kind:
+            case "INTERRUPT":
+                return StageInterruptedError("query was stopped in its stages")
+            case "Out of Memory":
+                sizes = f"memory={self._limits.memory_bytes} spill={self._limits.spill_bytes}"
+                return LimitExceededError(f"stages need more than they may take {sizes}")
+            case "Out of Range" | "Conversion":
+                return QueryArithmeticError(engine_words.of_number(text))
+            case "Binder" | "Parser" | "Not implemented":
+                # What is bound here and means nothing there, as a window within a window, or is not there yet.
+                return UnsupportedSqlError(f"in stages above leaves: {reason or text}")
         if "More than one row returned by a subquery" in text:
             return StageError("more than one row returned by a subquery for a value")
         return StageError(f"stages failed: {text}")
@@ -208,27 +212,9 @@ def to_engine(column: pa.ChunkedArray | pa.Array, type_: SqlType) -> pa.ChunkedA
 def from_engine(column: pa.Array, type_: SqlType) -> pa.Array:
     """A column of the engine's answer, of `arrow_type(type_)`."""
     target = arrow_type(type_)
-    if type_.base is TypeName.BIG_DECIMAL and not pa.types.is_string(column.type):
+    if type_ == BIG_DECIMAL and not pa.types.is_string(column.type):
         texts = [None if value is None else plain_text(Decimal(value)) for value in column.to_pylist()]
         return pa.array(texts, target)
     if pa.types.is_null(target):
         return pa.nulls(len(column))
     return column if column.type == target else column.cast(target)
-
-
-def _engine_type(type_: SqlType) -> str:
-    base = ENGINE_TYPES[type_.base]
-    return f"{base}[]" if type_.is_array else base
-
-
-def _of_type(column: Any, type_: pa.DataType) -> Any:
-    return pa.nulls(len(column)) if pa.types.is_null(type_) else column.cast(type_)
-
-
-def _evaluated(function: EngineFunction, columns: Sequence[Any]) -> Any:
-    vectors = {
-        f"x{number}": from_arrow(type_, _of_type(column, arrow_type(type_)))
-        for number, (column, type_) in enumerate(zip(columns, function.arguments, strict=True))
-    }
-    num_rows = len(columns[0])
-    return evaluate(function.expr, SlotSource(vectors, num_rows)).to_arrow(num_rows)

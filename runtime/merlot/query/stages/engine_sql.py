@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
+from merlot.query.stages.engine_aggregates import is_native, native_text, row_of
+from merlot.query.stages.engine_calls import ENGINE_TYPES, EngineFunction, engine_type
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey
 from merlot.tree.relations import (
@@ -35,20 +37,6 @@ from merlot.tree.relations import (
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, SqlType
 from merlot.values.types import TypeName
 
-ENGINE_TYPES: Mapping[TypeName, str] = {
-    TypeName.INT: "INTEGER",
-    TypeName.LONG: "BIGINT",
-    TypeName.FLOAT: "FLOAT",
-    TypeName.DOUBLE: "DOUBLE",
-    TypeName.BOOLEAN: "BOOLEAN",
-    TypeName.TIMESTAMP: "BIGINT",
-    TypeName.STRING: "VARCHAR",
-    TypeName.JSON: "VARCHAR",
-    TypeName.BYTES: "BLOB",
-    TypeName.BIG_DECIMAL: "VARCHAR",
-    TypeName.UNKNOWN: "INTEGER",
-}
-"""How values come to and from functions of ours."""
 _COMPARISONS = {
     "equals": "=",
     "not_equals": "<>",
@@ -58,23 +46,6 @@ _COMPARISONS = {
     "greater_than_or_equal": ">=",
 }
 _ARITHMETIC = {"plus": "+", "minus": "-", "times": "*"}
-_AGGREGATES = {
-    "min": "min",
-    "max": "max",
-    "minlong": "min",
-    "maxlong": "max",
-    "minstring": "min",
-    "maxstring": "max",
-    "booland": "bool_and",
-    "boolor": "bool_or",
-    "varpop": "var_pop",
-    "varsamp": "var_samp",
-    "stddevpop": "stddev_pop",
-    "stddevsamp": "stddev_samp",
-    "covarpop": "covar_pop",
-    "covarsamp": "covar_samp",
-    "corr": "corr",
-}
 _NUMBERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 _RANKS = {
     TypeName.INT: 0,
@@ -85,15 +56,6 @@ _RANKS = {
     TypeName.DOUBLE: 4,
 }
 """A number is cast to a type of a higher rank without loss, or as we do it."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFunction:
-    """A function of ours: an expression over columns `x0`, `x1`, …"""
-
-    name: str
-    expr: Call
-    arguments: tuple[SqlType, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +84,7 @@ def engine_query(statement: Statement) -> EngineQuery:
 
 @dataclass(slots=True)
 class _Writer:
-    functions: dict[tuple[Call, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
+    functions: dict[tuple[Call | Aggregate, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
 
     def query(self, query: Query) -> str:
         return self._set_operation(query) if isinstance(query, SetOperation) else self._block(query)
@@ -187,7 +149,7 @@ class _Writer:
         condition = "TRUE" if relation.condition is None else expressions.write(relation.condition)
         return f"{left} {kind.value} {right} ON {condition}"
 
-    def function(self, call: Call, arguments: tuple[SqlType, ...]) -> EngineFunction:
+    def function(self, call: Call | Aggregate, arguments: tuple[SqlType, ...]) -> EngineFunction:
         """The function of ours that computes a call over its columns."""
         known = self.functions.get((call, arguments))
         if known is None:
@@ -221,6 +183,8 @@ class _Expressions:
 
     def _call(self, call: Call) -> str:
         name, args = call.function, call.args
+        if name == "case" and call.type.is_array and not any(map(self._lacks, args)):
+            return _case(self, call)
         if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in args):
             return self._own(call)
         if name in ("and", "or"):
@@ -272,9 +236,21 @@ class _Expressions:
 
     def _aggregate(self, aggregate: Aggregate) -> str:
         condition = "" if aggregate.filter is None else f" FILTER (WHERE {self.write(aggregate.filter)})"
-        args = [self.write(arg) for arg in aggregate.args]
-        text, after = _aggregate_text(aggregate.function, aggregate.args, args, aggregate.type)
-        return after(f"{text}{condition}")
+        lacks = any(map(self._lacks, aggregate.args)) and aggregate.type != BIG_DECIMAL
+        if is_native(aggregate.function, aggregate.args) and not lacks:
+            args = [self.write(arg) for arg in aggregate.args]
+            text, after = native_text(aggregate.function, aggregate.args, args, aggregate.type)
+            return after(f"{text}{condition}")
+        return self._own_aggregate(aggregate, condition)
+
+    def _own_aggregate(self, aggregate: Aggregate, condition: str) -> str:
+        """An aggregate of ours, over a list of each group's rows."""
+        columns: dict[Expr, Column] = {}
+        args = tuple(self._inner(arg, columns) for arg in aggregate.args)
+        types = tuple(column.type for column in columns.values())
+        function = self._writer.function(replace(aggregate, args=args, filter=None), types)
+        values = [f"CAST({_to_function(self.write(expr), expr.type)} AS {engine_type(expr.type)})" for expr in columns]
+        return f"{function.name}(list({row_of(values)}){condition})"
 
     def _slot(self, slot: Slot) -> str:
         return self._window(slot) if isinstance(slot, Window) else self._subquery(slot)
@@ -292,7 +268,7 @@ class _Expressions:
         if window.function in _PLAIN_WINDOWS:
             nulls = " IGNORE NULLS" if window.ignores_nulls else ""
             return f"{window.function}({', '.join(args)}{nulls}) OVER ({' '.join(parts)})"
-        text, after = _aggregate_text(window.function, window.args, args, window.type)
+        text, after = native_text(window.function, window.args, args, window.type)
         return after(f"{text}{condition} OVER ({' '.join(parts)})")
 
     def _subquery(self, subquery: Subquery) -> str:
@@ -327,50 +303,6 @@ _PLAIN_WINDOWS = frozenset(
 )
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
-def _with_infinities(text: str) -> str:
-    """A compensated sum or mean, `fsum` or `favg`; of infinities, which those make NaN, the plain `sum` or `avg`."""
-    return f"(CASE WHEN isnan({text}) THEN {text.removeprefix('f')} ELSE {text} END)"
-
-
-def _aggregate_text(
-    name: str, args: Sequence[Expr], written: Sequence[str], type_: SqlType
-) -> tuple[str, Callable[[str], str]]:
-    """The engine's aggregate, and what is done to what it gives."""
-    first = args[0].type if args else None
-    if name == "count":
-        return (f"count({written[0]})" if written else "count(*)"), _as_it_is
-    if name == "distinctcount":
-        return f"count(DISTINCT {_counted(written)})", lambda text: f"CAST({text} AS {ENGINE_TYPES[type_.base]})"
-    if name in ("sum", "sumlong"):
-        if type_ == LONG:
-            return f"sum(CAST({written[0]} AS BIGINT))", lambda text: f"CAST({text} AS BIGINT)"
-        if type_ == BIG_DECIMAL:
-            return f"sum({written[0]})", _as_it_is
-        return f"fsum(CAST({written[0]} AS DOUBLE))", _with_infinities
-    if name == "avg" and first is not None:
-        if first.base in (TypeName.FLOAT, TypeName.DOUBLE):
-            return f"favg(CAST({written[0]} AS DOUBLE))", _with_infinities
-        return f"avg({written[0]})", lambda text: f"CAST({text} AS DOUBLE)"
-    known = _AGGREGATES.get(name)
-    if known is None:
-        raise UnsupportedSqlError(f"{name.upper()} above a join, a window or a subquery")
-    if known in ("min", "max", "bool_and", "bool_or"):
-        return f"{known}({', '.join(written)})", _as_it_is
-    return f"{known}({', '.join(f'CAST({one} AS DOUBLE)' for one in written)})", _as_it_is
-
-
-def _counted(written: Sequence[str]) -> str:
-    """What COUNT(DISTINCT …) counts: of several values, those rows in which none is NULL."""
-    if len(written) == 1:
-        return written[0]
-    known = " AND ".join(f"{one} IS NOT NULL" for one in written)
-    return f"CASE WHEN {known} THEN ROW({', '.join(written)}) END"
-
-
 def _is_constant(expr: Expr) -> bool:
     return isinstance(expr, Literal)
 
@@ -382,7 +314,7 @@ def _to_function(text: str, type_: SqlType) -> str:
 
 def _literal(literal: Literal) -> str:
     value, base = literal.value, literal.type.base
-    type_ = ENGINE_TYPES[base]
+    type_ = engine_type(literal.type)
     if value is None:
         return "NULL" if base in (TypeName.UNKNOWN, TypeName.BIG_DECIMAL) else f"CAST(NULL AS {type_})"
     if base is TypeName.BOOLEAN:
@@ -434,7 +366,7 @@ def _null_test(writer: _Expressions, call: Call) -> str:
     return f"({writer.write(call.args[0])} IS {'NULL' if call.function == 'is_null' else 'NOT NULL'})"
 
 
-def _case(writer: _Expressions, call: Call) -> str | None:
+def _case(writer: _Expressions, call: Call) -> str:
     *branches, otherwise = map(writer.write, call.args)
     tests = zip(branches[::2], branches[1::2], strict=True)
     parts = " ".join(f"WHEN {test} THEN {result}" for test, result in tests)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from merlot.aggregates import registry
+from merlot.query.aggregation import aggregation
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.plan.expressions import replace as rewrite_expr
 from merlot.query.stages.conjuncts import (
@@ -231,9 +233,11 @@ class _Grouping:
         slot: Expr = self._output(asked, type_)
         if slot.type != aggregate.type:
             slot = Call("cast", (slot,), aggregate.type)
-        may_be_empty = self._is_whole or aggregate.filter is not None
-        if may_be_empty and not self._nulls and aggregate.function in _NULL_OF_NOTHING:
-            counted = self._output(Aggregate("count", (), LONG, own.filter), LONG)
+        flattens = registry.named(own.function).flattens
+        may_be_empty = self._is_whole or aggregate.filter is not None or flattens
+        if may_be_empty and not self._nulls and _needs_count(asked):
+            count = ("countmv", own.args[:1]) if flattens else ("count", ())
+            counted = self._output(Aggregate(*count, LONG, own.filter), LONG)
             some = Call("greater_than", (counted, Literal(0, LONG)), BOOLEAN)
             slot = Call("case", (some, slot, Literal(None, aggregate.type)), aggregate.type)
         self.slots[aggregate] = slot
@@ -260,6 +264,15 @@ def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
     if name == "distinctcount":
         return replace(aggregate, type=SqlType(TypeName.INT)), SqlType(TypeName.INT)
     return aggregate, type_
+
+
+def _needs_count(aggregate: Aggregate) -> bool:
+    """Whether it is NULL of no values, and its state does not tell that without null handling."""
+    one = aggregation(aggregate, nulls=False)
+    if one.tells_nothing:
+        return False
+    call = replace(one.call, nulls=True)
+    return bool(one.function.finish(call, one.function.identity(call)).to_arrow(1).null_count)
 
 
 def _is_leaf_aggregate(aggregate: Aggregate) -> bool:
@@ -389,11 +402,3 @@ class _Renaming:
 
 
 _WHOLE = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})
-_NULL_OF_NOTHING = frozenset(
-    {
-        *("sum", "min", "max", "avg", "minlong", "maxlong", "sumlong", "minstring", "maxstring", "booland", "boolor"),
-        *("varpop", "varsamp", "stddevpop", "stddevsamp", "covarpop", "covarsamp", "corr", "skewness", "kurtosis"),
-        *("sumprecision", "minmaxrange", "mode"),
-    }
-)
-"""Aggregates that are NULL of no rows."""

@@ -16,6 +16,7 @@ from merlot.sql import limits, syntax_errors
 from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, MerlotDialect
 from merlot.sql.lists import Constants, CutText, cut
+from merlot.sql.plain_select import read_plain
 from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 MAX_TREE_DEPTH = 100
@@ -112,6 +113,13 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
     budget = budget or Budget()
     limits.check_length(sql)
+    plain = read_plain(sql)
+    budget.look()
+    return read_any(sql, budget) if plain is None else ParsedStatement(sql, plain)
+
+
+def read_any(sql: str, budget: Budget) -> ParsedStatement:
+    """As `parse_statement`, of any text, by the dialect's own parser."""
     statement = _statement(cut(sql), budget)
     if statement is None:  # a list stands where the parser looked for none: it shall say so itself
         statement = _statement(CutText(sql, sql), budget)

@@ -113,7 +113,7 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
     budget = budget or Budget()
     limits.check_length(sql)
-    plain = read_plain(sql)
+    plain = read_plain(sql) if len(sql) <= limits.SHORT_CHARS else None
     budget.look()
     return read_any(sql, budget) if plain is None else ParsedStatement(sql, plain)
 

@@ -14,7 +14,7 @@ from merlot.cluster.records import RootRecord
 from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
-from merlot.query.plan.expressions import walk
+from merlot.query.plan.expressions import children, walk
 from merlot.spec.manifest import load
 from merlot.sql.budget import PlanningTimeoutError
 from merlot.sql.query_options import QueryOptionError
@@ -68,7 +68,8 @@ async def test_a_plan_of_now_is_of_its_moment() -> None:
         plan = await planner.plan("SELECT count(*) FROM flights WHERE NOW() - 1 > LENGTH(carrier) + AGO('PT1H')", "")
         assert plan.tree is not None
         assert isinstance(plan.tree.leaf.filter, Call)
-        literals = [node.value for node in walk(plan.tree.leaf.filter) if isinstance(node, Literal)]
+        operands = [operand for node in walk(plan.tree.leaf.filter) for operand in children(node)]
+        literals = [operand.value for operand in operands if isinstance(operand, Literal)]
         assert sorted(map(int, literals)) == [clock.now_ms() - 3_600_000, clock.now_ms() - 1]
     constant = await planner.plan("SELECT NOW()", "")
     clock.advance(1)

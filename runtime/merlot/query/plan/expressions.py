@@ -33,7 +33,7 @@ def columns_of(expr: Expr) -> frozenset[str]:
         if isinstance(node, Column):
             names.append(node.name)
         elif not isinstance(node, Literal):
-            pending.extend(node.args)
+            pending += [arg for arg in node.args if not isinstance(arg, Literal)]
     return frozenset(names)
 
 

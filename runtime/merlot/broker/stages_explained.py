@@ -20,7 +20,7 @@ from merlot.tree.relations import (
     Scan,
     SetOperation,
     Subquery,
-    Values,
+    Unnest,
     Window,
 )
 
@@ -113,8 +113,9 @@ def _relation(relation: Relation, depth: int) -> Iterator[_Line]:
         yield from _query(relation.query, depth)
     elif isinstance(relation, Named):
         yield f"STAGE_OF_WITH(name:{relation.common})", depth, None
+    elif isinstance(relation, Unnest):
+        yield f"STAGE_UNNEST(lists:[{_texts(relation.lists)}])", depth, None
     else:
-        assert isinstance(relation, Values)
         yield f"STAGE_VALUES(rows:{len(relation.rows)})", depth, None
 
 

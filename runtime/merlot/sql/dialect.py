@@ -36,7 +36,8 @@ class MerlotDialect(Dialect):
         COMMANDS = set()
         HINT_START = "\0"
         KEYWORDS = {
-            word: token for word, token in BaseTokenizer.KEYWORDS.items() if word not in ("/*+", "DIV", "SETTINGS")
+            **{word: token for word, token in BaseTokenizer.KEYWORDS.items() if word not in ("/*+", "DIV", "SETTINGS")},
+            "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
 
     class Parser(BaseParser):
@@ -52,6 +53,7 @@ class MerlotDialect(Dialect):
         }
         FUNCTIONS_WITH_ALIASED_ARGS = set()
         LAMBDAS = {}
+        ID_VAR_TOKENS = BaseParser.ID_VAR_TOKENS | {TokenType.MATCH_CONDITION}
         COLUMN_OPERATORS = {TokenType.DOT: None}
         RANGE_PARSERS = {token: BaseParser.RANGE_PARSERS[token] for token in _KEPT_RANGES}
         STRING_ALIASES = True
@@ -62,6 +64,13 @@ class MerlotDialect(Dialect):
         def _advance(self, times: int = 1) -> None:
             self.budget.step()
             super()._advance(times)
+
+        def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
+            """`LEFT ASOF JOIN`, besides what sqlglot knows."""
+            method, side, kind = super()._parse_join_parts()
+            if method is None and kind is None and self._match(TokenType.ASOF):
+                method = self._prev
+            return method, side, kind
 
         def _parse_trim_call(self) -> exp.Anonymous:
             """`TRIM(LEADING 'x' FROM a)` is `LTRIM(a, 'x')`; a column may be called LEADING."""

@@ -322,7 +322,7 @@ def _look_through(tree: exp.Expr) -> tuple[bool, int]:
 
 
 _STAGE_NODES = frozenset(
-    {exp.Select, exp.Subquery, exp.Union, exp.Intersect, exp.Except, exp.Window, exp.Exists, exp.Values}
+    {exp.Select, exp.Subquery, exp.Union, exp.Intersect, exp.Except, exp.Window, exp.Exists, exp.Values, exp.Unnest}
 )
 STAGE_CLAUSES = ("with_", "joins", "windows", "qualify")
 

@@ -72,6 +72,17 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
+class Unnest:
+    """A row for each value of lists, which stand beside each other; the last column is their place, if that is asked.
+
+    The lists are of relations to its left. Columns as of `Derived`."""
+
+    id: str
+    lists: tuple[Expr, ...]
+    has_places: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Two relations; no condition makes it a CROSS JOIN."""
 
@@ -81,7 +92,7 @@ class Join:
     condition: Expr | None = None
 
 
-Source = Scan | Derived | Named | Values
+Source = Scan | Derived | Named | Values | Unnest
 Relation = Source | Join
 
 
@@ -232,7 +243,9 @@ def relations_in(relation: Relation | None) -> Iterator[Source]:
 
 
 def conditions_in(relation: Relation | None) -> Iterator[Expr]:
-    """Conditions of a FROM's joins."""
+    """Expressions of a FROM: conditions of its joins, and lists that are taken apart."""
+    if isinstance(relation, Unnest):
+        yield from relation.lists
     if isinstance(relation, Join):
         yield from conditions_in(relation.left)
         yield from conditions_in(relation.right)

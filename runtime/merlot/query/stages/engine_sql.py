@@ -30,6 +30,7 @@ from merlot.tree.relations import (
     Statement,
     Subquery,
     SubqueryKind,
+    Unnest,
     Values,
     Window,
     is_correlated,
@@ -139,6 +140,8 @@ class _Writer:
             rows = ", ".join(f"({', '.join(map(expressions.write, row))})" for row in relation.rows)
             names = ", ".join(f"c{number}" for number in range(len(relation.types)))
             return f"(VALUES {rows}) AS {relation.id}({names})"
+        if isinstance(relation, Unnest):
+            return _unnested(relation, list(map(expressions.write, relation.lists)))
         left = self._relation(relation.left, expressions)
         right = self._relation(relation.right, expressions)
         if isinstance(relation.right, Join):
@@ -156,6 +159,15 @@ class _Writer:
             known = EngineFunction(f"f{len(self.functions)}", call, arguments)
             self.functions[call, arguments] = known
         return known
+
+
+def _unnested(relation: Unnest, lists: Sequence[str]) -> str:
+    """Rows of lists beside each other; the engine fills up shorter ones with NULL."""
+    columns = [f"unnest({one}) AS c{number}" for number, one in enumerate(lists)]
+    if relation.has_places:
+        length = f"greatest({', '.join(f'coalesce(len({one}), 0)' for one in lists)})"
+        columns.append(f"unnest(CAST(generate_series(1, {length}) AS INTEGER[])) AS c{len(lists)}")
+    return f"(SELECT {', '.join(columns)}) AS {relation.id}"
 
 
 class _Expressions:

@@ -35,7 +35,9 @@ from merlot.tree.relations import (
     Slot,
     Statement,
     Subquery,
+    Unnest,
     columns_in,
+    conditions_in,
     queries_in,
     relations_in,
     source_id,
@@ -125,7 +127,7 @@ class _Cutter:
         if isinstance(query, SetOperation):
             return
         exprs = list(query.exprs)
-        exprs += _conditions(query.source)
+        exprs += conditions_in(query.source)
         for expr in exprs:
             for column in columns_in(expr):
                 wanted = self._wanted.get(source_id(column))
@@ -315,20 +317,13 @@ def _with_columns(expr: Expr, rename: Callable[[Column], Expr]) -> Expr:
     return expr
 
 
-def _conditions(relation: Relation | None) -> list[Expr]:
-    if not isinstance(relation, Join):
-        return []
-    own = [] if relation.condition is None else [relation.condition]
-    return [*own, *_conditions(relation.left), *_conditions(relation.right)]
-
-
 def _correlated(statement: Statement) -> frozenset[str]:
     """Scans that queries other than their own SELECT read."""
     found: set[str] = set()
     for query in queries_in(statement):
         if isinstance(query, Block):
             own = {relation.id for relation in relations_in(query.source)}
-            exprs = [*query.exprs, *_conditions(query.source)]
+            exprs = [*query.exprs, *conditions_in(query.source)]
             read = {source_id(column) for expr in exprs for column in columns_in(expr)}
             found |= read - own
     return frozenset(found)
@@ -389,6 +384,8 @@ class _Renaming:
     def _relation(self, relation: Relation | None) -> Relation | None:
         if isinstance(relation, Derived):
             return replace(relation, query=self._query(relation.query))
+        if isinstance(relation, Unnest):
+            return replace(relation, lists=tuple(map(self._expr, relation.lists)))
         if not isinstance(relation, Join):
             return relation
         left, right = self._relation(relation.left), self._relation(relation.right)

@@ -29,6 +29,7 @@ from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, SUPPORTED_CLAUSES
 from merlot.sql.expressions import Binder, Fold
 from merlot.sql.parse import STAGE_CLAUSES, ParsedStatement, feature_name, table_name
+from merlot.sql.stages.joins import asof_condition, join_kind
 from merlot.sql.stages.rules import check_block
 from merlot.sql.stages.scope import Source, StageScope
 from merlot.sql.stages.slots import Slots
@@ -46,9 +47,10 @@ from merlot.tree.relations import (
     SetKind,
     SetOperation,
     Statement,
+    Unnest,
     Values,
 )
-from merlot.tree.types import SqlType
+from merlot.tree.types import INT, SqlType
 from merlot.values.types import TypeName
 
 MAX_RELATIONS = 100
@@ -56,15 +58,6 @@ MAX_RELATIONS = 100
 FindSchema = Callable[[str], TableSchema]
 """The schema of a table as written; raises NotFoundError."""
 
-_KINDS: Mapping[tuple[str, str], JoinKind] = {
-    ("", ""): JoinKind.INNER,
-    ("", "INNER"): JoinKind.INNER,
-    ("", "CROSS"): JoinKind.CROSS,
-    ("", "SEMI"): JoinKind.SEMI,
-    ("LEFT", "SEMI"): JoinKind.SEMI,
-    ("", "ANTI"): JoinKind.ANTI,
-    ("LEFT", "ANTI"): JoinKind.ANTI,
-}
 _SETS: Mapping[type[exp.Expr], SetKind] = {
     exp.Union: SetKind.UNION,
     exp.Intersect: SetKind.INTERSECT,
@@ -267,9 +260,9 @@ class _StatementBinder:
         from_ = select.args.get("from_")
         if from_ is None:
             return None, StageScope(outer=outer)
-        relation, scope = self._joined(*self._relation(from_.this), from_.this, outer)
+        relation, scope = self._joined(*self._relation(from_.this, StageScope(outer=outer)), from_.this, outer)
         for join in select.args.get("joins") or ():
-            right, right_source = self._relation(join.this)
+            right, right_source = self._relation(join.this, scope)
             if join.this.args.get("joins"):
                 raise UnsupportedSqlError("JOIN in parentheses")
             relation, scope = self._join(relation, scope, join, right, right_source)
@@ -281,20 +274,26 @@ class _StatementBinder:
         """A relation and the joins that the parser has hung on it."""
         scope = StageScope((source,), outer=outer)
         for join in node.args.get("joins") or ():
-            right, right_source = self._relation(join.this)
+            right, right_source = self._relation(join.this, scope)
             relation, scope = self._join(relation, scope, join, right, right_source)
         return relation, scope
 
     def _join(
         self, left: Relation, scope: StageScope, join: exp.Join, right: Relation, source: Source
     ) -> tuple[Relation, StageScope]:
-        kind = _join_kind(join)
+        kind = join_kind(join)
+        if isinstance(right, Unnest) and (kind not in (JoinKind.INNER, JoinKind.CROSS) or join.args.get("on")):
+            raise UnsupportedSqlError("UNNEST in another join than CROSS JOIN")
         for known in scope.sources:
             if known.qualifiers & source.qualifiers:
                 name = sorted(known.qualifiers & source.qualifiers)[0]
                 raise SqlValidationError(f"relation name is used twice, give one an alias name={name}")
         both = StageScope((*scope.sources, source), scope.merged, outer=scope.outer)
         condition, merged = self._condition(join, scope, source, both, kind)
+        match = join.args.get("match_condition")
+        if match is not None:
+            matched = self._binder(both, "MATCH_CONDITION").condition(match)
+            condition = asof_condition(matched, condition, source.id)
         if condition is None and kind not in (JoinKind.INNER, JoinKind.CROSS):
             raise SqlValidationError(f"{kind.value} needs ON or USING")
         if condition is not None and kind is JoinKind.CROSS:
@@ -337,7 +336,8 @@ class _StatementBinder:
             budget=self.context.budget,
         )
 
-    def _relation(self, node: exp.Expr) -> tuple[Relation, Source]:
+    def _relation(self, node: exp.Expr, left: StageScope) -> tuple[Relation, Source]:
+        """A relation of a FROM; `left` is what stands before it."""
         self._num_relations += 1
         if self._num_relations > MAX_RELATIONS:
             raise SqlValidationError(f"too many tables and subqueries in FROM limit={MAX_RELATIONS}")
@@ -357,6 +357,8 @@ class _StatementBinder:
             return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, columns, node.alias))
         if isinstance(node, exp.Values):
             return self._values(node, columns)
+        if isinstance(node, exp.Unnest):
+            return self._unnest(node, columns, left)
         written = table_name(node)
         common = self._commons.get(written.lower())
         if common is not None:
@@ -392,6 +394,21 @@ class _StatementBinder:
         outputs = [Output(f"EXPR${number}", Column(f"c{number}", type_)) for number, type_ in enumerate(types)]
         return Values(id_, cast, tuple(types)), _source(id_, node.alias, _renamed(outputs, columns, node.alias))
 
+    def _unnest(self, node: exp.Unnest, columns: Sequence[str], left: StageScope) -> tuple[Unnest, Source]:
+        """Values of lists, and their places from 1 on if there is WITH ORDINALITY."""
+        binder = self._binder(left, "UNNEST")
+        lists = tuple(map(binder.bind, node.expressions))
+        for one in lists:
+            if not one.type.is_array:
+                raise SqlValidationError(f"UNNEST needs a list, not {one.type}")
+        id_ = self.new_id("u")
+        outputs = [Output(f"EXPR${number}", Column("", SqlType(one.type.base))) for number, one in enumerate(lists)]
+        places = node.args.get("offset")
+        if places:
+            outputs.append(Output("ORDINALITY", Column("", INT)))
+            columns = [*columns, places.name] if isinstance(places, exp.Identifier) else columns
+        return Unnest(id_, lists, bool(places)), _source(id_, node.alias, _renamed(outputs, columns, "UNNEST"))
+
 
 def _named_windows(select: exp.Select) -> dict[str, exp.Expr]:
     named: dict[str, exp.Expr] = {}
@@ -407,22 +424,6 @@ def _check_clauses(select: exp.Select) -> None:
             raise UnsupportedSqlError(CLAUSE_NAMES.get(name, name.strip("_").upper()))
     if select.args.get("kind"):
         raise UnsupportedSqlError(f"SELECT AS {select.args['kind']}")
-
-
-def _join_kind(join: exp.Join) -> JoinKind:
-    for name, value in join.args.items():
-        if value and name not in ("this", "on", "using", "side", "kind", "method"):
-            raise UnsupportedSqlError(f"JOIN {name.strip('_').upper()}")
-    method = join.method.upper()
-    if method not in ("", "NATURAL"):
-        raise UnsupportedSqlError(f"{method} JOIN")
-    side, word = join.side.upper(), join.kind.upper()
-    if side in ("LEFT", "RIGHT", "FULL") and word in ("", "OUTER"):
-        return JoinKind[side]
-    kind = _KINDS.get((side, word))
-    if kind is None:
-        raise UnsupportedSqlError(" ".join(filter(None, (side, word, "JOIN"))))
-    return kind
 
 
 def _merged(kind: JoinKind, left: Expr, right: Column) -> Expr:

@@ -1,7 +1,8 @@
 """Answers that clients take page by page: kept in columns, with bounds on their number, their bytes and their time.
 
-They are this broker's, in memory: a broker that ends takes them with it. What does not fit is refused, not left out;
-room comes when a client deletes an answer, or its hour is over. Belongs to the event loop.
+They are this broker's, in memory: a broker that ends takes them with it. Other brokers pass on what they are asked of
+them (`http.cursor_owners`). What does not fit is refused, not left out; room comes when a client deletes an answer, or
+its hour is over. Belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class ResponseStore:
         self._forget_old()
         kept = self._kept.get(request_id)
         if kept is None:
-            raise NotFoundError(f"no such cursor on this broker requestId={request_id}")
+            raise NotFoundError(f"no such cursor, or its hour is over requestId={request_id:.200}")
         return kept
 
     def delete(self, request_id: str) -> None:

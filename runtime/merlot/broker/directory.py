@@ -21,7 +21,8 @@ from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.instances.drains import marks
 from merlot.cluster.instances.liveness import live_instances
-from merlot.cluster.records import DrainRecord, Role
+from merlot.cluster.records import DrainRecord, InstanceRecord, Role
+from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name, realtime
 from merlot.metastore.protocol import Metastore, Watch
 
@@ -48,8 +49,7 @@ class Directory:
         self._drains: Mapping[InstanceId, DrainRecord] = {}
         self._live: frozenset[InstanceId] = frozenset()
         self._subscriptions: list[Watch] = []
-        self.num_brokers = 1
-        """Live ones, this one included."""
+        self._brokers: Mapping[InstanceId, InstanceRecord] = {}
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop after anything changed that `tables` or `drains` tell."""
         self._tables_refresher = Refresher("tables", self._refresh_tables)
@@ -91,9 +91,20 @@ class Directory:
         return self._tables
 
     @property
+    def num_brokers(self) -> int:
+        """Live ones, this one included."""
+        return max(1, len(self._brokers))
+
+    @property
     def drains(self) -> Mapping[InstanceId, DrainRecord]:
         """Marked servers: asked only for what nobody else has."""
         return self._drains
+
+    async def live_brokers(self) -> Mapping[InstanceId, InstanceRecord]:
+        """Brokers that are announced now, this one included; as they were last seen while the metastore is silent."""
+        with contextlib.suppress(UnavailableError):
+            self._brokers = await self._in_thread(lambda: live_instances(self._metastore, Role.BROKER))
+        return self._brokers
 
     def report_call(self, instance: InstanceId, outcome: CallOutcome) -> None:
         """A call to a server ended; routes follow if that changes its standing."""
@@ -117,7 +128,7 @@ class Directory:
     async def _refresh_servers(self) -> None:
         everybody = await self._in_thread(lambda: live_instances(self._metastore))
         records = {name: record for name, record in everybody.items() if record.role is Role.SERVER}
-        self.num_brokers = max(1, sum(record.role is Role.BROKER for record in everybody.values()))
+        self._brokers = {name: record for name, record in everybody.items() if record.role is Role.BROKER}
         self._drains = await self._in_thread(lambda: marks(self._metastore))
         self._live = frozenset(records)
         now = self._clock.monotonic()

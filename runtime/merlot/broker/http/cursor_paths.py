@@ -1,4 +1,4 @@
-"""Cursors over HTTP: `?getCursor=true` on a query, and Pinot's `/responseStore`."""
+"""Cursors over HTTP: `?getCursor=true` on a query, and Pinot's `/responseStore`. Any broker answers for all of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,19 @@ import orjson
 from aiohttp import web
 
 from merlot.broker.cursors import Kept, ResponseStore, page_offset, page_size
+from merlot.broker.http.cursor_owners import (
+    LiveBrokers,
+    cursor_id,
+    is_passed_on,
+    lists_of_others,
+    owner_of,
+    pass_on,
+)
 from merlot.broker.http.queries import ERROR_CODE_HEADER, HttpAnswer, answer_of
 from merlot.broker.queries import Answers
 from merlot.broker.query_errors import NO_ERROR, QueryException, http_status
 from merlot.broker.response import BrokerAnswer
-from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
 
 INLINE_ROWS: Final = 1_000
 """More are written in a thread."""
@@ -26,11 +34,12 @@ def wants_cursor(query: Mapping[str, str]) -> bool:
 
 
 class CursorPaths:
-    """Handlers over one store."""
+    """Handlers over one store, and those of the other brokers."""
 
-    def __init__(self, broker: Answers, store: ResponseStore) -> None:
+    def __init__(self, broker: Answers, store: ResponseStore, brokers: LiveBrokers) -> None:
         self._broker = broker
         self._store = store
+        self._brokers = brokers
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -55,6 +64,7 @@ class CursorPaths:
             return answer
         if answer.exceptions or answer.result is None:
             return _refused(answer, wants_status)
+        answer.request_id = cursor_id(answer.request_id, self._broker.broker_id)
         try:
             kept = self._store.keep(answer)
         except MerlotError as error:
@@ -62,36 +72,56 @@ class CursorPaths:
             return _refused(answer, wants_status)
         return HttpAnswer(200, NO_ERROR, await _page(kept, 0, num_rows))
 
-    async def cursors(self, _: web.Request) -> web.Response:
-        """Cursors that this broker keeps."""
-        return _json(orjson.dumps([kept.summary() for kept in self._store.all()]))
+    async def cursors(self, request: web.Request) -> web.StreamResponse:
+        """Cursors that are kept, by all brokers."""
 
-    async def cursor(self, request: web.Request) -> web.Response:
-        """An answer that is kept, without its rows."""
-        return await _found(lambda: _head(self._store.get(request.match_info["id"])))
-
-    async def page(self, request: web.Request) -> web.Response:
-        """`?offset=&numRows=`: some rows of an answer that is kept."""
-
-        async def read() -> bytes:
-            kept = self._store.get(request.match_info["id"])
-            offset, num_rows = page_offset(request.query.get("offset")), page_size(request.query.get("numRows"))
-            return await _page(kept, offset, num_rows)
+        async def read() -> web.Response:
+            told = [kept.summary() for kept in self._store.all()]
+            if not is_passed_on(request):
+                told += await lists_of_others(self._broker.broker_id, self._brokers)
+            return _json(orjson.dumps(told))
 
         return await _found(read)
 
-    async def delete_cursor(self, request: web.Request) -> web.Response:
+    async def cursor(self, request: web.Request) -> web.StreamResponse:
+        """An answer that is kept, without its rows."""
+
+        async def read() -> web.Response:
+            return _json(self._store.get(request.match_info["id"]).head())
+
+        return await self._by_owner(request, read)
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        """`?offset=&numRows=`: some rows of an answer that is kept."""
+
+        async def read() -> web.Response:
+            kept = self._store.get(request.match_info["id"])
+            offset, num_rows = page_offset(request.query.get("offset")), page_size(request.query.get("numRows"))
+            return _json(await _page(kept, offset, num_rows))
+
+        return await self._by_owner(request, read)
+
+    async def delete_cursor(self, request: web.Request) -> web.StreamResponse:
         """Forget an answer."""
 
-        async def delete() -> bytes:
+        async def delete() -> web.Response:
             self._store.delete(request.match_info["id"])
-            return orjson.dumps({"deleted": request.match_info["id"]})
+            return _json(orjson.dumps({"deleted": request.match_info["id"]}))
 
-        return await _found(delete)
+        return await self._by_owner(request, delete)
 
+    async def _by_owner(
+        self, request: web.Request, read: Callable[[], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """What this broker reads of its own store, or the broker of the cursor of its."""
 
-async def _head(kept: Kept) -> bytes:
-    return kept.head()
+        async def answer() -> web.StreamResponse:
+            owner = owner_of(request.match_info["id"])
+            if owner == self._broker.broker_id or is_passed_on(request):
+                return await read()
+            return await pass_on(request, owner, self._brokers)
+
+        return await _found(answer)
 
 
 async def _page(kept: Kept, offset: int, num_rows: int) -> bytes:
@@ -100,13 +130,15 @@ async def _page(kept: Kept, offset: int, num_rows: int) -> bytes:
     return kept.page(offset, num_rows)
 
 
-async def _found(read: Callable[[], Awaitable[bytes]]) -> web.Response:
+async def _found(read: Callable[[], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
     try:
-        return _json(await read())
+        return await read()
     except NotFoundError as error:
         raise web.HTTPNotFound(text=str(error)) from error
     except InvalidInputError as error:
         raise web.HTTPBadRequest(text=str(error)) from error
+    except UnavailableError as error:
+        raise web.HTTPServiceUnavailable(text=str(error)) from error
 
 
 def _refused(answer: BrokerAnswer, wants_status: bool) -> HttpAnswer:

@@ -117,7 +117,7 @@ def table_routes(broker: BrokerFace) -> list[web.RouteDef]:
 class _Paths:
     def __init__(self, broker: BrokerFace) -> None:
         self._broker = broker
-        self._cursors = CursorPaths(broker, ResponseStore(SystemClock()))
+        self._cursors = CursorPaths(broker, ResponseStore(SystemClock()), broker.directory.live_brokers)
 
     def cursor_routes(self) -> list[web.RouteDef]:
         """Of answers that are kept."""

@@ -219,6 +219,13 @@ def _instants() -> dict[str, tuple[Recipe, ...]]:
                 "W",
             ),
         ),
+        "datetimeconvertwindowhop": (
+            Recipe(
+                ("m", ("'1:MILLISECONDS:EPOCH'",), ("'1:MINUTES:EPOCH'",), ("'15:MINUTES'",), ("'1:HOURS'",)),
+                "CASE WHEN {0} IS NOT NULL THEN list_transform(range(4), lambda n: ({0} // 900000 - n) * 15) END",
+                "a",
+            ),
+        ),
     }
 
 

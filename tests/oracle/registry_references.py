@@ -369,11 +369,35 @@ def _pieces(text: str, separator: str) -> list[str]:
     return [piece for piece in text.split(separator) if piece]
 
 
+def _limited_pieces(text: str, separator: str, limit: int) -> list[str]:
+    found, rest = [], text
+    while rest and len(found) < limit - 1 and separator in rest:
+        piece, _, rest = rest.partition(separator)
+        found += [piece] if piece else []
+    return [*found, rest] if text else []
+
+
+def _at(pieces: list[str], place: int) -> str:
+    return pieces[place] if -len(pieces) <= place < len(pieces) else "null"
+
+
 _plain("VARCHAR VARCHAR VARCHAR[]", split=_pieces)
 _plain(
     "VARCHAR VARCHAR BIGINT VARCHAR",
-    part=lambda s, separator, n: pieces[n] if n < len(pieces := _pieces(s, separator)) else "null",
+    part=lambda s, separator, n: _at(_pieces(s, separator), n),
 )
+_plain(
+    "VARCHAR VARCHAR BIGINT BIGINT VARCHAR",
+    limited=lambda s, separator, limit, n: _at(_limited_pieces(s, separator, limit), n),
+)
+_plain(
+    "VARCHAR BIGINT BIGINT VARCHAR[]",
+    grams_to=lambda s, least, most: [
+        gram for n in range(least, most + 1) for gram in dict.fromkeys(s[at : at + n] for at in range(len(s) - n + 1))
+    ],
+)
+_plain("BIGINT[] BIGINT BIGINT[]", places_i=lambda found, one: [at for at, value in enumerate(found) if value == one])
+_plain("VARCHAR[] VARCHAR BIGINT[]", places_s=lambda found, one: [at for at, value in enumerate(found) if value == one])
 _plain(
     "VARCHAR BIGINT VARCHAR[]",
     prefixes=lambda s, most: [s[:n] for n in range(1, min(most, len(s)) + 1)],

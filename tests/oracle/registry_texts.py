@@ -90,10 +90,22 @@ def _texts() -> dict[str, tuple[Recipe, ...]]:
             ),
         ),
         "split": (recipe("c x", "ref_split({0}, {1})", "e", x=("','", "'a'")),),
-        "splitpart": (recipe("c x n", "ref_part({0}, {1}, {2})", "s", x=("','",), n=("0", "1", "2")),),
+        "splitpart": (
+            recipe("c x n", "ref_part({0}, {1}, {2})", "s", x=("','",), n=("0", "1", "2", "-1", "-2")),
+            recipe("c x l n", "ref_limited({0}, {1}, {2}, {3})", "s", x=("','",), l=("1", "2"), n=("0", "1", "-1")),
+        ),
         "prefixes": (recipe("s n", "ref_prefixes({0}, {1})", "e", n=_COUNTS),),
         "suffixes": (recipe("s n", "ref_suffixes({0}, {1})", "e", n=_COUNTS),),
-        "uniquengrams": (recipe("s n", "ref_grams({0}, {1})", "e", n=_COUNTS),),
+        "uniquengrams": (
+            recipe("s n", "ref_grams({0}, {1})", "e", n=_COUNTS),
+            recipe("s n m", "ref_grams_to({0}, {1}, {2})", "e", n=("1", "2"), m=("2", "3")),
+        ),
+        "prefixeswithprefix": (
+            recipe("s n x", "list_transform(ref_prefixes({0}, {1}), lambda p: {2} || p)", "e", n=_COUNTS, x=("'^'",)),
+        ),
+        "suffixeswithsuffix": (
+            recipe("s n x", "list_transform(ref_suffixes({0}, {1}), lambda p: p || {2})", "e", n=_COUNTS, x=("'$'",)),
+        ),
     }
 
 
@@ -321,11 +333,40 @@ def _by_type(
 
 
 _ELEMENTS = {"x_a": ("5", "6", "-2147483648", "8"), "x_e": ("'a'", "'é'", "''", "'ß'")}
+_RANGES = {"n": ("0", "3", "-2"), "m": ("1", "4", "9")}
 _PLACES = {"from": ("0", "1"), "to": ("1", "2", "3")}
+
+
+def _pushes() -> dict[str, tuple[Recipe, ...]]:
+    """DuckDB makes a list of a null one and a value."""
+    known = "CASE WHEN {0} IS NOT NULL THEN %s END"
+    elements = {"x_a": ("5", "6"), "x_e": ("'z'",)}
+    return {
+        f"{name}int": _by_type(name, known % theirs, known % theirs, "x", ("a", "e"), **elements)
+        for name, theirs in (
+            ("arraypushback", "list_append({0}, {1})"),
+            ("arraypushfront", "list_prepend({1}, {0})"),
+        )
+    }
 
 
 def _lists() -> dict[str, tuple[Recipe, ...]]:
     return {
+        **_pushes(),
+        "arrayindexesofint": _by_type(
+            "arrayindexesof", "ref_places_i({0}, {1})", "ref_places_s({0}, {1})", "x", ("a", "a"), **_ELEMENTS
+        ),
+        "arraysoverlap": (recipe("a a", "list_has_any({0}, {1})", "b"), recipe("e e", "list_has_any({0}, {1})", "b")),
+        "arraytomv": (recipe("a", "{0}", "a"), recipe("e", "{0}", "e")),
+        "generatearray": (
+            recipe(
+                "n m", "CASE WHEN {0} <= {1} THEN range({0}, {1} + 1) ELSE range({0}, {1} - 1, -1) END", "a", **_RANGES
+            ),
+        ),
+        **{
+            f"generate{type_}array": (recipe("n m k", "range({0}, {1} + 1, {2})", "a", k=("1", "2"), **_RANGES),)
+            for type_ in ("int", "long", "float", "double")
+        },
         "arraylength": (recipe("a", "len({0})", "w"), recipe("e", "len({0})", "w")),
         "arraymin": (recipe("A", "list_min({0})", "W"), recipe("E", "list_min({0})", "s")),
         "arraymax": (recipe("A", "list_max({0})", "W"), recipe("E", "list_max({0})", "s")),

@@ -115,15 +115,21 @@ def _to_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _format(text: str) -> DateTimeFormat:
+def format_of(text: str) -> DateTimeFormat:
     return parse(text)
 
 
 def _checked_format(arg: Expr) -> DateTimeFormat:
     try:
-        return _format(constant_text(arg))
+        return format_of(constant_text(arg))
     except InvalidInputError as error:
         raise SqlValidationError(f"datetimeconvert: {error}") from error
+
+
+def granularity_of(text: str) -> int:
+    """Milliseconds of a granularity; raises SqlValidationError."""
+    size, unit = _granularity(text)
+    return size * UNIT_MS[unit]
 
 
 def _granularity(text: str) -> tuple[int, str]:
@@ -137,7 +143,7 @@ def _granularity(text: str) -> tuple[int, str]:
     return int(match["size"] or match["size2"]), unit
 
 
-def _convert_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def checked_conversion(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     source, target = _checked_format(args[1]), _checked_format(args[2])
     _granularity(constant_text(args[3]))
     if len(args) > 4:
@@ -152,7 +158,7 @@ def _convert_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _convert_type(args: Sequence[Expr]) -> SqlType:
-    match _format(constant_text(args[2])):
+    match format_of(constant_text(args[2])):
         case PatternFormat():
             return STRING
         case TimestampFormat():
@@ -170,7 +176,7 @@ def _convert_type(args: Sequence[Expr]) -> SqlType:
         word("time zone of buckets", is_optional=True),
     ),
     result=_convert_type,
-    complete=_convert_checked,
+    complete=checked_conversion,
     examples={
         "DATETIMECONVERT(1700000000123, '1:MILLISECONDS:EPOCH', '1:SECONDS:EPOCH', '15:MINUTES')": 1699999200,
         "DATETIMECONVERT(1700000000, 'EPOCH|SECONDS', 'SIMPLE_DATE_FORMAT|yyyyMMdd HH:mm|Asia/Kolkata', '1:HOURS')": (
@@ -182,9 +188,9 @@ def _convert_type(args: Sequence[Expr]) -> SqlType:
 )
 def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Read in a format, rounded to a bucket, and written in another."""
-    source, target = (_format(arg.data.as_py()) for arg in args[1:3])
+    source, target = (format_of(arg.data.as_py()) for arg in args[1:3])
     size, unit = _granularity(args[3].data.as_py())
-    read = _millis(args[0], source)
+    read = millis_of(args[0], source)
     flat = np.atleast_1d(read.data)
     if isinstance(target, PatternFormat) or len(args) > 4:
         zone = args[4].data.as_py() if len(args) > 4 else str(getattr(target, "zone", "UTC"))
@@ -204,7 +210,7 @@ def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
     return Attempt(towards_zero(rounded, step).reshape(read.data.shape), read.failure)
 
 
-def _millis(times: Vector, source: DateTimeFormat) -> Attempt:
+def millis_of(times: Vector, source: DateTimeFormat) -> Attempt:
     if isinstance(source, PatternFormat):
         return _read(times, source.pattern, source.zone)
     counts = np.asarray(times.data, np.int64)

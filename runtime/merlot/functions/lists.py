@@ -96,7 +96,7 @@ def _same(args: Sequence[Expr]) -> SqlType:
     return args[0].type
 
 
-def _typed(name: str) -> tuple[str, ...]:
+def typed_names(name: str) -> tuple[str, ...]:
     """Names for the types after the first."""
     return tuple(f"{name}{type_}" for type_ in _TYPES[1:])
 
@@ -213,7 +213,7 @@ for _name, _result, _apply, _sum in (
     )(_apply)
 
 
-def _is_in(values: Values, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
+def is_in(values: Values, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
     members = pa.array([_scalar(value) for value in wanted], values.flat.type)
     found: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
     return found
@@ -234,12 +234,12 @@ def _scalar(value: Vector) -> Any:
 def _value_in(_type: SqlType, args: Sequence[Vector]) -> Any:
     """The values that are among the constants."""
     values = Values.of(args[0])
-    return values.chosen(np.flatnonzero(_is_in(values, args[1:])))
+    return values.chosen(np.flatnonzero(is_in(values, args[1:])))
 
 
 @LISTS.strict(
     "arraycontainsint",
-    aliases=_typed("arraycontains"),
+    aliases=typed_names("arraycontains"),
     parameters=(LIST, constant("value")),
     result=BOOLEAN,
     lists=Lists.TAKEN,
@@ -252,7 +252,7 @@ def _contains(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 @LISTS.strict(
     "arrayindexofint",
-    aliases=_typed("arrayindexof"),
+    aliases=typed_names("arrayindexof"),
     parameters=(LIST, constant("value")),
     result=INT,
     lists=Lists.TAKEN,
@@ -267,7 +267,7 @@ def _index_of(_type: SqlType, args: Sequence[Vector]) -> Any:
 def first_place(args: Sequence[Vector]) -> Any:
     """Where in each list the constant is first, counted from 0; -1 is nowhere."""
     values = Values.of(args[0])
-    found = np.flatnonzero(_is_in(values, args[1:]))[::-1]
+    found = np.flatnonzero(is_in(values, args[1:]))[::-1]
     places = np.full(len(values.offsets) - 1, -1, np.int32)
     places[values.rows[found]] = values.places[found]
     return values.answer(places)
@@ -303,7 +303,7 @@ for _name, _order, _ordered in (
 ):
     LISTS.strict(
         f"{_name}int",
-        aliases=_typed(_name),
+        aliases=typed_names(_name),
         parameters=(LIST,),
         result=_same,
         lists=Lists.TAKEN,
@@ -313,7 +313,7 @@ for _name, _order, _ordered in (
 
 @LISTS.strict(
     "arraysliceint",
-    aliases=_typed("arrayslice"),
+    aliases=typed_names("arrayslice"),
     parameters=(LIST, Parameter(name="start", kind=whole().kind), Parameter(name="end", kind=whole().kind)),
     result=_same,
     lists=Lists.TAKEN,
@@ -328,7 +328,7 @@ def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 @LISTS.strict(
     "arrayremoveint",
-    aliases=_typed("arrayremove"),
+    aliases=typed_names("arrayremove"),
     parameters=(LIST, constant("value")),
     result=_same,
     lists=Lists.TAKEN,
@@ -342,7 +342,7 @@ def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
     return values.chosen(np.flatnonzero(values.places != first))
 
 
-def _joined(args: Sequence[Vector]) -> Values:
+def joined(args: Sequence[Vector]) -> Values:
     both = [Values.of(arg) for arg in args]
     num_rows = max(len(values.offsets) for values in both) - 1
     flats, rows = [], []
@@ -356,47 +356,47 @@ def _joined(args: Sequence[Vector]) -> Values:
     return Values(flat, np.concatenate([[0], np.cumsum(counts)]), all(values.is_constant for values in both))
 
 
-def _of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     if args[0].type != args[1].type:
         raise SqlValidationError(f"lists of different types: {args[0].type} and {args[1].type}")
     return args
 
 
-_TWO: Final = (LIST, Parameter(name="other", kind=ANYTHING, is_list=True))
+TWO_LISTS: Final = (LIST, Parameter(name="other", kind=ANYTHING, is_list=True))
 
 
 @LISTS.strict(
     "arrayconcatint",
-    aliases=_typed("arrayconcat"),
-    parameters=_TWO,
+    aliases=typed_names("arrayconcat"),
+    parameters=TWO_LISTS,
     result=_same,
     lists=Lists.TAKEN,
-    complete=_of_one_type,
+    complete=of_one_type,
     examples={"ARRAYCONCATSTRING(SPLIT('a,b', ','), SPLIT('b', ','))": ["a", "b", "b"]},
 )
 def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
-    values = _joined(args)
+    values = joined(args)
     return values.chosen(np.arange(len(values.flat)))
 
 
 @LISTS.strict(
     "arrayunionint",
-    aliases=_typed("arrayunion"),
-    parameters=_TWO,
+    aliases=typed_names("arrayunion"),
+    parameters=TWO_LISTS,
     result=_same,
     lists=Lists.TAKEN,
-    complete=_of_one_type,
+    complete=of_one_type,
     examples={"ARRAYUNIONSTRING(SPLIT('a,b', ','), SPLIT('b,c', ','))": ["a", "b", "c"]},
 )
 def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Distinct values of both, as they come first."""
-    values = _joined(args)
+    values = joined(args)
     return values.chosen(_distinct(values))
 
 
 @LISTS.strict(
     "arrayelementatint",
-    aliases=_typed("arrayelementat"),
+    aliases=typed_names("arrayelementat"),
     parameters=(LIST, whole("place")),
     result=_element,
     lists=Lists.TAKEN,
@@ -416,12 +416,20 @@ def element_at(type_: SqlType, values: Values, places: Any) -> Any:
 
 @LISTS.strict(
     "arraytostring",
-    parameters=(_TEXTS, word("separator")),
+    parameters=(_TEXTS, word("separator"), word("of nulls", is_optional=True)),
     result=STRING,
     lists=Lists.TAKEN,
-    examples={"ARRAYTOSTRING(SPLIT('a,b', ','), '-')": "a-b"},
+    examples={
+        "ARRAYTOSTRING(SPLIT('a,b', ','), '-')": "a-b",
+        "ARRAY_TO_STRING(SPLIT('a,null', ','), '-', '?')": "a-?",
+    },
 )
 def _to_string(_type: SqlType, args: Sequence[Vector]) -> Any:
+    """With a text for nulls, 'null' is one, and an empty list is 'null', as in Pinot."""
     values = Values.of(args[0])
-    lists = pa.ListArray.from_arrays(pa.array(values.offsets.astype(np.int32)), values.flat)
-    return values.answer(pc.binary_join(lists, args[1].data.as_py()))
+    flat = values.flat
+    if len(args) > 2:
+        flat = pc.if_else(pc.equal(flat, "null"), args[2].data.as_py(), flat)
+    lists = pa.ListArray.from_arrays(pa.array(values.offsets.astype(np.int32)), flat)
+    texts = pc.binary_join(lists, args[1].data.as_py())
+    return values.answer(texts if len(args) == 2 else pc.if_else(pa.array(values.lengths == 0), "null", texts))

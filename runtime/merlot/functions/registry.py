@@ -18,9 +18,11 @@ from merlot.functions.epochs import EPOCHS
 from merlot.functions.function import Family, ScalarFunction
 from merlot.functions.geospatial import GEOSPATIAL
 from merlot.functions.hashes import HASHES
+from merlot.functions.hop_windows import HOP_WINDOWS
 from merlot.functions.instants import INSTANTS
 from merlot.functions.json_keys import JSON_KEYS
 from merlot.functions.json_text import JSON_TEXT
+from merlot.functions.list_making import LIST_MAKING
 from merlot.functions.lists import LISTS
 from merlot.functions.logic import LOGIC
 from merlot.functions.maps import MAPS
@@ -64,9 +66,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
     EPOCHS,
     DATE_FIELDS,
     DATE_FORMATS,
+    HOP_WINDOWS,
     JSON_TEXT,
     JSON_KEYS,
     LISTS,
+    LIST_MAKING,
     MAPS,
     DISTANCES,
     GEOSPATIAL,

@@ -60,17 +60,30 @@ def _limited(value: str, separator: str, limit: int) -> list[str]:
     return [*parts, value[begin:]] if value else parts
 
 
+def _limited_part(separator: str, value: str, limit: int, place: int) -> str:
+    parts = _limited(value, separator, int(limit) if limit > 0 else len(value) + 1)
+    return parts[place] if -len(parts) <= place < len(parts) else "null"
+
+
 @SPLITTING.strict(
     "splitpart",
-    parameters=(text(), word("separator"), whole("place")),
+    parameters=(text(), word("separator"), whole("limit"), whole("place", is_optional=True)),
     result=STRING,
-    examples={"SPLIT_PART('a,b,c', ',', 1)": "b", "SPLITPART('a,b', ',', 5)": "null"},
+    examples={
+        "SPLIT_PART('a,b,c', ',', 1)": "b",
+        "SPLITPART('a,b', ',', 5)": "null",
+        "SPLITPART('a,b,c', ',', -1)": "c",
+        "SPLITPART('a,b,c', ',', 2, 1)": "b,c",
+    },
 )
 def _split_part(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Counted from 0; 'null' where there is none."""
-    parts = Vector(_STRINGS, _parts(args[0], args[1].data.as_py()))
-    values = Values.of(parts)
+    """Counted from 0, or from the end below; 'null' where there is none."""
+    separator = args[1].data.as_py()
+    if len(args) > 3:
+        return by_value(STRING, [args[0], *args[2:]], lambda *given: _limited_part(separator, *given))
+    values = Values.of(Vector(_STRINGS, _parts(args[0], separator)))
     places = np.asarray(args[2].data, np.int64)
+    places = np.where(places < 0, places + values.lengths, places)
     found = element_at(type_, values, places)
     is_none = values.answer((places < 0) | (places >= values.lengths))
     return pc.if_else(pa.scalar(bool(is_none)) if values.is_constant else pa.array(is_none), "null", found)

@@ -231,3 +231,20 @@ def mark(keys: Keys, present: NDArray[np.uint8]) -> None:
     """present[keys[k]] = 1."""
     for position in range(keys.shape[0]):
         present[keys[position]] = 1
+
+
+@kernel
+def keys_within(
+    keys: NDArray[np.uint32], first: np.uint32, count: np.uint32, rows: NDArray[np.int64], groups: NDArray[np.uint32]
+) -> int:
+    """Rows of the keys in [first, first + count), ascending, and how far each key is from first; returns how many.
+
+    rows and groups are as long as keys: places past the last row may be written."""
+    found = np.int64(0)
+    for row in range(keys.shape[0]):
+        group = keys[row] - first
+        # No branch: nobody can foretell which keys are wanted.
+        rows[found] = row
+        groups[found] = group
+        found += np.int64(group < count)
+    return int(found)

@@ -275,6 +275,8 @@ def _groups() -> Iterator[Case]:
     for codes in (np.int64, np.uint64):
         yield group.append_key, (column(codes), 0, np.zeros(64, np.uint64))
     yield group.mark, (column(np.int64), present)
+    kept = np.zeros(64, np.int64), np.zeros(64, np.uint32)
+    yield group.keys_within, (np.zeros(64, np.uint32), np.uint32(0), np.uint32(9), *kept)
     slots, keys = np.full(64, group.EMPTY, np.uint32), column(np.uint64, size=4)
     groups, ends = np.zeros(4, np.uint32), np.zeros(1, np.int64)
     yield group.assign_dense, (keys, slots.copy(), groups)

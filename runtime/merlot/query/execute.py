@@ -22,7 +22,7 @@ from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
-from merlot.query.operators import ungrouped
+from merlot.query.operators import key_ranges, ungrouped
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.group_keys import mapped_keys
 from merlot.query.operators.selection import select_first, select_top
@@ -59,7 +59,9 @@ def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     if on_run is not None:
         on_run()
     num_helpers = _num_helpers(leaf, alive, context)
-    tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
+    tasks = _by_keys(leaf, alive)
+    if tasks is None:
+        tasks = [task for target in alive for task in _split(target, len(alive), num_helpers, context)]
     num_helpers = min(num_helpers, max(0, len(tasks) - 1))
     is_plain = not num_helpers and all(
         target.source.leaf is (None if target.columns.stored_states is None else leaf) for target in alive
@@ -122,11 +124,12 @@ def _tables(
         found = _select_in_order(leaf, tasks, context)
     else:
         total = sum([task.stop - task.start for task in tasks])
-        if num_helpers and leaf.work.kind is LeafKind.GROUP_BY:
+        if num_helpers and leaf.work.kind is LeafKind.GROUP_BY and tasks[0].keys is None:
             _share_keys(leaf, tasks, Workers(context.pool, num_helpers, context.cancel.check))
         found = Workers(context.pool, num_helpers).run(lambda task: _work(leaf, task, context, total), tasks)
     tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
-    is_merged = len(tables) == 1 and all(one.is_grouped for one in found)
+    is_apart = len(tables) == 1 or all(task.keys is not None for task in tasks)
+    is_merged = is_apart and all(one.is_grouped for one in found)
     workers = _mergers(tables, context)
     data = merge_tables(leaf.work, tables, workers, is_merged=is_merged) if tables else schema.empty_table()
     _check_partial(leaf.work, data, context.limits)
@@ -186,6 +189,15 @@ def _docs_to_visit(leaf: Leaf, target: Target) -> float:
     return num_docs * min([one.share for one in nodes if isinstance(one, DocList | SpanMatch)], default=1.0)
 
 
+def _by_keys(leaf: Leaf, targets: Sequence[Target]) -> list[Task] | None:
+    """Ranges of keys of a single target that has very many; None if docs are to be cut."""
+    if len(targets) != 1:
+        return None
+    (target,) = targets
+    ranges = key_ranges.cut(target.leaf(leaf).work, target.columns, target.node)
+    return None if ranges is None else [Task(target, 0, target.columns.num_docs, keys) for keys in ranges]
+
+
 def _split(target: Target, num_targets: int, num_helpers: int, context: ExecutionContext) -> list[Task]:
     """Ranges of docs, so that few targets keep every thread busy."""
     num_docs = target.columns.num_docs
@@ -202,6 +214,9 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Foun
     if not docs.pieces:
         return Found(None, 0, num_entries, False)
     columns, work = task.target.columns, task.target.leaf(leaf).work
+    if task.keys is not None:
+        groups = key_ranges.group(work, columns, docs, context, task.keys)
+        return Found(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
     slots: Sequence[pa.Array | pa.ChunkedArray]
     rows = None if work.kind is not LeafKind.GROUP_BY else ungrouped.rows(work, columns, docs, context, total)
     if rows is not None:

@@ -85,6 +85,13 @@ class Task:
     target: Target
     start: int
     stop: int
+    keys: range | None = None
+    """Packed keys of the groups that it is to find, while other tasks find the others of these docs; None: all."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its docs are not counted by another task."""
+        return self.keys is None or not self.keys.start
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def merge_tables(
     if work.kind is LeafKind.SELECTION:
         return _merge_rows(work, tables)
     if len(tables) == 1 if is_merged is None else is_merged:
-        return tables[0]
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
     return merge_groups(work, pa.concat_tables(tables), workers)
 
 

@@ -72,7 +72,7 @@ def accumulators_of(
     return [StateAccumulator(one, num_groups, states_of) for one, states_of in pairs]
 
 
-def _pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
+def pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
     """Words of each row (W, N) in out's dtype; out, scratch, has room for as many."""
     words = out[: packing.width * chunk.num_rows].reshape(packing.width, chunk.num_rows)
     for key, (word, radix) in zip(keys, packing.places, strict=True):
@@ -90,7 +90,7 @@ def _group_dense(
     scratch = np.zeros(min(CHUNK_DOCS, docs.count), np.uint32)
     for chunk in docs.chunks(columns, null_handling=work.null_handling):
         context.cancel.check()
-        groups = _pack(keys, packing, chunk, scratch)[0]
+        groups = pack(keys, packing, chunk, scratch)[0]
         if present is not None:
             kernels.mark(groups, present)
         for one in accumulators:
@@ -99,7 +99,7 @@ def _group_dense(
     assert counted is not None
     found = np.flatnonzero(counted)
     packed = found.astype(np.uint64).reshape(-1, 1)
-    return _finish(keys, packing, packed, accumulators, found, context)
+    return finish(keys, packing, packed, accumulators, found, context)
 
 
 def _group_hashed(
@@ -111,12 +111,12 @@ def _group_hashed(
     scratch = np.zeros(packing.width * HASH_CHUNK_DOCS, np.uint64)
     for chunk in docs.chunks(columns, null_handling=work.null_handling, max_docs=HASH_CHUNK_DOCS):
         context.cancel.check()
-        groups = table.assign(_pack(keys, packing, chunk, scratch))
+        groups = table.assign(pack(keys, packing, chunk, scratch))
         check_groups(context.limits, table.num_groups)
         for one in accumulators:
             one.grow(table.num_groups)
             one.add(chunk, groups)
-    return _finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
+    return finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
 
 
 def _group_encoded(
@@ -143,7 +143,7 @@ def _group_encoded(
         for accumulator_ in accumulators:
             accumulator_.grow(table.num_groups)
             accumulator_.add(chunk, groups)
-    return _finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
+    return finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _blocks(
         yield rows, places
 
 
-def _finish(
+def finish(
     keys: Sequence[Key],
     packing: Packing,
     packed: NDArray[np.uint64],
@@ -225,6 +225,7 @@ def _finish(
     groups: NDArray[np.int64],
     context: ExecutionContext,
 ) -> list[pa.Array]:
+    """Key columns of packed keys (G, W), then state columns of their groups."""
     check_groups(context.limits, len(groups))
     values = [key.values(codes) for key, codes in zip(keys, packing.codes(packed), strict=True)]
     return values + [state for one in accumulators for state in one.states(groups)]

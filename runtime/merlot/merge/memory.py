@@ -39,7 +39,9 @@ def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> i
     if not rows:
         return 1
     docs = sum(segment.num_docs for segment in _segments(selection))
-    widest = max(_column_bytes(selection, name) for name in plan.schema.names) / max(docs, 1)
+    # Of an erased column nothing is read: its entry in each footer need not be looked at.
+    read = [name for name in plan.schema.names if name not in plan.erased]
+    widest = max([_column_bytes(selection, name) for name in read], default=0.0) / max(docs, 1)
     per_row = widest + _row_bytes(plan, selection)
     return max(_LEAST_ROWS, int(max(memory_bytes - _FIXED_BYTES, memory_bytes // 2) / per_row))
 
@@ -68,8 +70,9 @@ def _entries(column: ColumnMetadata | None) -> int:
 def _column_bytes(selection: Selection, name: str) -> float:
     total = 0.0
     for segment in _segments(selection):
-        column = segment.metadata.columns.get(name)
-        total += segment.num_docs if column is None else _decoded_bytes(column)
+        metadata = segment.metadata
+        column = metadata.columns.get(name)
+        total += metadata.num_docs if column is None else _decoded_bytes(column)
     return total
 
 

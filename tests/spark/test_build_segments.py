@@ -128,6 +128,22 @@ def test_one_segment_per_day_holds_the_rows_that_duckdb_reads(
     assert found.column("at").to_pylist() == sorted(found.column("at").to_pylist())
 
 
+def test_days_that_are_small_share_a_segment_and_are_replaced_together(
+    spark: SparkSession, source: Path, deep: Path, controller: str, tmp_path: Path
+) -> None:
+    table = table_of(ingestion={"daysPerSegment": 2})
+    apply(controller, table)
+    report = run(spark, source, table, deep, controller)
+    assert [record["name"] for record in report.records] == ["trips_2013-01-01", "trips_2013-01-03"]
+    assert sum(record["totalDocs"] for record in report.records) == 3000
+    rows = pq.read_table(source)
+    second_day = pa.scalar(START_S * 1000 + 86_400_000, pa.timestamp("ms")).cast(rows.schema.field("at").type)
+    pq.write_table(rows.filter(pc.greater_equal(rows["at"], second_day)), tmp_path / "later.parquet")
+    with pytest.raises(InvalidInputError, match="would replace rows that it may not hold segments=1: trips_2013-01-01"):
+        run(spark, tmp_path / "later.parquet", table, deep, controller)
+    assert published(controller) == list(report.segments)
+
+
 def test_a_rerun_changes_nothing_whatever_the_order_of_the_source(
     spark: SparkSession, source: Path, deep: Path, controller: str
 ) -> None:

@@ -1,4 +1,5 @@
-"""Batch ingestion without Spark: a source that fits into memory becomes one segment per day and partition.
+"""Batch ingestion without Spark: a source that fits into memory becomes one segment per day (or `daysPerSegment`) and
+partition.
 
 For tests and small tables; the same rules as the Spark job, in `transform` and `grouping`. Rows keep the source's order
 within a segment, as far as the table declares no sorted columns.
@@ -93,16 +94,20 @@ def check_stretch(stretch: Stretch, table: Table) -> None:
         raise InvalidInputError(
             f"a batch replaces all of a REFRESH table, and cannot hold a window of time alone table={table.raw_name}"
         )
-    if not stretch.name_suffix and any(_cuts_a_day(bound_ms) for bound_ms in stretch.window):
+    days = table.spec.ingestion.days_per_segment
+    if not stretch.name_suffix and any(_cuts(bound_ms, days * DAY_MS) for bound_ms in stretch.window):
+        whole, where = (
+            ("a UTC day", "at midnight") if days == 1 else (f"{days} days of one segment", "where segments do")
+        )
         raise InvalidInputError(
-            "a window that cuts a UTC day would replace the whole day by a part of it "
-            f"table={table.raw_name} window={stretch.window[0]}..{stretch.window[1]}; let it begin and end at "
-            "midnight, give --name-suffix to add the rows, or replace the window alone: merlot backfill"
+            f"a window that cuts {whole} would replace all of it by a part "
+            f"table={table.raw_name} window={stretch.window[0]}..{stretch.window[1]}; let it begin and end "
+            f"{where}, give --name-suffix to add the rows, or replace the window alone: merlot backfill"
         )
 
 
-def _cuts_a_day(bound_ms: int) -> bool:
-    return abs(bound_ms) < NO_BOUND_MS and bound_ms % DAY_MS != 0
+def _cuts(bound_ms: int, size_ms: int) -> bool:
+    return abs(bound_ms) < NO_BOUND_MS and bound_ms % size_ms != 0
 
 
 def source_text(source: BatchIngestion) -> str:

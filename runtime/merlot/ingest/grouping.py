@@ -1,4 +1,5 @@
-"""Which segment a row belongs to: one per UTC day of the time column and per partition; and that segment's name."""
+"""Which segment a row belongs to, and that segment's name: one per partition and UTC day of the time column, or stretch
+of `daysPerSegment` days."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, order=True, slots=True)
 class SegmentGroup:
-    """The rows of one segment: a day (since 1970; None without time column) and one partition per partition column."""
+    """The rows of one segment: its first day (since 1970; None without time column) and one partition per partition
+    column."""
 
     day: int | None
     partitions: tuple[int, ...] = ()
@@ -44,8 +46,8 @@ class SegmentGroup:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Conformed rows with int32 keys as long as they are: the day (zeros without time column), then one partition per
-    repartitioned column. `bad` counts all rows that were left out."""
+    """Conformed rows with int32 keys as long as they are: the first day of their segment (zeros without time column),
+    then one partition per repartitioned column. `bad` counts all rows that were left out."""
 
     rows: pa.Table
     keys: tuple[pa.Array, ...]
@@ -76,7 +78,7 @@ def group(conformed: Conformed, spec: TableSpec) -> Grouped:
                 for row in refused[:SAMPLES_PER_REASON]
             ]
             bad[refused] = True
-    keys = [_days(conformed), *(cast.values for cast in partitions)]
+    keys = [_days(conformed, spec.ingestion.days_per_segment), *(cast.values for cast in partitions)]
     rows = conformed.rows
     if counts:
         kept = pa.array(~bad)
@@ -95,10 +97,14 @@ def _field(spec: TableSpec, name: str) -> FieldSpec:
     return column
 
 
-def _days(conformed: Conformed) -> pa.Array:
+def _days(conformed: Conformed, per_segment: int) -> pa.Array:
     if conformed.millis is None:
         return pa.array(np.zeros(conformed.rows.num_rows, dtype=np.int32))
-    return instants.days_of(arrays.plain(conformed.millis))
+    days = instants.days_of(arrays.plain(conformed.millis))
+    if per_segment == 1:
+        return days
+    counted = days.to_numpy()
+    return pa.array(counted - counted % np.int32(per_segment))
 
 
 def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> Cast:

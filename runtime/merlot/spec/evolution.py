@@ -90,6 +90,10 @@ def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
     if old.table_schema.primary_key != new.table_schema.primary_key:
         before = ", ".join(old.table_schema.primary_key) or "none"
         yield Problem("spec.schema.primaryKey", f"cannot change (it is: {before}); {NEW_TABLE}")
+    if old.ingestion.days_per_segment != new.ingestion.days_per_segment:
+        days = f"from {old.ingestion.days_per_segment} to {new.ingestion.days_per_segment}"
+        message = f"cannot change {days}: rows would be both in segments of the one and of the other; {NEW_TABLE}"
+        yield Problem("spec.ingestion.daysPerSegment", message)
     before, after = _deep_store(old), _deep_store(new)
     if before != after:
         message = f"cannot change from {before} to {after}: the segments' files are in the former; {NEW_TABLE}"

@@ -14,6 +14,8 @@ from merlot.spec.tenancy import MAX_URI, Resources
 from merlot.values import schedules
 from merlot.values.durations import Duration, duration_ms
 
+MAX_DAYS: Final = 3_660
+"""Ten years in one segment."""
 INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$"
 
 
@@ -129,6 +131,10 @@ class IngestionSpec(SpecModel):
 
     batch: Annotated[tuple[BatchIngestion, ...], Field(max_length=100)] = ()
     """Batch sources."""
+    days_per_segment: int = Field(1, ge=1, le=MAX_DAYS)
+    """UTC days whose rows a batch puts into one segment per partition, counted from 1970-01-01; cannot change. Where
+    days are small, choose as many as hold a million rows. A batch then holds whole stretches of so many days, and
+    merges, retention and servers move them at once."""
     stream: StreamIngestion | None = None
     """Stream whose messages are rows of the table."""
     time_boundary: TimeBoundarySpec | None = None

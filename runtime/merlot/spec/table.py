@@ -165,9 +165,9 @@ class TableSpec(SpecModel):
     retention: Duration | None = None
     """Age at which segments are deleted, such as 30d; kept for ever if left out."""
     push_type: PushType = PushType.APPEND
-    """APPEND: a batch adds its segments. There is one per UTC day and partition, and a new one replaces the old one: a
-    batch holds whole days, and one that seems to hold less is refused (see replaceRows of the batch). REFRESH: a batch
-    replaces all of the table's segments."""
+    """APPEND: a batch adds its segments. There is one per UTC day (or ingestion.daysPerSegment) and partition, and a
+    new one replaces the old one: a batch holds whole days, and one that seems to hold less is refused (see
+    replaceRows of the batch). REFRESH: a batch replaces all of the table's segments."""
     indexing: IndexingSpec = IndexingSpec()
     """Storage and indexes."""
     partitioning: PartitioningSpec | None = None

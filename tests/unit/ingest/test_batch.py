@@ -192,6 +192,8 @@ def test_the_share_of_bad_rows_is_what_was_declared_to_the_row(share: float, num
         ((DAY_MS, DAY_MS + 6), "_extra", {}, None),
         ((DAY_MS, DAY_MS + 6), "", {}, "cuts a UTC day"),
         ((DAY_MS + 6, NO_BOUND_MS), "", {}, "cuts a UTC day"),
+        ((-7 * DAY_MS, 14 * DAY_MS), "", {"ingestion": {"daysPerSegment": 7}}, None),
+        ((0, DAY_MS), "", {"ingestion": {"daysPerSegment": 7}}, "cuts 7 days of one segment"),
         ((DAY_MS, 2 * DAY_MS), "", {"pushType": "REFRESH"}, "all of a REFRESH table"),
         ((DAY_MS, 2 * DAY_MS), "_extra", {"pushType": "REFRESH"}, "all of a REFRESH table"),
         ((DAY_MS, 2 * DAY_MS), "", {"timeColumn": None}, "with a time column"),
@@ -206,6 +208,23 @@ def test_a_window_is_published_only_if_it_takes_the_place_of_nothing_more(
     else:
         with pytest.raises(InvalidInputError, match=refusal):
             check_stretch(stretch, table_of(**spec))
+
+
+def test_days_that_are_small_share_a_segment(tmp_path: Path) -> None:
+    """Stretches are counted from 1970-01-01, backwards too, so that every batch cuts days alike."""
+    days = [-8, -7, -1, 0, 6, 7, 13, 14]
+    rows = pa.table({"at": [day * DAY_MS + 5 for day in days], "code": ["a"] * 8, "n": pa.array(days, pa.int32())})
+    pq.write_table(rows, tmp_path / "in.parquet")
+    result = build(tmp_path / "in.parquet", tmp_path / "out", table_of(ingestion={"daysPerSegment": 7}))
+    found = {one.metadata.name: one.metadata.num_docs for one in result.segments}
+    assert found == {
+        "t_1969-12-18": 1, "t_1969-12-25": 2, "t_1970-01-01": 2, "t_1970-01-08": 2, "t_1970-01-15": 1
+    }  # fmt: skip
+
+
+def test_days_of_a_segment_need_a_time_column() -> None:
+    with pytest.raises(InvalidInputError, match="daysPerSegment: is counted in days"):
+        table_of(timeColumn=None, ingestion={"daysPerSegment": 7})
 
 
 def test_a_source_is_told_by_its_files_and_its_filter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

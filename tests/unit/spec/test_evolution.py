@@ -70,6 +70,8 @@ def test_hot_change_is_accepted(edit: tuple[str, str]) -> None:
         (("    primaryKey: [city]\n", ""), "spec.schema.primaryKey", "cannot change (it is: city)"),
         (("  timeColumn: day\n", ""), "spec.timeColumn", "cannot change from day to none"),
         (("timeColumn: day", "timeColumn: day\n  pushType: REFRESH"), "spec.pushType", "from APPEND to REFRESH"),
+        (("timeColumn: day", "timeColumn: day\n  ingestion: {daysPerSegment: 7}"), "spec.ingestion.daysPerSegment",
+         "cannot change from 1 to 7"),
         (("  timeColumn: day", "  timeColumn: day\n  deepStore: {uri: 's3://b/m?region=eu'}"), "spec.deepStore.uri",
          "cannot change from the cluster's own to s3://b/m"),
     ],

@@ -58,6 +58,8 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_indexing(_mapping(spec.get("indexing")), columns)
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
+    if "daysPerSegment" in _mapping(spec.get("ingestion")) and "timeColumn" not in spec:
+        yield Problem("spec.ingestion.daysPerSegment", "is counted in days of spec.timeColumn, which is left out")
     yield from stream_checks.check(spec, columns.by_name, columns.missing)
     yield from hybrid_checks.check(spec, columns.by_name)
     yield from _check_uri("spec.deepStore.uri", _mapping(spec.get("deepStore")).get("uri"), "secretRef")

@@ -221,9 +221,12 @@ def _instants() -> dict[str, tuple[Recipe, ...]]:
         ),
         "datetimeconvertwindowhop": (
             Recipe(
-                ("m", ("'1:MILLISECONDS:EPOCH'",), ("'1:MINUTES:EPOCH'",), ("'15:MINUTES'",), ("'1:HOURS'",)),
-                "CASE WHEN {0} IS NOT NULL THEN list_transform(range(4), lambda n: ({0} // 900000 - n) * 15) END",
-                "a",
+                ("m",),
+                "{0} // 900000 * 60 - 90",
+                "W",
+                (),
+                "ARRAYSUMLONG(DATETIMECONVERTWINDOWHOP({0}, '1:MILLISECONDS:EPOCH', '1:MINUTES:EPOCH', '15:MINUTES',"
+                " '1:HOURS'))",
             ),
         ),
     }

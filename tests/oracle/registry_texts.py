@@ -359,12 +359,24 @@ def _lists() -> dict[str, tuple[Recipe, ...]]:
         "arraysoverlap": (recipe("a a", "list_has_any({0}, {1})", "b"), recipe("e e", "list_has_any({0}, {1})", "b")),
         "arraytomv": (recipe("a", "{0}", "a"), recipe("e", "{0}", "e")),
         "generatearray": (
-            recipe(
-                "n m", "CASE WHEN {0} <= {1} THEN range({0}, {1} + 1) ELSE range({0}, {1} - 1, -1) END", "a", **_RANGES
+            Recipe(
+                (_RANGES["n"], _RANGES["m"]),
+                "list_sum(CASE WHEN {0} <= {1} THEN range({0}, {1} + 1) ELSE range({0}, {1} - 1, -1) END)::BIGINT",
+                "W",
+                (),
+                "ARRAYSUMLONG(GENERATEARRAY({0}, {1}))",
             ),
         ),
         **{
-            f"generate{type_}array": (recipe("n m k", "range({0}, {1} + 1, {2})", "a", k=("1", "2"), **_RANGES),)
+            f"generate{type_}array": (
+                Recipe(
+                    ("w", ("1", "2")),
+                    "CASE WHEN {0} IS NOT NULL THEN COALESCE(list_sum(range({0} - 5, {0} + 1, {1})), 0)::BIGINT END",
+                    "W",
+                    (),
+                    f"CAST(ARRAYSUM(GENERATE{type_}ARRAY({{0}} - 5, {{0}}, {{1}})) AS LONG)",
+                ),
+            )
             for type_ in ("int", "long", "float", "double")
         },
         "arraylength": (recipe("a", "len({0})", "w"), recipe("e", "len({0})", "w")),

@@ -379,6 +379,9 @@ def _lists() -> dict[str, tuple[Recipe, ...]]:
             )
             for type_ in ("int", "long", "float", "double")
         },
+        "arrayvalueconstructor": (
+            recipe("s s", "CASE WHEN {0} IS NOT NULL AND {1} IS NOT NULL THEN [{0}, {1}] END", "e"),
+        ),
         "arraylength": (recipe("a", "len({0})", "w"), recipe("e", "len({0})", "w")),
         "arraymin": (recipe("A", "list_min({0})", "W"), recipe("E", "list_min({0})", "s")),
         "arraymax": (recipe("A", "list_max({0})", "W"), recipe("E", "list_max({0})", "s")),

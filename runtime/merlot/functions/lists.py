@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.functions.conversion import PLACEHOLDERS
+from merlot.functions.conversion import PLACEHOLDERS, cast_to, common_type
 from merlot.functions.function import (
     ANYTHING,
     NUMBERS,
@@ -31,6 +31,7 @@ from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import BOOLEAN, DOUBLE, INT, LONG, STRING, SqlType
+from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
 
 LISTS: Final = Family("Lists")
@@ -114,6 +115,37 @@ def of_element_type(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, .
         return args[0], *values
 
     return complete
+
+
+def _in_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The values of ARRAY[…] in the type that holds all of them."""
+    common = args[0].type
+    for arg in args[1:]:
+        found = common_type(common, arg.type)
+        if found is None:
+            raise SqlValidationError(f"ARRAY cannot join {common} with {arg.type}")
+        common = found
+    if common.base is TypeName.UNKNOWN or any(isinstance(arg, Literal) and arg.value is None for arg in args):
+        raise SqlValidationError("ARRAY needs values that are not NULL")
+    return tuple(cast_to(arg, common) for arg in args)
+
+
+@LISTS.strict(
+    "arrayvalueconstructor",
+    parameters=(Parameter(name="value", kind=ANYTHING, repeats=True),),
+    result=lambda args: SqlType(args[0].type.base, is_array=True),
+    complete=_in_one_type,
+    examples={"ARRAY[3, 1 + 1]": [3, 2], "ARRAYVALUECONSTRUCTOR('a', 'b')": ["a", "b"]},
+)
+def _constructed(type_: SqlType, args: Sequence[Vector]) -> Any:
+    """A list of one value of each argument."""
+    is_constant = all(arg.is_constant for arg in args)
+    num_rows = 1 if is_constant else max(len(arg.data) for arg in args if not arg.is_constant)
+    columns = pa.concat_arrays([arg.to_arrow(num_rows) for arg in args])
+    order = np.arange(len(columns)).reshape(len(args), num_rows).T.ravel()
+    offsets = np.arange(num_rows + 1, dtype=np.int32) * len(args)
+    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), columns.take(pa.array(order)))
+    return made[0] if is_constant else made
 
 
 @LISTS.strict(
@@ -404,8 +436,10 @@ def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
 )
 def _element_at(type_: SqlType, args: Sequence[Vector]) -> Any:
     """Counted from 1; 0 or an empty text where there is none."""
-    values = Values.of(args[0])
-    return element_at(type_, values, np.asarray(args[1].data, np.int64) - 1)
+    lists, places = args
+    if lists.is_constant and not places.is_constant:
+        lists = lists.spread(len(places.data))
+    return element_at(type_, Values.of(lists), np.asarray(places.data, np.int64) - 1)
 
 
 def element_at(type_: SqlType, values: Values, places: Any) -> Any:

@@ -14,6 +14,7 @@ from merlot.aggregates import registry as aggregates
 from merlot.aggregates.projections import together
 from merlot.functions import registry
 from merlot.functions.instants import Moment
+from merlot.ids import raw_name
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
 from merlot.sql.budget import Budget
@@ -81,7 +82,7 @@ def _qualifiers(select: exp.Select) -> frozenset[str]:
     source = select.args.get("from_")
     if source is None:
         return frozenset()
-    names = (source.this.name, source.this.alias, source.this.name.removesuffix("_OFFLINE"))
+    names = (source.this.name, source.this.alias, raw_name(source.this.name))
     return frozenset(name.lower() for name in names if name)
 
 

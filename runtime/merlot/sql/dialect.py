@@ -15,8 +15,17 @@ from sqlglot.tokens import Tokenizer as BaseTokenizer
 
 from merlot.sql.budget import Budget
 from merlot.sql.lists import Constants
+from merlot.tree.errors import UnsupportedSqlError
 
 _KEPT_RANGES = (TokenType.BETWEEN, TokenType.IN, TokenType.IS, TokenType.LIKE, TokenType.ILIKE)
+_REFUSED_WORDS = {
+    "FLOOR": ("TO", "DATETRUNC"),
+    "CEIL": ("TO", "DATETRUNC"),
+    "CEILING": ("TO", "DATETRUNC"),
+    "OVERLAY": ("PLACING", "CONCAT and SUBSTR"),
+    "POSITION": ("IN", "STRPOS"),
+}
+"""Words inside of calls that neither Pinot nor we have, and what to write instead."""
 _TRIMS = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
 
 
@@ -50,6 +59,7 @@ class MerlotDialect(Dialect):
             **{name: BaseParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")},
             "TRIM": lambda self: self._parse_trim_call(),
             "SUBSTRING": lambda self: self._parse_substring_call(),
+            **dict.fromkeys(_REFUSED_WORDS, lambda self: self._parse_call_without_words()),
         }
         FUNCTIONS_WITH_ALIASED_ARGS = set()
         LAMBDAS = {}
@@ -92,6 +102,17 @@ class MerlotDialect(Dialect):
             if self._match(TokenType.FOR):
                 first: list[exp.Expr] = [exp.Literal.number(1)] if len(args) == 1 else []
                 args += [*first, self._parse_operand()]
+            return self.expression(exp.Anonymous(this=name, expressions=args))
+
+        def _parse_call_without_words(self) -> exp.Anonymous:
+            """`FLOOR(x)`, but not SQL's `FLOOR(at TO DAY)`."""
+            name = self._tokens[self._index - 2].text
+            word, instead = _REFUSED_WORDS[name.upper()]
+            args = [] if self._curr and self._curr.token_type == TokenType.R_PAREN else [self._parse_operand()]
+            if self._curr and self._curr.text.upper() == word:
+                raise UnsupportedSqlError(f"{name.upper()}(… {word} …): write {instead}")
+            if args and self._match(TokenType.COMMA):
+                args += self._parse_function_args(alias=True)
             return self.expression(exp.Anonymous(this=name, expressions=args))
 
         def _parse_operand(self) -> exp.Expr:
@@ -165,10 +186,10 @@ NODE_NAMES: dict[type[exp.Expr], str] = {
     exp.Union: "UNION",
     exp.Intersect: "INTERSECT",
     exp.Except: "EXCEPT",
+    exp.GroupingSets: "GROUPING SETS",
     exp.Interval: "INTERVAL",
     exp.Extract: "EXTRACT",
     exp.ILike: "ILIKE",
-    exp.Bracket: "array element ([])",
     exp.Placeholder: "query parameter (?)",
     exp.Parameter: "query parameter (@)",
 }

@@ -217,7 +217,9 @@ def _membership(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
     if node.args.get("query") and binder.stages is not None:
         found = binder.predicate(binder.stages.subquery(binder, node))
         return predicates.invert(found) if negated else found
-    if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
+    if node.args.get("unnest") or node.args.get("field"):
+        raise UnsupportedSqlError("IN without values in parentheses")
+    if node.args.get("query"):
         raise UnsupportedSqlError("IN with a subquery")
     candidates = node.expressions
     if not candidates:
@@ -331,6 +333,20 @@ def _function(binder: Binder, node: Any) -> Expr:
     return binder.call(name, tuple(binder.bind(arg) for arg in args))
 
 
+def _array(binder: Binder, node: Any) -> Expr:
+    """ARRAY[1, 2]"""
+    if not node.expressions:
+        raise SqlValidationError("ARRAY needs at least one value")
+    return binder.call("arrayvalueconstructor", tuple(binder.bind(one) for one in node.expressions))
+
+
+def _element(binder: Binder, node: Any) -> Expr:
+    """`list[1]`, counted from 1."""
+    if len(node.expressions) != 1:
+        raise SqlParseError("an element of a list has one place")
+    return binder.call("arrayelementatint", (binder.bind(node.this), binder.bind(node.expressions[0])))
+
+
 def _extract(binder: Binder, node: Any) -> Expr:
     """EXTRACT(YEAR FROM at) is YEAR(at)."""
     field = node.this.name
@@ -429,6 +445,8 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Cast: _cast,
     exp.Anonymous: _function,
     exp.Extract: _extract,
+    exp.Array: _array,
+    exp.Bracket: _element,
     exp.Filter: _filtered,
     exp.Window: _window,
     exp.Subquery: _subquery,
@@ -447,6 +465,8 @@ _ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Case: frozenset({"this", "ifs", "default"}),
     exp.Cast: frozenset({"this", "to"}),
     exp.Anonymous: frozenset({"this", "expressions"}),
+    exp.Array: frozenset({"expressions", "bracket_notation"}),
+    exp.Bracket: frozenset({"this", "expressions"}),
     exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
     exp.Subquery: frozenset({"this", "with_"}),
     exp.Div: frozenset({"this", "expression", "typed", "safe"}),

@@ -40,6 +40,8 @@ OPERATOR_NAMES: dict[type[exp.Expr], str] = {
     exp.NullSafeNEQ: "is_distinct_from",
     exp.Between: "between",
     exp.In: "in",
+    exp.Array: "arrayvalueconstructor",
+    exp.Bracket: "item",
     exp.Cast: "cast",
     exp.Case: "case",
 }

@@ -149,13 +149,13 @@ def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
     query = _strip_option_clauses(query, sql, options)
     if text.lists and sum(token.start in text.lists for token in query) < len(text.lists):
         return None
-    explain = _is_explain(query)
-    tree = _parse_query(query[3:] if explain else query, text, budget)
+    num_words = _words_of_explain(query)
+    tree = _parse_query(query[num_words:], text, budget)
     has_stage_nodes, num_lists = (False, -1) if tree is None else _look_through(tree)
     if tree is None or num_lists != len(text.lists):
         return None
     has_stages = has_stage_nodes or any(tree.args.get(name) for name in STAGE_CLAUSES)
-    return ParsedStatement(sql, tree, tuple(options.values.items()), explain, has_stages)
+    return ParsedStatement(sql, tree, tuple(options.values.items()), num_words > 0, has_stages)
 
 
 def _tokenize(text: CutText) -> list[Token] | None:
@@ -226,13 +226,29 @@ def _read_option_list(tokens: Sequence[Token], sql: str, options: _Options) -> N
         entry = []
 
 
-def _is_explain(query: Sequence[Token]) -> bool:
-    words = [token.text.upper() for token in query[:3]]
+def _words_of_explain(query: Sequence[Token]) -> int:
+    """How many words before the query ask to explain it. What servers would do is all there is to tell, and is told in
+    every form that asks for it."""
+    words = [token.text.upper() for token in query[:10]]
     if words[:1] != ["EXPLAIN"]:
-        return False
-    if words != ["EXPLAIN", "PLAN", "FOR"]:
-        raise UnsupportedSqlError("EXPLAIN other than EXPLAIN PLAN FOR")
-    return True
+        return 0
+    for form in _EXPLAIN_FORMS:
+        if words[: len(form)] == form:
+            return len(form)
+    form = words[: words.index("FOR") + 1] if "FOR" in words else words[:2]
+    raise UnsupportedSqlError(f"{' '.join(form)[:80]}: write EXPLAIN PLAN FOR")
+
+
+_EXPLAIN_FORMS = [
+    form.split()
+    for form in (
+        "EXPLAIN PLAN FOR",
+        "EXPLAIN IMPLEMENTATION PLAN FOR",
+        "EXPLAIN PLAN WITH IMPLEMENTATION FOR",
+        "EXPLAIN PLAN INCLUDING ALL ATTRIBUTES FOR",
+        "EXPLAIN PLAN INCLUDING ALL ATTRIBUTES WITH IMPLEMENTATION FOR",
+    )
+]
 
 
 def _parse_query(tokens: list[Token], text: CutText, budget: Budget) -> exp.Query | None:

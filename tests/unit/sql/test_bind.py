@@ -282,7 +282,7 @@ def test_count_of_a_column_counts_values_with_null_handling() -> None:
         ("SELECT delay FROM flights WHERE tags = carrier", UnsupportedSqlError),
         ("SELECT delay FROM flights WHERE carrier ILIKE 'a'", UnsupportedSqlError),
         ("SELECT delay FROM flights WHERE carrier = ?", UnsupportedSqlError),
-        ("SELECT tags[1] FROM flights", UnsupportedSqlError),
+        ("SELECT tags[1:2] FROM flights", UnsupportedSqlError),
         ("SELECT CAST(delay AS DATE) FROM flights", UnsupportedSqlError),
         ("SELECT * EXCEPT(delay) FROM flights", UnsupportedSqlError),
         ("SELECT delay FROM flights FOR UPDATE", UnsupportedSqlError),

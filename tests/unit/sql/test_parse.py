@@ -72,8 +72,13 @@ def test_broken_lists_are_syntax_errors(candidates: str) -> None:
 def test_explain_is_recognised() -> None:
     assert parse("EXPLAIN PLAN FOR SELECT a FROM t").explain
     assert not parse("SELECT a FROM t").explain
-    with pytest.raises(UnsupportedSqlError, match="EXPLAIN other than EXPLAIN PLAN FOR"):
-        parse("EXPLAIN IMPLEMENTATION PLAN FOR SELECT a FROM t")
+    assert parse("EXPLAIN IMPLEMENTATION PLAN FOR SELECT a FROM t").explain
+    assert parse("explain plan including all attributes for SELECT a FROM t").explain
+    for form in ("EXPLAIN PLAN WITHOUT IMPLEMENTATION FOR", "EXPLAIN PLAN AS JSON FOR", "EXPLAIN PLAN WITH TYPE FOR"):
+        with pytest.raises(UnsupportedSqlError, match=f"{form}: write EXPLAIN PLAN FOR"):
+            parse(f"{form} SELECT a FROM t")
+    with pytest.raises(UnsupportedSqlError, match="EXPLAIN SELECT: write EXPLAIN PLAN FOR"):
+        parse("EXPLAIN SELECT a FROM t")
 
 
 def test_words_of_other_dialects_are_plain_column_names() -> None:

@@ -404,6 +404,18 @@ def _filtered(binder: Binder, node: Any) -> Expr:
     return bound if condition == TRUE else replace(bound, filter=condition)
 
 
+def _within_group(binder: Binder, node: Any) -> Expr:
+    """`LISTAGG(x, ',') WITHIN GROUP (ORDER BY x)`: in the order that it has anyway, and in no other."""
+    bound = binder.bind(node.this)
+    if not (isinstance(bound, Aggregate) and bound.function == "listagg"):
+        raise UnsupportedSqlError("WITHIN GROUP of another aggregate than LISTAGG")
+    inner = replace(binder, place="WITHIN GROUP", allows_aggregates=False, aliases_first=False)
+    keys = node.args["expression"].expressions
+    if len(keys) != 1 or keys[0].args.get("desc") or inner.bind(keys[0].this) != bound.args[0]:
+        raise UnsupportedSqlError("LISTAGG in another order than that of its values, ascending")
+    return bound
+
+
 def _parenthesis(binder: Binder, node: Any) -> Expr:
     return binder.bind(node.this)
 
@@ -448,6 +460,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.Array: _array,
     exp.Bracket: _element,
     exp.Filter: _filtered,
+    exp.WithinGroup: _within_group,
     exp.Window: _window,
     exp.Subquery: _subquery,
     exp.Exists: _subquery,

@@ -78,7 +78,7 @@ def label(node: exp.Expr, column_name: Callable[[exp.Column], str], *, nulls: bo
     """The label of a SELECT item without alias."""
 
     def text(part: exp.Expr) -> str:
-        if isinstance(part, exp.Paren):
+        if isinstance(part, exp.Paren | exp.WithinGroup):
             return text(part.this)
         if isinstance(part, exp.Column):
             return "*" if isinstance(part.this, exp.Star) else column_name(part)

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,9 +111,9 @@ class ColumnRanges:
             for value in values[1:]:
                 np.maximum(verdicts, self._between(value, value), out=verdicts)
             return verdicts
-        firsts = np.array([bisect_left(self.scale, value) for value in values])
-        afters = np.array([bisect_right(self.scale, value) for value in values])
-        return self._by_counting(firsts, afters)
+        firsts = np.fromiter(map(partial(bisect_left, self.scale), values), np.int64, len(values))
+        is_bound = np.fromiter(map(frozenset(self.scale).__contains__, values), np.bool_, len(values))
+        return self._by_counting(firsts, firsts + is_bound)
 
     def _by_counting(self, firsts: NDArray[np.int64], afters: NDArray[np.int64]) -> Verdicts:
         """Values up to each segment's greatest bound, less those below its least: none of them, none inside."""

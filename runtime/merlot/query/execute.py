@@ -42,6 +42,8 @@ TEXT_DOCS = 16
 """As many docs is one with a text of its own worth."""
 HASHED_DOCS = 4
 """As many docs is one worth whose keys, or values to be distinct, go through a table of hashes."""
+SUMMED_DOCS = 0.25
+"""As many docs is one worth that is summed, with all others: 6,000,000 take 1.1 ms, and 2.9 with a helper."""
 DENSE_KEYS = 1 << 16
 """Up to this many possible keys have a slot each that a cache holds."""
 
@@ -260,12 +262,15 @@ def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContex
     return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
 
 
-def _weight(leaf: Leaf, target: Target) -> int:
+def _weight(leaf: Leaf, target: Target) -> float:
     """As many docs of plain numbers cost as much as one of these."""
     if target.columns.stored_states is not None:
         return 1
     if _reads_texts(target.columns, leaf.columns_read):
         return TEXT_DOCS
+    is_all = leaf.work.kind is LeafKind.AGGREGATION and isinstance(target.node, All)
+    if is_all and all(one.function.is_light for one in leaf.work.aggregations):
+        return SUMMED_DOCS
     # One thread hashes the docs of joined segments into one table, which is less than merging those of two.
     # Of a filter that scans, nobody knows how few docs it leaves to hash.
     is_known = isinstance(target.node, All | DocList | SpanMatch)

@@ -35,6 +35,7 @@ from merlot.kernels import (
     ordering,
     partial,
     partition,
+    prints,
     radix,
     roaring,
     scan,
@@ -253,6 +254,10 @@ def _filters() -> Iterator[Case]:
 
 def _takes() -> Iterator[Case]:
     docs = column(np.uint32, size=4)
+    marks, blocks = np.zeros((1, prints.WORDS), np.uint64), np.zeros(1, np.int64)
+    for numbers in (*IDS, np.int32, np.int64):
+        yield prints.fill, (column(numbers), 64, marks)
+    yield prints.blocks_with, (marks, np.int64(0), blocks)
     for dtype in (*IDS, *NUMBERS):
         yield take.take, (column(dtype), docs, np.empty(4, dtype))
     for ids in IDS:

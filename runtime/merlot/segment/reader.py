@@ -79,6 +79,19 @@ class ScaledReader(Protocol):
         ...
 
 
+@runtime_checkable
+class PrintedReader(Protocol):
+    """A column that remembers which blocks may hold one of its very many values."""
+
+    def docs_of(self, wanted: int) -> Docs | None:
+        """Docs of a dict id, or of a whole number where there is no dictionary; None if a scan has to tell."""
+        ...
+
+    def print_blocks(self) -> None:
+        """A scan has looked for one value: have the next look be shorter, if that is of use."""
+        ...
+
+
 class RowReader(Reader, Protocol):
     """A column of a segment that hands out chosen docs, too."""
 

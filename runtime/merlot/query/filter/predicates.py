@@ -19,7 +19,7 @@ from merlot.kernels import scan as kernels
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.reader import Reader
+from merlot.segment.reader import PrintedReader, Reader
 from merlot.tree.nodes import Expr
 
 Words = NDArray[np.uint64]
@@ -150,6 +150,17 @@ class RangeMatch:
         return np.asarray(overlap | (self.zones.max != self.zones.max))
 
 
+@dataclass(frozen=True, slots=True)
+class EqualMatch(RangeMatch):
+    """One value of a column that can remember where its values are."""
+
+    reader: PrintedReader
+
+    def apply(self, scan: Scan, mode: int) -> None:
+        RangeMatch.apply(self, scan, mode)
+        self.reader.print_blocks()
+
+
 def _stretches(certain: NDArray[np.bool_], start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
     """Docs [start, stop) in stretches of blocks that are alike; start is a multiple of 64."""
     first_block, stop_block = start // kernels.BLOCK_DOCS, -(-stop // kernels.BLOCK_DOCS)
@@ -217,6 +228,15 @@ class DocList:
 
     def blocks(self) -> NDArray[np.bool_] | None:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class PrintMatch(DocList):
+    """Docs of one value, in blocks that may have it."""
+
+    @property
+    def access(self) -> Access:
+        return FULL_SCAN
 
 
 @dataclass(frozen=True, slots=True)

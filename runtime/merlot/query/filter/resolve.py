@@ -24,8 +24,10 @@ from merlot.query.filter.predicates import (
     AnyValueMatch,
     BitMatch,
     DocList,
+    EqualMatch,
     LateMatch,
     Predicate,
+    PrintMatch,
     RangeMatch,
     SpanMatch,
     TableMatch,
@@ -39,7 +41,7 @@ from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
 from merlot.segment.index.kind import Asked, ColumnIndexes, Offer
 from merlot.segment.index.registry import SEARCHES
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.reader import Reader, SomeDocs, ValidDocs
+from merlot.segment.reader import PrintedReader, Reader, SomeDocs, ValidDocs
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
@@ -289,7 +291,17 @@ class Resolver:
             asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=range(low, high))
             if (node := self._by_index(indexes, asked)) is not None:
                 return node
-        return self._range_of_ids(reader, low, high, negate)
+        scan_all = self._range_of_ids(reader, low, high, negate)
+        return scan_all if negate or high - low > 1 else self._one_of_many(reader, scan_all)
+
+    def _one_of_many(self, reader: Reader, scan: RangeMatch) -> Predicate:
+        """A scan for one value, or where that is by what an earlier one remembered."""
+        if not isinstance(reader, PrintedReader):
+            return scan
+        docs = reader.docs_of(int(scan.low))
+        if docs is None:
+            return EqualMatch(scan.values, scan.low, scan.high, False, scan.share, scan.zones, reader)
+        return PrintMatch(docs, len(docs) / max(1, self._num_docs), "print")
 
     def _range_of_ids(self, reader: Reader, low: int, high: int, negate: bool) -> RangeMatch:
         assert reader.dictionary is not None
@@ -378,7 +390,8 @@ class Resolver:
             return known if negate == flip else NOTHING if known is ALL else ALL
         scan = RangeMatch(reader.values, low, high, negate != flip, 0.3, zones if self._num_docs > 16_384 else None)
         if negate != flip or (indexes := reader.indexes) is None:
-            return scan
+            is_one = negate == flip and low == high and isinstance(low, np.integer)
+            return self._one_of_many(reader, scan) if is_one else scan
         scan_ns = partial(self._scan_ns, lambda: scan, low.itemsize)
         asked = Asked(name, self._num_docs, scan_ns, reader.values, bounds=(low, high))
         return self._by_index(indexes, asked) or scan

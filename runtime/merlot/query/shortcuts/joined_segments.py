@@ -27,6 +27,8 @@ from merlot.query.operators.order import text_ranks
 from merlot.query.plan.expressions import columns_of
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.read.columns import SegmentColumns, StatesOf
+from merlot.query.shortcuts import block_prints
+from merlot.query.shortcuts.block_prints import BlockPrints
 from merlot.query.shortcuts.joined_decimals import JoinedDecimals, joined_decimals
 from merlot.query.targets import Source, Sources, apart
 from merlot.segment.build.coding import code
@@ -78,6 +80,8 @@ class JoinedColumn:
     indexes: ColumnIndexes | None = None
     decimals: JoinedDecimals | None = None
     """Of BIG_DECIMAL; where it has no dictionary there may be nothing else."""
+    prints: list[BlockPrints | None] = field(default_factory=list)
+    """Of the blocks, if that is of use, once a scan has looked for one value."""
 
     @property
     def is_sorted(self) -> bool:
@@ -99,6 +103,18 @@ class JoinedColumn:
     def scaled(self) -> Scaled | None:
         return None if self.decimals is None else self.decimals.scaled()
 
+    def docs_of(self, wanted: int) -> NDArray[np.uint32] | None:
+        prints = self.prints[0] if self.prints else None
+        return None if prints is None else prints.docs(self.ids_or_values, wanted)
+
+    def print_blocks(self) -> None:
+        if self.prints:
+            return
+        self.prints.append(None)
+        num_values = None if self.dictionary is None else len(self.dictionary)
+        if not self.multi_value:
+            self.prints[0] = block_prints.worth_having(self.ids_or_values, num_values)
+
     def offsets(self) -> NDArray[np.uint32]:
         assert self.joined_offsets is not None
         return self.joined_offsets
@@ -106,7 +122,7 @@ class JoinedColumn:
     @property
     def nbytes(self) -> int:
         """Memory of its arrays."""
-        parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets, self.decimals)
+        parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets, self.decimals, *self.prints)
         return sum(part.nbytes for part in parts if part is not None)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
+from merlot.query.stages.conjuncts import conjuncts, only_source
 from merlot.query.stages.engine_aggregates import is_native, native_text, row_of
 from merlot.query.stages.engine_calls import ENGINE_TYPES, EngineFunction, engine_type
 from merlot.tree.errors import UnsupportedSqlError
@@ -109,7 +110,7 @@ class _Writer:
         if block.source is not None:
             text += f" FROM {self._relation(block.source, expressions)}"
         if block.where is not None:
-            text += f" WHERE {write(block.where)}"
+            text += f" WHERE {expressions.condition(block.where)}"
         if block.group_by:
             # A number by itself would be a place. A constant key makes no group of no rows, as () would.
             keys = [f"({write(key)})" for key in block.group_by if not _is_constant(key)]
@@ -149,7 +150,7 @@ class _Writer:
         kind = relation.kind
         if relation.condition is None and kind in (JoinKind.INNER, JoinKind.CROSS):
             return f"{left} CROSS JOIN {right}"
-        condition = "TRUE" if relation.condition is None else expressions.write(relation.condition)
+        condition = "TRUE" if relation.condition is None else expressions.condition(relation.condition)
         return f"{left} {kind.value} {right} ON {condition}"
 
     def function(self, call: Call | Aggregate, arguments: tuple[SqlType, ...]) -> EngineFunction:
@@ -188,6 +189,28 @@ class _Expressions:
             return self._aggregate(expr)
         return self._call(expr)
 
+    def condition(self, expr: Expr) -> str:
+        """What WHERE and ON ask for. Parts that read several relations, or slots, stand by themselves: the engine joins
+        by them."""
+        parts = conjuncts(expr)
+        texts = [self.write(part) for part in parts if not only_source(part)]
+        for source in dict.fromkeys(filter(None, map(only_source, parts))):
+            own = [part for part in parts if only_source(part) == source]
+            safe, unsafe = [part for part in own if not may_fail(part)], list(filter(may_fail, own))
+            texts += [self._guarded("and", safe, unsafe)] if safe and unsafe else map(self.write, own)
+        return " AND ".join(texts)
+
+    def _guarded(self, word: str, safe: Sequence[Expr], unsafe: Sequence[Expr]) -> str:
+        """AND or OR, of which what may fail is computed only where the rest does not decide."""
+        first = f"({f' {word.upper()} '.join(map(self.write, safe))})"
+        if not unsafe:
+            return first
+        every = f"({f' {word.upper()} '.join(map(self.write, [*safe, *unsafe]))})"
+        if not safe:
+            return every
+        is_decided, verdict = (first, "TRUE") if word == "or" else (f"(NOT {first})", "FALSE")
+        return f"(CASE WHEN {is_decided} THEN {verdict} ELSE {every} END)"
+
     def key(self, key: OrderKey) -> str:
         """A key of ORDER BY."""
         direction = "ASC" if key.ascending else "DESC"
@@ -200,7 +223,7 @@ class _Expressions:
         if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in args):
             return self._own(call)
         if name in ("and", "or"):
-            return f"({f' {name.upper()} '.join(map(self.write, args))})"
+            return self._guarded(name, [arg for arg in args if not may_fail(arg)], list(filter(may_fail, args)))
         if name == "not":
             return f"(NOT {self.write(args[0])})"
         if name in ("equals", "not_equals") and args[1] == TRUE:
@@ -259,6 +282,8 @@ class _Expressions:
         """An aggregate of ours, over a list of each group's rows."""
         columns: dict[Expr, Column] = {}
         args = tuple(self._inner(arg, columns) for arg in aggregate.args)
+        if not columns:  # of constants, which say nothing of how many rows there are
+            columns[Literal(0, INT)] = Column("x0", INT)
         types = tuple(column.type for column in columns.values())
         function = self._writer.function(replace(aggregate, args=args, filter=None), types)
         values = [f"CAST({_to_function(self.write(expr), expr.type)} AS {engine_type(expr.type)})" for expr in columns]
@@ -441,6 +466,20 @@ def _cast(writer: _Expressions, call: Call) -> str | None:
 
 _EXACT = frozenset({TypeName.INT, TypeName.LONG, TypeName.BIG_DECIMAL})
 _NARROWED = frozenset({(TypeName.LONG, TypeName.INT), (TypeName.DOUBLE, TypeName.FLOAT)})
+_SAFE = frozenset(
+    {*_COMPARISONS, "and", "or", "not", "between", "in", "not_in", "is_null", "is_not_null", "case", "coalesce"}
+)
+
+
+def may_fail(expr: Expr) -> bool:
+    """Whether a row may have no value of it: an overflow, or a function of ours, which might."""
+    if not isinstance(expr, Call):
+        return False
+    is_safe = expr.function in _SAFE or (expr.function in _ARITHMETIC and expr.type == DOUBLE)
+    is_widened = expr.function == "cast" and _RANKS.get(expr.args[0].type.base, 9) <= _RANKS.get(expr.type.base, -1)
+    return not (is_safe or is_widened) or any(map(may_fail, expr.args))
+
+
 _NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
     "between": _between,
     "in": _membership,

@@ -1,0 +1,67 @@
+"""Every scalar function above another stage answers what it answers over the table, and fails where it fails.
+
+Calls are drawn as in `test_registry_queries`; `MERLOT_STAGE_FUNCTIONS` asks for more, `MERLOT_SEED` for others.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from registry_recipes import RECIPES
+from slt_answers import Answer, first_difference, normalize, sort_rows
+from slt_layouts import InProcess, one_segment
+from wild_queries import WildGenerator
+from wild_table import wild
+
+from merlot.errors import MerlotError
+
+ROUNDS = int(os.environ.get("MERLOT_STAGE_FUNCTIONS", "1"))
+"""Of calls of every function."""
+SEED = int(os.environ.get("MERLOT_SEED", "3"))
+_NULLS = "SET enableNullHandling=true; "
+"""Off, the table still tells nulls from default values by IS NULL, and rows of a stage do not."""
+_SOURCE = "(SELECT * FROM wild) AS wild"
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[InProcess, WildGenerator]]:
+    generator = random.Random(SEED)
+    table = wild(generator, 60)
+    with one_segment([table], tmp_path_factory.mktemp("stage-functions")) as layout:
+        assert isinstance(layout, InProcess)
+        yield layout, WildGenerator(table, generator, calls=0.6)
+
+
+@pytest.mark.timeout(0)
+def test_every_function_above_a_stage_answers_what_it_does_over_the_table(
+    asked: tuple[InProcess, WildGenerator],
+) -> None:
+    layout, queries = asked
+    problems = []
+    every = [(name, recipe) for name, several in RECIPES.items() for recipe in several]
+    for name, recipe in every * ROUNDS:
+        sql = queries.query_of(name, recipe).sql.removeprefix(_NULLS)
+        problem = _compared(layout, _NULLS + sql, _NULLS + sql.replace("FROM wild", f"FROM {_SOURCE}", 1))
+        problems += [f"{name}: {problem}"] if problem else []
+    assert not problems, f"{len(problems)} problems\n" + "\n".join(problems[:20])
+
+
+def _compared(layout: InProcess, sql: str, above: str) -> str | None:
+    wanted, got = _answer(layout, sql), _answer(layout, above)
+    if isinstance(wanted, str) or isinstance(got, str):
+        is_alike = isinstance(wanted, str) and isinstance(got, str)
+        return None if is_alike else f"{got}\n    instead of {wanted}\n    {above}"
+    # The types of stages, whose sums are LONG.
+    rows = [sort_rows(normalize(one.rows, got.types)) for one in (got, wanted)]
+    difference = first_difference(*rows)
+    return None if difference is None else f"{difference}\n    {above}"
+
+
+def _answer(layout: InProcess, sql: str) -> Answer | str:
+    try:
+        return layout.query(sql)
+    except MerlotError as error:
+        return f"{type(error).__name__}: {error}"

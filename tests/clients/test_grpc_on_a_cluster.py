@@ -77,11 +77,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, shared_zookeeper: ZooKeepe
 @pytest.fixture
 def cluster(started: ClusterProcesses) -> ClusterProcesses:
     """All of it running, whatever the test before did."""
-    for process in started.processes:
-        if not process.is_running:
-            process.start()
-            process.wait_ready()
-    started.wait_served(offline(TABLE.raw_name), NUM_ROWS, num_replicas=2)
+    started.mend(offline(TABLE.raw_name), NUM_ROWS)
     return started
 
 

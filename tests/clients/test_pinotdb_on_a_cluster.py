@@ -38,11 +38,7 @@ def started(freezable_zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture
 def cluster(started: ClusterProcesses) -> ClusterProcesses:
     """All of it running, whatever the test before did."""
-    for process in started.processes:
-        if not process.is_running:
-            process.start()
-            process.wait_ready()
-    started.wait_served(ORDERS, NUM_ROWS, num_replicas=2)
+    started.mend(ORDERS, NUM_ROWS)
     return started
 
 

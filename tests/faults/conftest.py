@@ -61,11 +61,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory, shared_zookeeper: Z
 @pytest.fixture
 def cluster(shared_cluster: ClusterProcesses) -> ClusterProcesses:
     """Two servers that both hold the eight segments of `orders`, mended after what the test before did to them."""
-    for process in shared_cluster.processes:
-        if not process.is_running:
-            process.start()
-            process.wait_ready()
-    shared_cluster.wait_served(ORDERS, len(DAYS) * 100, num_replicas=2)
+    shared_cluster.mend(ORDERS, len(DAYS) * 100)
     return shared_cluster
 
 

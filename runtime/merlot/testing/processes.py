@@ -259,6 +259,14 @@ class ClusterProcesses:
             publish(metastore, table, records)
         self.wait_served(table, sum(record.total_docs for record in records), manifest.spec.replication)
 
+    def mend(self, table: TableName, num_docs: int, num_replicas: int = 2) -> None:
+        """Start what does not run, whatever a test did to it, and wait until the table is served."""
+        for process in self.processes:
+            if not process.is_running:
+                process.start()
+                process.wait_ready()
+        self.wait_served(table, num_docs, num_replicas)
+
     def wait_served(self, table: TableName, num_docs: int, num_replicas: int = 1) -> None:
         """Until a count over the table is right, so many servers have loaded all they should, and the broker, which
         hears of it later, asks so many."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedded.test_upserts import POLL_S, Board, Row
+from tests.unit.embedded.test_upserts import POLL_S, Board
+from tests.unit.embedded.watched_keys import WatchedKeys
 
 from merlot.testing.patience import PATIENCE_S
 
@@ -51,43 +51,17 @@ async def test_replaced_rows_leave_sealed_segments_while_others_replace_more_and
 
 async def test_no_answer_lacks_a_key_or_has_it_twice_while_files_take_the_place_of_others(board: Board) -> None:
     await board.create(BY_VERSION, rows=150)
-    keys, version = range(100), 0
-    draw = random.Random(3)
-    is_over = False
+    keys = WatchedKeys(board, 100)
 
-    def some_keys(number: int) -> list[Row]:
-        nonlocal version
-        version += 1
-        at = 1_700_000_000_000 + version
-        return [
-            {"id": key, "version": version, "at": at, "amount": 1, "color": "red", "gone": False}
-            for key in draw.sample(keys, number)
-        ]
+    async def until_compacted() -> None:
+        for _ in range(40):
+            keys.write(50)
+            await asyncio.sleep(POLL_S)
+        while await num_compacted(board) < 2 or await stored(board) > board.num_rows // 2:
+            keys.write(1)
+            await asyncio.sleep(POLL_S)
 
-    board.write(some_keys(100))
-    await board.shows_newest()
-
-    async def write() -> None:
-        nonlocal is_over
-        async with asyncio.timeout(PATIENCE_S):
-            for _ in range(40):
-                board.write(some_keys(50))
-                await asyncio.sleep(POLL_S)
-            while await num_compacted(board) < 2 or await stored(board) > board.num_rows // 2:
-                board.write(some_keys(1))
-                await asyncio.sleep(POLL_S)
-        is_over = True
-
-    async def look() -> int:
-        number = 0
-        while not is_over:
-            assert await board.rows("SELECT COUNT(*), SUM(amount), COUNT(DISTINCT id) FROM board") == [[100, 100, 100]]
-            number += 1
-        return number
-
-    _, first, second = await asyncio.gather(write(), look(), look())
-    assert first + second > 20
-    await board.shows_newest()
+    await keys.hold_while(until_compacted)
 
 
 async def test_segments_without_a_valid_row_are_removed(board: Board) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedded.test_upserts import POLL_S, Board, Row
+from tests.unit.embedded.test_upserts import POLL_S, Board
+from tests.unit.embedded.watched_keys import WatchedKeys
 
 from merlot.cluster.consuming.merged import MERGED
 from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import PATIENCE_S
 
 EAGER = "compaction: {bufferTimePeriod: 0d, invalidRecordsThresholdCount: 1000000, merge: {maxNumSegmentsPerTask: 4}}"
-COUNTS = "SELECT COUNT(*), SUM(amount), COUNT(DISTINCT id) FROM board"
 MODES = {
     "whole rows": f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, {EAGER}}}}}",
     "snapshots": f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, snapshot: ENABLE, "
@@ -67,39 +66,11 @@ async def test_small_segments_become_one_while_rows_come_and_over_a_restart(boar
 
 async def test_no_answer_lacks_a_key_or_has_it_twice_while_segments_become_one(board: MergingBoard) -> None:
     await board.create(MODES["whole rows"], rows=100)
-    keys, version = range(1000), 0
-    draw = random.Random(3)
-    is_over = False
+    keys = WatchedKeys(board, 1000)
 
-    def some_keys(number: int) -> list[Row]:
-        nonlocal version
-        version += 1
-        at = 1_700_000_000_000 + version
-        return [
-            {"id": key, "version": version, "at": at, "amount": 1, "color": "red", "gone": False}
-            for key in draw.sample(keys, number)
-        ]
+    async def until_merged() -> None:
+        while await board.num_merged() < 2:
+            keys.write(40)
+            await asyncio.sleep(2 * POLL_S)
 
-    board.write(some_keys(1000))
-    await board.shows_newest()
-
-    async def write() -> None:
-        nonlocal is_over
-        async with asyncio.timeout(PATIENCE_S):
-            while await board.num_merged() < 2:
-                board.write(some_keys(40))
-                await asyncio.sleep(2 * POLL_S)
-        is_over = True
-
-    async def look() -> int:
-        number = 0
-        while not is_over:
-            answer = await board.call("POST", "/query/sql", json={"sql": COUNTS})
-            assert not answer["exceptions"]
-            assert answer["resultTable"]["rows"] == [[1000, 1000, 1000]]
-            number += 1
-        return number
-
-    _, first, second = await asyncio.gather(write(), look(), look())
-    assert first + second > 20
-    await board.shows_newest()
+    await keys.hold_while(until_merged)

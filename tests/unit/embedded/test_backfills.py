@@ -18,7 +18,7 @@ from merlot.controller.loop import LoopConfig
 from merlot.controller.realtime import backfill
 from merlot.server import keeper
 from merlot.server.realtime import table
-from merlot.testing.patience import PATIENCE_S
+from merlot.testing.patience import PATIENCE_S, until
 
 TTL = "mode: FULL, comparisonColumns: [at], primaryKeyTtl: 2h"
 STEPS = ["DISABLE_TTL", "SCALE", "RECOVER", "LOAD", "ENABLE_TTL", "PRUNE", "DONE"]
@@ -131,8 +131,12 @@ async def test_rows_that_are_produced_meanwhile_are_loaded_once_somebody_says_th
     await is_at(board, "DONE")
     await shows(board, 1, 1, 1, 0, 1)
     assert await board.rows("SELECT COUNT(*) FROM board WHERE color = 'blue'") == [[2]]
-    told = await status(board)
-    assert (told["inForce"], told["behind"], told["waitsFor"]) == (2, [], "")
+
+    async def is_in_force() -> bool:
+        told = await status(board)
+        return (told["inForce"], told["behind"], told["waitsFor"]) == (2, [], "")
+
+    await until(is_in_force)
 
 
 async def test_a_backfill_that_is_cancelled_lets_keys_expire_again(board: Board) -> None:

@@ -165,7 +165,15 @@ async def test_parts_are_merged_apart_and_a_restart_goes_on_with_the_boundary(or
     merged = [one for one in visible if one["name"].startswith(("merged_", "spilled_"))]
     assert {bool(one.get("streamOffsets")) for one in merged} == {True, False}
     assert sum(one["totalDocs"] for one in merged if not one.get("streamOffsets")) == 4 * PER_DAY
-    routes = await orders.call("GET", "/debug/routingTable/orders")
+    names = {one["name"] for one in visible}
+
+    async def routes_of_these() -> Any:
+        """The broker hears of the last merge after the controller."""
+        routes = await orders.call("GET", "/debug/routingTable/orders")
+        routed = {name for servers in routes.values() for one in servers.values() for name in one}
+        return routes if routed <= names else None
+
+    routes = await until(routes_of_these)
     assert {
         (half, bool(segments[name].get("streamOffsets") or "__" in name))
         for half, servers in routes.items()

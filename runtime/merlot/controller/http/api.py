@@ -285,13 +285,14 @@ class _Api:
     async def brokers_by_all(self, _request: web.Request) -> web.Response:
         """Live brokers, by tenant and by table."""
         brokers = await asyncio.to_thread(self._service.brokers)
-        names = await asyncio.to_thread(self._service.reading.typed_names)
+        names = await asyncio.to_thread(self._service.table_names)
         return json_answer({"tenants": {"default": brokers}, "tables": dict.fromkeys(names, brokers)})
 
     @answered
     async def brokers_by_table(self, _request: web.Request) -> web.Response:
         brokers = await asyncio.to_thread(self._service.brokers)
-        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.reading.typed_names), brokers))
+        # Raw names, as in Pinot: its client for Node looks tables up so.
+        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
 
     @answered
     async def brokers_of_table(self, request: web.Request) -> web.Response:

@@ -322,7 +322,7 @@ def _reversed(values: Values) -> Places:
 
 
 def _distinct(values: Values) -> Places:
-    encoded = pc.dictionary_encode(values.flat)
+    encoded = pc.dictionary_encode(values.flat, null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return np.sort(np.unique(values.rows * max(len(encoded.dictionary), 1) + codes, return_index=True)[1])
 

@@ -6,11 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from merlot.spec import manifest
 from merlot.spec.crd import definitions
 
 DEFINITIONS = (definitions.table_crd(), definitions.rollup_crd(), definitions.upsert_crd())
-CRDS = Path(__file__).resolve().parents[3] / "crds"
+ROOT = Path(__file__).resolve().parents[3]
+CRDS = ROOT / "crds"
+EXAMPLES = [one for path in (ROOT / "examples").rglob("*.yaml") for one in yaml.safe_load_all(path.read_text())]
+LEAST = (
+    {"kind": "Table", "spec": {"schema": {"fields": [{"name": "carrier", "type": "STRING"}]}}},
+    {
+        "kind": "MergeRollupTask",
+        "spec": {"table": "t", "levels": [{"name": "daily", "bucketTimePeriod": "1d", "bufferTimePeriod": "1d"}]},
+    },
+    {"kind": "UpsertConfig", "spec": {"mode": "FULL"}},
+)
 
 
 def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -61,3 +73,27 @@ def test_every_field_is_described() -> None:
 def test_client_side_apply_fits_into_its_annotation() -> None:
     # It holds the object as JSON.
     assert max(len(json.dumps(definition)) for definition in DEFINITIONS) < 262_144 / 3
+
+
+def filled(schema: dict[str, Any], value: Any) -> Any:
+    """A value with the defaults of its schema, as an API server stores it."""
+    if isinstance(value, list):
+        return [filled(schema["items"], one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    properties = schema.get("properties", {})
+    value = {name: one["default"] for name, one in properties.items() if "default" in one} | value
+    return {name: filled(properties.get(name, {}), one) for name, one in value.items()}
+
+
+@pytest.mark.parametrize("document", [*LEAST, *EXAMPLES], ids=lambda one: f"{one['kind']}-{'metadata' in one}")
+def test_what_an_api_server_fills_in_is_no_contradiction(document: dict[str, Any]) -> None:
+    """A check between fields asks what a field says, not whether it is there: a default is, as stored."""
+    named = {"apiVersion": "merlot.dev/v1alpha1", "metadata": {"name": "t"}, **document}
+    [schema] = [
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for definition in DEFINITIONS
+        if definition["spec"]["names"]["kind"] == document["kind"]
+    ]
+    stored = filled(schema, named)
+    assert manifest.load(yaml.safe_dump(stored)) == manifest.load(yaml.safe_dump(named))

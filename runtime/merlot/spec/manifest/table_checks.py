@@ -58,7 +58,8 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_indexing(_mapping(spec.get("indexing")), columns)
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
-    if "daysPerSegment" in _mapping(spec.get("ingestion")) and "timeColumn" not in spec:
+    days_per_segment = _mapping(spec.get("ingestion")).get("daysPerSegment", 1)  # stored objects have it
+    if days_per_segment != 1 and "timeColumn" not in spec:
         yield Problem("spec.ingestion.daysPerSegment", "is counted in days of spec.timeColumn, which is left out")
     yield from stream_checks.check(spec, columns.by_name, columns.missing)
     yield from hybrid_checks.check(spec, columns.by_name)

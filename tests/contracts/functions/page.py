@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.contracts.functions.answers import ANSWERS
 from tests.contracts.functions.values import value_of
 
 from merlot.aggregates import registry as aggregates
@@ -93,16 +94,21 @@ def _name(parameter: Any) -> str:
 
 
 def _aggregates() -> list[str]:
-    heads = ["aggregate", "also", "what it answers", "stored states"]
+    heads = ["aggregate", "also", "answers", "stored states"]
     return ["## Aggregates", "", *_table(heads, [_aggregate(function) for function in aggregates.FUNCTIONS])]
 
 
 def _aggregate(function: AggregationFunction) -> list[str]:
-    first = (type(function).__doc__ or "").strip().splitlines()[0]
     arguments = function.written or _list(function.parameters, lambda _parameter: "")
     written = f"{function.name.upper()}({arguments})"
     aliases = " ".join(alias.upper() for alias in function.aliases)
-    return [_code(written), aliases, first, "read and written" if function.has_bytes else ""]
+    return [_code(written), aliases, _answer(function), "read and written" if function.has_bytes else ""]
+
+
+def _answer(function: AggregationFunction) -> str:
+    if function.flattens:
+        return f"{function.name.removesuffix('mv').upper()} of every value of a multi-value column"
+    return ANSWERS[function.name]
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> list[str]:

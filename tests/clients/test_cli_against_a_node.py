@@ -139,4 +139,4 @@ def test_segment_files_are_inspected_and_verified(tmp_path: Path, capsys: Captur
     assert run(["segment", "verify", str(built.path), "--json"]) == 1
     captured = capsys.readouterr()
     assert len(json.loads(captured.out)[0]["problems"]) == 1
-    assert captured.err == "error: 1 file damaged: delete and fetch again, or build anew\n"
+    assert captured.err == "error: 1 file damaged: delete and fetch again, or rebuild\n"

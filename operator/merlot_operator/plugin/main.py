@@ -27,7 +27,7 @@ from merlot_operator.plugin.tree import table_tree
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
-stream = typer.Typer(no_args_is_help=True, help="Pause, resume or commit the stream of a table, or consume it again.")
+stream = typer.Typer(no_args_is_help=True, help="Pause, resume or commit the stream of a table, or read it again.")
 app.add_typer(stream, name="stream")
 
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the Table.")]
@@ -35,7 +35,7 @@ Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace; th
 Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig; the current one if left out.")]
 SEGMENT_COLUMNS = {"segment": "STRING", "rows": "LONG", "bytes": "LONG", "crc": "STRING", "servers": "STRING"}
 
-Output = Annotated[RowFormat, typer.Option("--output", "-o", help="Form of the answer.")]
+Output = Annotated[RowFormat, typer.Option("--output", "-o", help="Format of the answer.")]
 
 
 @app.command()
@@ -55,12 +55,12 @@ def status(table: TableName, namespace: Namespace = "", context: Context = "") -
 @app.command()
 def query(
     table: TableName,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="What to ask.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="Query.")],
     namespace: Namespace = "",
     context: Context = "",
     how: Output = RowFormat.TABLE,
 ) -> None:
-    """Ask a broker of the table's cluster; no port-forward to set up."""
+    """Query a broker of the table's cluster, without setting up a port-forward."""
     kubectl = Kubectl(namespace, context)
     kubectl.get("tables.merlot.dev", table)
     with kubectl.forwarded(f"service/merlot-{BROKER}", PORTS[BROKER]["http"]) as url:
@@ -84,7 +84,7 @@ def streams(
     table: TableName,
     namespace: Namespace = "",
     context: Context = "",
-    how: Annotated[ListFormat, typer.Option("--output", "-o", help="Form of the list.")] = ListFormat.TABLE,
+    how: Annotated[ListFormat, typer.Option("--output", "-o", help="Format of the list.")] = ListFormat.TABLE,
 ) -> None:
     """List the partitions that a table consumes: how far each replica is, and how far behind."""
     with _controller_of(namespace, context) as url:
@@ -93,14 +93,14 @@ def streams(
 
 @stream.command("pause")
 def pause(table: TableName, namespace: Namespace = "", context: Context = "") -> None:
-    """Consume no more. What was read is committed first, and queries go on."""
+    """Stop consuming. Rows read so far are committed first, and queries continue."""
     with _controller_of(namespace, context) as url:
         streams_of.pause(table, url)
 
 
 @stream.command("resume")
 def resume(table: TableName, namespace: Namespace = "", context: Context = "") -> None:
-    """Consume again, from where it was paused."""
+    """Continue consuming where it was paused."""
     with _controller_of(namespace, context) as url:
         streams_of.resume(table, url)
 
@@ -117,12 +117,12 @@ def commit(
 @stream.command("consume-from")
 def consume_from(
     table: TableName,
-    offset: Annotated[int, typer.Option(help="Offset to go on from.", show_default=False)],
+    offset: Annotated[int, typer.Option(help="Offset to continue from.", show_default=False)],
     partition: streams_of.Partitions = None,
     namespace: Namespace = "",
     context: Context = "",
 ) -> None:
-    """Go on from another offset. Rows that were read before it stay; what lies behind it is read again."""
+    """Continue from another offset. Rows that were read before stay; rows from the offset on are read again."""
     with _controller_of(namespace, context) as url:
         streams_of.consume_from(table, offset, partition, url)
 
@@ -132,8 +132,8 @@ def logs(
     table: TableName,
     namespace: Namespace = "",
     context: Context = "",
-    role: Annotated[str, typer.Option("--role", help="controller, broker, server, minion or batch.")] = "server",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what comes.")] = False,
+    role: Annotated[str, typer.Option("--role", help="Role: controller, broker, server, minion or batch.")] = "server",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep showing new lines.")] = False,
     tail: Annotated[int, typer.Option("--tail", min=-1, help="Lines per pod; -1 for all.")] = 50,
 ) -> None:
     """Show logs of the pods that serve a table, each line with its pod's name."""
@@ -146,11 +146,11 @@ def logs(
 
 @app.command()
 def plan(
-    file: Annotated[Path, typer.Option("--file", "-f", help="Manifest of a Table; - reads standard input.")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="Manifest of a Table; - for standard input.")],
     namespace: Namespace = "",
     context: Context = "",
 ) -> None:
-    """Say what applying a manifest would do: hot, reload or restart. Changes nothing; 2 if it would be refused."""
+    """Show what applying a manifest would do: hot, reload or restart. Changes nothing; exits with 2 if refused."""
     kubectl = Kubectl(namespace, context)
     text = sys.stdin.read() if str(file) == "-" else file.read_text()
     is_refused = False

@@ -35,29 +35,32 @@ def advise(
     queries: Annotated[
         Path | None,
         typer.Option(
-            "--queries", metavar="FILE", help="Queries to advise on, each ended by `;`, in place of the brokers' log."
+            "--queries", metavar="FILE", help="Queries to advise on, each ended by `;`, instead of the brokers' log."
         ),
     ] = None,
     brokers: Annotated[
         list[str] | None,
         typer.Option(
-            "--broker", metavar="URL", help="Broker whose log to read, where those of the cluster cannot be reached."
+            "--broker", metavar="URL", help="Broker whose log to read, if those of the cluster cannot be reached."
         ),
     ] = None,
-    segments: Annotated[int, typer.Option("--segments", help="Segments of the sample, newest first.", min=1)] = 8,
+    segments: Annotated[int, typer.Option("--segments", help="Segments in the sample, newest first.", min=1)] = 8,
     rows: Annotated[
-        int, typer.Option("--rows", help="Rows of the sample, about; one segment at least.", min=1)
+        int, typer.Option("--rows", help="Approximate rows in the sample; at least one segment.", min=1)
     ] = 2_000_000,
     files: Annotated[
         list[Path] | None,
         typer.Option(
-            "--file", metavar="FILE", help="Segment file (.mseg) for the sample, in place of the deep store's."
+            "--file", metavar="FILE", help="Segment file (.mseg) for the sample, instead of the deep store's."
         ),
     ] = None,
     max_bytes: Annotated[
         int | None,
         typer.Option(
-            "--bytes", parser=parse_size, metavar="SIZE", help="Most that all changes may take, of the whole table: 4g."
+            "--bytes",
+            parser=parse_size,
+            metavar="SIZE",
+            help="Limit of what all changes may take in the whole table, such as 4g.",
         ),
     ] = None,
     manifest: Annotated[
@@ -65,21 +68,21 @@ def advise(
         typer.Option("--manifest", metavar="FILE", help="The table's manifest, to show the change as a diff."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the change into --manifest; comments and order stay.")
+        bool, typer.Option("--apply", help="Write the change into --manifest; comments and order are kept.")
     ] = False,
-    how: Annotated[AdviceFormat, typer.Option("--output", "-o", help="Form of the advice.")] = AdviceFormat.TABLE,
+    how: Annotated[AdviceFormat, typer.Option("--output", "-o", help="Format of the advice.")] = AdviceFormat.TABLE,
     deep_store: Annotated[
-        str | None, typer.Option(help="URI of the deep store, if the segments' URLs do not say enough.")
+        str | None, typer.Option(help="URI of the deep store, if the segments' URLs are not enough.")
     ] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Say which indexes, sort order and star-trees would make a table's queries faster.
+    """Show which indexes, sort order and star-trees would make a table's queries faster.
 
-    Reads what brokers were asked lately, fetches some of the table's segments,
-    builds each index and tree that might help beside them, in a temporary
-    folder, and runs the queries with and without. Shown is what was measured:
-    CPU time of servers, and bytes for the whole table. What does not pay is
-    named too. The cluster is only read; Ctrl-C shows what is known by then.
+    Reads the recent queries of brokers, fetches some of the table's segments,
+    builds each index and tree that might help in a temporary folder, and runs
+    the queries with and without it. Shows the measured CPU time of servers and
+    the bytes for the whole table, also for changes that do not pay. It only
+    reads from the cluster. Ctrl-C shows what is known by then.
 
     [bold]Examples[/bold]
 

@@ -24,17 +24,19 @@ def annotate(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TABLE [SEGMENT]", help="Table, and its segments if not all are meant.", show_default=False
+            metavar="TABLE [SEGMENT]",
+            help="Table, and some of its segments; all if none are named.",
+            show_default=False,
         ),
     ] = None,
     table_file: Annotated[
         Path | None,
-        typer.Option("--table", help="Manifest of the table, if not the applied one; all names are segments then."),
+        typer.Option("--table", help="Manifest of the table, instead of the applied one; then all names are segments."),
     ] = None,
     deep_store: Annotated[
-        str | None, typer.Option(help="URI of the deep store, if the segments' URLs do not say enough.")
+        str | None, typer.Option(help="URI of the deep store, if the segments' URLs are not enough.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -54,7 +56,9 @@ def annotate(
     else:
         _show(table.raw_name, outcome, dry_run=dry_run)
     if outcome.failed:
-        raise CommandError(f"{plural(len(outcome.failed), 'segment')} could not be read: mend and run this again")
+        raise CommandError(
+            f"{plural(len(outcome.failed), 'segment')} could not be read: fix the cause and run this again"
+        )
 
 
 def _annotator() -> ModuleType:

@@ -27,13 +27,13 @@ def apply(
             show_default=False,
         ),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would happen, and change nothing.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Create or change tables, merge tasks and upsert configs from manifests.
 
-    A wrong manifest changes nothing, and all that is wrong with it is shown
-    at once. Applying the same manifest again changes nothing either.
+    A wrong manifest changes nothing, and all of its problems are shown at
+    once. Applying the same manifest again changes nothing either.
 
     [bold]Examples[/bold]
 

@@ -43,29 +43,34 @@ def backfill(
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="First instant after the window.")],
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="URI", help="File, folder or glob that holds the window's rows."),
+        typer.Option("--source", metavar="URI", help="File, folder or glob with the window's rows."),
     ] = None,
     source_format: Annotated[
         BatchFormat | None,
-        typer.Option("--format", case_sensitive=False, help="Of the source.", show_default="by the file's name"),
+        typer.Option("--format", case_sensitive=False, help="Format of the source.", show_default="by the file's name"),
     ] = None,
     ingestion: Annotated[
         str | None,
-        typer.Option("--ingestion", help="A batch source of the table's manifest: its filter, columns and format."),
+        typer.Option(
+            "--ingestion", help="A batch source of the table's manifest, with its filter, columns and format."
+        ),
     ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Build in this process, without Spark: small data.")] = False,
+    local: Annotated[
+        bool, typer.Option("--local", help="Build in this process, without Spark; for small data.")
+    ] = False,
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[2]",
     widen: Annotated[
         bool,
         typer.Option(
-            "--widen", help="Replace as much more as merges have rounded together: the source must hold all of it."
+            "--widen",
+            help="Widen the window to whole periods that merges have rounded; the source must hold all of it.",
         ),
     ] = False,
     replace_rows: Annotated[
-        bool, typer.Option("--replace-rows", help="Replace the window even if the source has no row of it.")
+        bool, typer.Option("--replace-rows", help="Replace the window even if the source has no row in it.")
     ] = False,
     deep_store: Annotated[
-        str | None, typer.Option(help="URI of the deep store, if the segments' URLs do not say enough.")
+        str | None, typer.Option(help="URI of the deep store, if the segments' URLs are not enough.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     url: Url = DEFAULT_URL,

@@ -9,7 +9,7 @@ from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.errors import CommandError, UsageError
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 app = typer.Typer(no_args_is_help=True, help="Delete a table, a segment, a merge or an upsert config.")
 
@@ -41,7 +41,7 @@ def segment(
 def rollup(
     name: Annotated[str, typer.Argument(help="Name of the MergeRollupTask.")], yes: Yes = False, url: Url = DEFAULT_URL
 ) -> None:
-    """Delete a MergeRollupTask: its tasks are undone, and what it has merged stays."""
+    """Delete a MergeRollupTask. Its running tasks are reverted; merged segments stay."""
     _confirm(f"Delete rollup {name}? What it has merged stays merged.", yes)
     Client(url).delete(path_of("rollups", name))
     output.say(f"rollup/{name} deleted")
@@ -61,6 +61,6 @@ def _confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("nobody is there to confirm: pass --yes")
+        raise UsageError("cannot ask for confirmation without a terminal: pass --yes")
     if not typer.confirm(question):
-        raise CommandError("nothing is deleted")
+        raise CommandError("nothing was deleted")

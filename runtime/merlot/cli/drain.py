@@ -17,13 +17,14 @@ Instance = Annotated[str, typer.Argument(help="Name of the process: see `merlot 
 def drain(
     instance: Instance,
     leaving: Annotated[
-        bool, typer.Option("--leaving", help="It will not come back: move its segments to other servers first.")
+        bool,
+        typer.Option("--leaving", help="The process will not come back: move its segments to other servers first."),
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until it may be stopped.")] = True,
-    timeout: Annotated[float, typer.Option("--timeout", help="Longest wait, in seconds.")] = 600.0,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the process may be stopped.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait at most.")] = 600.0,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Have brokers send queries elsewhere, until the process is started again or `merlot undrain` takes it back.
+    """Have brokers send queries elsewhere, until the process restarts or `merlot undrain` undoes it.
 
     A server is asked as before for segments that no other server holds: with one replica only --leaving drains it.
     """
@@ -43,7 +44,7 @@ def drain(
 
 
 def undrain(instance: Instance, url: Url = DEFAULT_URL) -> None:
-    """Take a drain back."""
+    """Undo a drain."""
     Client(url).post(f"{path_of('instances', instance)}/undrain", b"", "application/json")
     output.say(f"instance/{instance} takes part again")
 

@@ -10,7 +10,7 @@ from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.output import ListFormat
 
 Output = Annotated[
-    ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
+    ListFormat, typer.Option("--output", "-o", help="Format of the list; wide has more columns, name is for scripts.")
 ]
 
 app = typer.Typer(no_args_is_help=True, help="List tables, segments, streams, merges, upsert configs or instances.")

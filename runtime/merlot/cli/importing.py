@@ -17,19 +17,20 @@ def import_configs(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Pinot's JSON: a schema, and the table config of each part of the table; or one TableConfigs.",
+            help="Pinot's JSON: a schema and the table config of each half of the table, or one TableConfigs.",
             show_default=False,
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the manifests there.", show_default=False)
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="File to write the manifests to.", show_default=False),
     ] = None,
 ) -> None:
     """Turn Pinot's table config and schema into manifests.
 
     Manifests go to standard output, and a line for each setting that has no
-    equivalent to standard error. What would be refused at apply is said too,
-    and the exit code is 1 then.
+    equivalent to standard error. If the manifests would be refused at apply,
+    the problems are shown too, and the exit code is 1.
 
     [bold]Examples[/bold]
 

@@ -32,10 +32,10 @@ from merlot.errors import MerlotError
 INTERRUPTED = 130
 ROLES = {
     "serve": "Run every role in one process over a local folder.",
-    "controller": "Run a controller: assigns segments, keeps retention, holds the tables' API.",
+    "controller": "Run a controller: assigns segments, applies retention, serves the tables' API.",
     "broker": "Run a broker: answers queries.",
     "server": "Run a server: holds segments.",
-    "minion": "Run a minion: works off tasks.",
+    "minion": "Run a minion: executes tasks, such as merges.",
 }
 """Commands of `merlot.cli.serve`, which loads the roles and the engine, and so is imported only to run one."""
 
@@ -48,7 +48,7 @@ class _Group(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in ROLES:
-            panel = "Commands" if cmd_name == "serve" else "Roles as processes of their own"
+            panel = "Commands" if cmd_name == "serve" else "Roles as separate processes"
             return TyperCommand(cmd_name, help=ROLES[cmd_name], rich_help_panel=panel)
         return super().get_command(ctx, cmd_name)
 
@@ -91,7 +91,7 @@ def _version_and_exit(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version_and_exit, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version_and_exit, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Merlot: real-time analytics in SQL, over Apache Pinot's API.

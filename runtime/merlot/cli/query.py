@@ -54,13 +54,13 @@ def query(
     sql: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SQL]", help="What to ask; left out, it is read from standard input or typed.", show_default=False
+            metavar="[SQL]", help="Query; if left out, read from standard input or a prompt.", show_default=False
         ),
     ] = None,
     how: Annotated[
         RowFormat,
         typer.Option(
-            "--output", "-o", help="Form of the answer; a table that is too wide for the terminal becomes vertical."
+            "--output", "-o", help="Format of the answer; a table too wide for the terminal becomes vertical."
         ),
     ] = RowFormat.TABLE,
     option: Annotated[
@@ -76,13 +76,13 @@ def query(
         bool | None,
         typer.Option(
             "--timing/--no-timing",
-            help="Say how long it took and what was read; yes in a conversation.",
+            help="Show how long it took and what was read; on by default at the prompt.",
             show_default=False,
         ),
     ] = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Ask in SQL.
+    """Query in SQL.
 
     Without SQL it is a conversation: end a statement with ; and leave with \\q.
     If something is piped in, that is run as a script. SET timeoutMs=500; holds

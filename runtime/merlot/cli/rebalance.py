@@ -19,15 +19,14 @@ SETTLE_S = 10.0
 def rebalance(
     table: Annotated[str, typer.Argument(help="Name of the table.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would move, and move nothing.")] = False,
-    abort: Annotated[
-        bool, typer.Option("--abort", help="Stop moving: segments stay where they are loaded, servers uneven.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until every segment has arrived.")] = True,
+    abort: Annotated[bool, typer.Option("--abort", help="Stop moving: segments stay where they are loaded.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until every segment has arrived.")] = True,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Even out the servers of a table. Queries go on: a segment leaves a server when another one has loaded it.
+    """Even out how many segments the servers of a table hold, while queries run.
 
-    Servers that join or leave are balanced without this; it also takes back an earlier --abort.
+    A segment leaves a server only when another one has loaded it. Servers that join
+    or leave are balanced automatically; this command also undoes an earlier --abort.
     """
     if dry_run and abort:
         raise UsageError("--dry-run and --abort exclude each other")

@@ -13,7 +13,7 @@ from merlot.cli.output import ListFormat
 from merlot.values.periods import DAY_MS
 
 Output = Annotated[
-    ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
+    ListFormat, typer.Option("--output", "-o", help="Format of the list; wide has more columns, name is for scripts.")
 ]
 COLUMNS = {
     "NAME": "name",
@@ -46,7 +46,7 @@ def list_rollups(
     how: Output = ListFormat.TABLE,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """List the merges of tables, a line for each level: how far they are, and what they are at.
+    """List the merges of tables, a line for each level, with their progress and state.
 
     DELAY counts the buckets that could be merged by now and are not. BEHIND
     (with -o wide) are segments that came too late for their bucket.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
-app = typer.Typer(no_args_is_help=True, help="Look into segment files (.mseg), or annotate published ones.")
+app = typer.Typer(no_args_is_help=True, help="Inspect or verify segment files (.mseg), or annotate published segments.")
 app.command("annotate")(annotate.annotate)
 
 
@@ -25,7 +25,7 @@ def inspect(
     file: Annotated[Path, typer.Argument(help="Segment file.", show_default=False)],
     as_json: Json = False,
     star_tree: Annotated[bool, typer.Option("--star-tree", help="Draw its star-trees.")] = False,
-    nodes: Annotated[int, typer.Option(help="Nodes of a star-tree to draw.", min=1)] = 200,
+    nodes: Annotated[int, typer.Option(help="Nodes to draw of a star-tree.", min=1)] = 200,
 ) -> None:
     """Show a segment's columns: type, encoding, values, sizes by index."""
     if star_tree:
@@ -59,7 +59,7 @@ def verify(
                 output.say(f"  {problem}")
     damaged = sum(1 for problems in found.values() if problems)
     if damaged:
-        raise CommandError(f"{plural(damaged, 'file')} damaged: delete and fetch again, or build anew")
+        raise CommandError(f"{plural(damaged, 'file')} damaged: delete and fetch again, or rebuild")
 
 
 def _engine() -> "ModuleType":

@@ -76,9 +76,7 @@ def _without_credentials(value: list[str] | str | None) -> list[str] | str | Non
 
 WarmUp = Annotated[
     float,
-    typer.Option(
-        "--warm-up", help="Longest wait at the start for query kernels to load, in seconds; 0: load them when needed."
-    ),
+    typer.Option("--warm-up", help="Seconds to wait at the start for query kernels to load; 0: load them when needed."),
 ]
 Host = Annotated[
     str,
@@ -86,7 +84,7 @@ Host = Annotated[
         "--host",
         envvar="MERLOT_HOST",
         callback=_one_host,
-        help="Name or address by which the other processes reach this one.",
+        help="Name or address by which other processes reach this one.",
     ),
 ]
 Bind = Annotated[str | None, typer.Option("--bind", help="Address to listen on, if it is not --host; 0.0.0.0: all.")]
@@ -119,7 +117,7 @@ StorePrefixes = Annotated[
         envvar="MERLOT_DEEP_STORE_PREFIXES",
         metavar="URI",
         callback=_without_credentials,
-        help="Below it tables may name deep stores of their own, such as file:///data or s3://bucket/prefix?region=…; "
+        help="Tables may name deep stores of their own below it, such as file:///data or s3://bucket/prefix?region=…; "
         "may be repeated.",
         show_default="only below --deep-store",
     ),
@@ -129,11 +127,11 @@ SecretsDir = Annotated[
     typer.Option(
         "--secrets-dir",
         envvar="MERLOT_SECRETS_DIR",
-        help="Folder of the Secrets that streams name (secretRef): a folder each, with a file for each property.",
+        help="Folder of the Secrets that streams name (secretRef): a subfolder each, with a file per property.",
     ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", callback=_one_log_level, help="DEBUG, INFO, WARNING or ERROR.")]
-LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A line for people, or a JSON object, per event.")]
+LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A readable line, or a JSON object, per event.")]
 
 
 @app.command()
@@ -142,7 +140,7 @@ def serve(
     *,
     server_settings: ServerSettings,
     broker_settings: BrokerSettings,
-    data: Annotated[Path, typer.Option("--data", help="Folder of the node; made if it is not there.")] = Path(
+    data: Annotated[Path, typer.Option("--data", help="Folder of the node; created if it does not exist.")] = Path(
         "merlot-data"
     ),
     port: Annotated[int, typer.Option("--port", min=0, max=MAX_PORT, help="HTTP port; 0: any free one.")] = 8099,
@@ -153,7 +151,7 @@ def serve(
         typer.Option(
             "--advertise",
             metavar="HOST",
-            help="Name or address that clients are told.",
+            help="Name or address that clients use.",
             show_default="--host, or the machine's name for 0.0.0.0",
         ),
     ] = None,
@@ -217,7 +215,7 @@ def controller(
             envvar="MERLOT_DEEP_STORE",
             metavar="URI",
             callback=_without_credentials,
-            help="To delete files from; left out: keep them.",
+            help="Deep store to delete files from; if left out, files are kept.",
         ),
     ] = None,
     deep_store_prefix: StorePrefixes = None,
@@ -225,20 +223,20 @@ def controller(
         float, typer.Option(min=0, metavar="SECONDS", help="How long replaced segments are kept.")
     ] = CleaningConfig.replaced_s,
     replaced_refresh_grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="The same in REFRESH tables.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long replaced segments of REFRESH tables are kept.")
     ] = CleaningConfig.replaced_refresh_s,
     abandoned_grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long reverted and abandoned replacements are kept.")
     ] = CleaningConfig.abandoned_s,
     orphan_grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long files are kept that no segment ever named.")
+        float, typer.Option(min=0, metavar="SECONDS", help="How long files that no segment ever named are kept.")
     ] = CleaningConfig.orphan_s,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
-    """Run a controller: assigns segments to servers, keeps retention, holds the tables' API.
+    """Run a controller: assigns segments to servers, applies retention, serves the tables' API.
 
-    Any number may run; one leads at a time. While none runs, queries and loaded segments are as they were.
+    Any number may run; one leads at a time. While none runs, queries and loaded segments are not affected.
     """
 
     cleaning = CleaningConfig(
@@ -278,7 +276,7 @@ def broker(
     http_port: HttpPort = 8099,
     grpc_port: GrpcPort = None,
     drain_timeout: Annotated[
-        float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
+        float, typer.Option("--drain-timeout", help="Seconds that running queries may take to finish at a stop.")
     ] = 10.0,
     warm_up: WarmUp = 30.0,
     log_level: LogLevel = "INFO",
@@ -326,7 +324,10 @@ def server(
     instance: Annotated[
         str | None,
         typer.Option(
-            "--instance", envvar="MERLOT_INSTANCE", help="Name in assignments.", show_default="Server_HOST_QUERY-PORT"
+            "--instance",
+            envvar="MERLOT_INSTANCE",
+            help="Name of the server in assignments.",
+            show_default="Server_HOST_QUERY-PORT",
         ),
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
@@ -335,17 +336,17 @@ def server(
         str,
         typer.Option(
             "--stream-hosts",
-            help="Hosts that streams may name: host or host:port with * and ?, with commas between; none: no host.",
+            help="Hosts that streams may name: host or host:port with * and ?, separated by commas; none: no host.",
         ),
     ] = EVERY_HOST,
     hand_over: Annotated[
         float,
         typer.Option(
-            "--hand-over", help="Longest wait at a stop until what it consumes is committed or consumed elsewhere."
+            "--hand-over", help="Seconds to wait at a stop until consumed rows are committed or consumed elsewhere."
         ),
     ] = 20.0,
     drain_timeout: Annotated[
-        float, typer.Option("--drain-timeout", help="Seconds that running queries get at a stop.")
+        float, typer.Option("--drain-timeout", help="Seconds that running queries may take to finish at a stop.")
     ] = 30.0,
     warm_up: WarmUp = 30.0,
     log_level: LogLevel = "INFO",
@@ -353,7 +354,7 @@ def server(
 ) -> None:
     """Run a server: holds segments and answers brokers.
 
-    SIGTERM drains it: brokers stop choosing it, running queries end, then it leaves. Files in --data-dir are verified
+    SIGTERM drains it: brokers stop choosing it, running queries end, then it exits. Files in --data-dir are verified
     and used again at the next start.
     """
     config = ServerConfig(
@@ -405,23 +406,25 @@ def minion(
     ] = None,
     deep_store_prefix: StorePrefixes = None,
     data_dir: Annotated[
-        Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for files under way; may be lost.")
+        Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for files in progress; may be lost.")
     ] = Path("merlot-minion"),
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 9514,
     instance: Annotated[
-        str | None, typer.Option("--instance", help="Its name.", show_default="Minion_HOST_HTTP-PORT")
+        str | None, typer.Option("--instance", help="Name of the minion.", show_default="Minion_HOST_HTTP-PORT")
     ] = None,
-    slots: Annotated[int, typer.Option("--slots", min=1, max=64, help="Tasks that it runs at a time.")] = 1,
+    slots: Annotated[int, typer.Option("--slots", min=1, max=64, help="Tasks to run at a time.")] = 1,
     memory: Annotated[
         str,
         typer.Option(
-            "--memory", callback=_one_size, help="What all tasks together may use, such as 512m or 4g; more is spilled."
+            "--memory",
+            callback=_one_size,
+            help="Memory of all tasks together, such as 512m or 4g; beyond it they spill to disk.",
         ),
     ] = "1g",
     drain_timeout: Annotated[
-        float, typer.Option("--drain-timeout", help="Seconds that running tasks get to stop at a stop.")
+        float, typer.Option("--drain-timeout", help="Seconds that running tasks may take to stop.")
     ] = 20.0,
     spark_master: Annotated[
         str | None,
@@ -435,14 +438,14 @@ def minion(
         bool, typer.Option("--leave-spark", help="Leave large buckets of `executor: spark` to other minions.")
     ] = False,
     only_task: Annotated[
-        str | None, typer.Option("--only-task", metavar="ID", help="Run this task alone, and end when it is over.")
+        str | None, typer.Option("--only-task", metavar="ID", help="Run this task alone, and exit when it is done.")
     ] = None,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
-    """Run a minion: works off tasks that change segments, such as merges.
+    """Run a minion: executes tasks that change segments, such as merges.
 
-    SIGTERM drains it: running tasks stop at their next step, and another minion goes on with them.
+    SIGTERM drains it: running tasks stop at their next step, and another minion continues them.
     """
     config = MinionConfig(
         host=host,

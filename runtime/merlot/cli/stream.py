@@ -10,27 +10,27 @@ from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.errors import UsageError
 from merlot.cli.output import ListFormat
 
-app = typer.Typer(no_args_is_help=True, help="Pause, resume or commit the stream of a table, or consume it again.")
+app = typer.Typer(no_args_is_help=True, help="Pause, resume or commit the stream of a table, or read it again.")
 
 Table = Annotated[str, typer.Argument(help="Name of the table.", show_default=False)]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", help="Only this one; may be repeated.", show_default=False),
+    typer.Option("--partition", "-p", help="Only this partition; may be repeated.", show_default=False),
 ]
 
 
 @app.command("pause")
 def pause(table: Table, url: Url = DEFAULT_URL) -> None:
-    """Consume no more. What was read is committed first, and queries go on."""
+    """Stop consuming. Rows read so far are committed first, and queries continue."""
     Client(url).post(path_of("tables", table, "pauseConsumption"), b"", "application/json")
     output.say(f"stream of table/{table} is paused: its consuming segments are committed")
 
 
 @app.command("resume")
 def resume(table: Table, url: Url = DEFAULT_URL) -> None:
-    """Consume again, from where it was paused."""
+    """Continue consuming where it was paused."""
     Client(url).post(path_of("tables", table, "resumeConsumption"), b"", "application/json")
-    output.say(f"stream of table/{table} goes on")
+    output.say(f"stream of table/{table} continues")
 
 
 @app.command("commit")
@@ -44,11 +44,11 @@ def commit(table: Table, partition: Partitions = None, url: Url = DEFAULT_URL) -
 @app.command("consume-from")
 def consume_from(
     table: Table,
-    offset: Annotated[int, typer.Option(help="Offset to go on from.", show_default=False)],
+    offset: Annotated[int, typer.Option(help="Offset to continue from.", show_default=False)],
     partition: Partitions = None,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Go on from another offset. Rows that were read before it stay; what lies behind it is read again.
+    """Continue from another offset. Rows that were read before stay; rows from the offset on are read again.
 
     To have rows only once, delete the segments that hold them first.
     """
@@ -57,17 +57,18 @@ def consume_from(
     query = {"offsets": ",".join(f"{number}:{offset}" for number in partition)}
     answer = Client(url).post(path_of("tables", table, "consumeFrom"), b"", "application/json", query)
     found = output.plural(len(answer["segments"]), "partition")
-    output.say(f"{found} of table/{table} will go on from offset {offset}")
+    output.say(f"{found} of table/{table} will continue from offset {offset}")
 
 
 def list_streams(
     table: Annotated[str | None, typer.Argument(help="Only this table.", show_default=False)] = None,
     how: Annotated[
-        ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns, name is for shells.")
+        ListFormat,
+        typer.Option("--output", "-o", help="Format of the list; wide has more columns, name is for scripts."),
     ] = ListFormat.TABLE,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """List the partitions that are consumed: how far each replica is, and how far behind.
+    """List the consumed partitions: how far each replica is, and how far behind.
 
     LAG counts messages, of files bytes; AGE is that of the newest message read
     while others wait behind it. Of upsert tables it shows the keys, how many

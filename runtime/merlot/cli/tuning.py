@@ -45,21 +45,21 @@ def of_server(
         int,
         _option(
             "--query-threads",
-            "Short queries of a server at a time, and threads for their segments.",
+            "Short queries that a server runs at a time, and threads for their segments.",
             default="the cores it may use",
         ),
     ] = SERVER.query_threads,
     max_waiting: Annotated[
-        int, _option("--max-waiting", "Queries in line for a thread; those beyond go to another replica.", least=0)
+        int, _option("--max-waiting", "Queries that may wait for a thread; others go to another replica.", least=0)
     ] = SERVER.max_waiting,
     inline_docs: Annotated[
-        int, _option("--inline-docs", "Docs that a query may look at and be answered without a thread.", least=0)
+        int, _option("--inline-docs", "Docs up to which a query is answered without a thread.", least=0)
     ] = SERVER.inline_docs,
     docs_per_thread: Annotated[
-        int, _option("--docs-per-thread", "Docs to look at that are worth one more thread of a query.")
+        int, _option("--docs-per-thread", "Docs to read per thread of a query.")
     ] = SERVER.docs_per_thread,
     load_threads: Annotated[
-        int, _option("--load-threads", "Segments that are fetched and checked at a time.")
+        int, _option("--load-threads", "Segments to fetch and check at a time.")
     ] = SERVER.load_threads,
     open_segments: Annotated[
         int, _option("--open-segments", "Segments of up to 1 MB that stay open.", least=0)
@@ -70,11 +70,11 @@ def of_server(
     ] = None,
     joined_cache: Annotated[
         int | None,
-        _size("--joined-cache", "Memory for small segments joined.", default="an eighth of it, 512m at most"),
+        _size("--joined-cache", "Memory for small segments that are joined.", default="an eighth of it, 512m at most"),
     ] = None,
     consuming_memory: Annotated[
         int | None,
-        _size("--consuming-memory", "Memory for rows of streams that are not sealed.", default="a quarter of it"),
+        _size("--consuming-memory", "Memory for rows of streams that are not sealed yet.", default="a quarter of it"),
     ] = None,
 ) -> ServerSettings:
     """What a command was told of its server."""
@@ -95,13 +95,13 @@ def of_broker(
     *,
     inline_values: Annotated[
         int,
-        _option("--inline-values", "Values of partial answers that a broker reduces without a thread.", least=0),
+        _option("--inline-values", "Values of partial answers up to which a broker reduces without a thread.", least=0),
     ] = BROKER.inline_values,
     plan_cache: Annotated[
         int | None,
         _size(
             "--plan-cache",
-            "Texts and encoded plans that a broker remembers; in memory twenty times that.",
+            "Texts and encoded plans that a broker remembers; they take twenty times that in memory.",
             default="8 MB",
         ),
     ] = None,
@@ -110,10 +110,14 @@ def of_broker(
     ] = BROKER.stage_queries,
     stage_memory: Annotated[
         int | None,
-        _size("--stage-memory", "Memory of one for its leaves, and as much for its engine.", default="512 MB"),
+        _size(
+            "--stage-memory",
+            "Memory of such a query for its leaves, and as much again for its engine.",
+            default="512 MB",
+        ),
     ] = None,
     stage_spill: Annotated[
-        int | None, _size("--stage-spill", "Disk that one may take once its memory is full.", default="2 GB")
+        int | None, _size("--stage-spill", "Disk that such a query may take once its memory is full.", default="2 GB")
     ] = None,
     query_log: Annotated[
         int,
@@ -121,7 +125,7 @@ def of_broker(
     ] = BROKER.query_log_forms,
     query_log_samples: Annotated[
         int,
-        _option("--query-log-samples", "Texts that it keeps of each; with 0, no constant is kept.", least=0),
+        _option("--query-log-samples", "Texts kept of each such query; with 0, no constant is kept.", least=0),
     ] = BROKER.query_log_samples,
 ) -> BrokerSettings:
     """What a command was told of its broker."""

@@ -9,7 +9,7 @@ from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
 from merlot.cli.errors import CommandError, UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Look at the keys of an upsert table, or backfill it.")
+app = typer.Typer(no_args_is_help=True, help="Show the keys of an upsert table, or backfill it.")
 
 POLL_S = 1.0
 STREAM = "stream"
@@ -18,18 +18,18 @@ DONE, LOAD = "DONE", "LOAD"
 
 @app.callback()
 def _group() -> None:
-    """Look at the keys of an upsert table, or backfill it."""
+    """Show the keys of an upsert table, or backfill it."""
 
 
 @app.command("keys")
 def keys(
     table: Annotated[str, typer.Argument(help="Name of the table.", show_default=False)],
     how: Annotated[
-        output.ListFormat, typer.Option("--output", "-o", help="Form of the list; wide has more columns.")
+        output.ListFormat, typer.Option("--output", "-o", help="Format of the list; wide has more columns.")
     ] = output.ListFormat.TABLE,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """List what each replica of each partition knows of its keys.
+    """List the keys of each replica of each partition.
 
     VALID counts stored rows that are the newest of their key, INVALID those that
     were replaced; wide: rows of another partition than the table declares
@@ -64,23 +64,23 @@ def backfill(
         list[str] | None,
         typer.Option(
             "--from",
-            help="PARTITION:OFFSET to read again from, once for each partition; or `stream`: rows are produced anew.",
+            help="PARTITION:OFFSET to read again from, once per partition; or `stream`: a producer sends rows again.",
             show_default=False,
         ),
     ] = None,
-    loaded: Annotated[bool, typer.Option("--loaded", help="Everything has been produced into the stream.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End it early: nothing more is loaded.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Show how far it is.")] = False,
+    loaded: Annotated[bool, typer.Option("--loaded", help="All rows have been produced into the stream.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the backfill early: nothing more is loaded.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Show its progress.")] = False,
     ignore_memory: Annotated[
-        bool, typer.Option("--ignore-memory", help="Go on though servers may lack memory for all keys.")
+        bool, typer.Option("--ignore-memory", help="Continue even if servers may lack memory for all keys.")
     ] = False,
-    wait: Annotated[bool, typer.Option(help="Stay until it is done.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until it is done.")] = True,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Read rows of keys that may have expired, without a second row of any key.
+    """Read old rows again, also of keys that have expired, without a second row of any key.
 
-    Keys do not expire meanwhile, and every stored row is decided anew. It goes on
-    by itself when this command is stopped.
+    Keys do not expire meanwhile, and every stored row is decided anew. The backfill
+    continues when you stop this command.
     """
     if [bool(since), loaded, cancel, status].count(True) != 1:
         raise UsageError("say one of --from, --loaded, --cancel and --status")

@@ -29,6 +29,7 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
+from merlot.query.shortcuts import one_row
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
@@ -59,7 +60,9 @@ class Engine:
     def query(self, sql: str) -> list[list[object]]:
         """Rows as a broker would write them; the text is planned each time."""
         logical = self.plans.plan(sql)
-        return to_pinot_rows(reduce(logical, [execute(logical.leaf, self.segments, self.context)], self.schema))
+        partials = [execute(logical.leaf, self.segments, self.context)]
+        row = one_row.answer(logical, partials)
+        return [row[2]] if row is not None else to_pinot_rows(reduce(logical, partials, self.schema))
 
 
 def schema_of(table: pa.Table, metrics: frozenset[str] = METRICS) -> TableSchema:

@@ -89,6 +89,17 @@ def test_whole_number_sums_are_exact_beyond_64_bits(random):
         assert int(highs[number]) * 2**32 + int(lows[number]) == sum(values[groups == number].tolist())
 
 
+@pytest.mark.parametrize("ids", [np.uint8, np.uint16, np.uint32])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_sums_through_a_dictionary_are_those_of_its_values(ids, dtype, random):
+    bounds = np.iinfo(dtype)
+    dictionary = np.sort(random.integers(bounds.min, bounds.max, 200, dtype=dtype, endpoint=True))
+    dict_ids = random.integers(0, 200, 3000).astype(ids)
+    halves = np.array([3, -7])
+    aggregate.sum_looked_up(dict_ids, dictionary, halves)
+    assert int(halves[0] - 3) * 2**32 + int(halves[1]) + 7 == sum(dictionary[dict_ids].tolist())
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_narrow_sums_and_counts(dtype, random):
     values, groups = random.integers(-1000, 1000, 3000).astype(dtype), random.integers(0, 9, 3000).astype(np.uint32)

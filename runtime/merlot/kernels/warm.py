@@ -324,6 +324,9 @@ def _aggregates() -> Iterator[Case]:
         yield aggregate.sum_int_groups, (groups, values, sums)
         yield aggregate.extremes_where, (values, column(np.uint64, size=1), sums[:2])
     yield aggregate.sum_halves, (longs, sums)
+    for ids in IDS:
+        for numbers in (column(np.int32), longs):
+            yield aggregate.sum_looked_up, (column(ids), numbers, sums[:2].copy())
     yield aggregate.sum_halves_groups, (groups, longs, sums, sums.copy())
     yield aggregate.sum_float, (doubles, errors)
     yield aggregate.sum_float_groups, (groups, doubles, errors, errors.copy())

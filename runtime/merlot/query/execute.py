@@ -16,13 +16,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.aggregates.distinct import DistinctCount
-from merlot.query.answer.combine import merge_tables
+from merlot.query.answer.combine import merge_tables, order_columns
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
-from merlot.query.operators import key_ranges, ungrouped
+from merlot.query.operators import key_ranges, late_rows, ungrouped
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.group_keys import mapped_keys
 from merlot.query.operators.selection import select_first, select_top
@@ -122,6 +122,9 @@ def _tables(
     leaf: Leaf, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
 ) -> tuple[pa.Table, list[Found]]:
     schema = leaf.work.partial_schema
+    keys = late_rows.keys_of(leaf.work) if all(task.target.source.leaf is None for task in tasks) else None
+    if keys is not None:
+        return _late_rows(leaf, keys, tasks, num_helpers, context)
     if leaf.work.kind is LeafKind.SELECTION and not leaf.work.order_by:
         found = _select_in_order(leaf, tasks, context)
     else:
@@ -136,6 +139,25 @@ def _tables(
     data = merge_tables(leaf.work, tables, workers, is_merged=is_merged) if tables else schema.empty_table()
     _check_partial(leaf.work, data, context.limits)
     return data, found
+
+
+def _late_rows(
+    leaf: Leaf, keys: LeafWork, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
+) -> tuple[pa.Table, list[Found]]:
+    """Rows of which all tasks find the order keys first."""
+
+    def choose(task: Task) -> tuple[Found, late_rows.Chosen | None]:
+        context.cancel.check()
+        docs, num_entries = select(leaf, task, context)
+        chosen = late_rows.choose(keys, task.target.columns, docs) if docs.pieces else None
+        return Found(None, docs.count, num_entries, matched(task, docs)), chosen
+
+    found = Workers(context.pool, num_helpers).run(choose, tasks)
+    chosen = [one for _, one in found if one is not None]
+    order = order_columns(keys)
+    data = late_rows.rows(leaf.work, keys, chosen, order) if chosen else leaf.work.partial_schema.empty_table()
+    _check_partial(leaf.work, data, context.limits)
+    return data, [one for one, _ in found]
 
 
 def _share_keys(leaf: Leaf, tasks: Sequence[Task], workers: Workers) -> None:

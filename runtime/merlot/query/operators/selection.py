@@ -30,12 +30,16 @@ def select_first(work: LeafWork, columns: Columns, docs: DocSet, num_rows: int) 
 
 def select_top(work: LeafWork, columns: Columns, docs: DocSet) -> list[pa.Array]:
     """The rows that come first by ORDER BY, at most limit + offset."""
+    return materialise(work, top_chunk(work, columns, docs))
+
+
+def top_chunk(work: LeafWork, columns: Columns, docs: DocSet) -> Chunk:
+    """The docs of `select_top`, in order."""
     chunk = _whole(docs, columns, work)
     keys: list[Keys] = []
     for key in work.order_by:
         keys += _sort_keys(work, key, chunk)
-    rows = first_rows(keys, chunk.num_rows, work.rows_needed)
-    return materialise(work, chunk.at(rows))
+    return chunk.at(first_rows(keys, chunk.num_rows, work.rows_needed))
 
 
 def materialise(work: LeafWork, chunk: Chunk) -> list[pa.Array]:

@@ -95,8 +95,8 @@ class ExecutionContext:
     most_docs: int | None = None
     """TooMuchWorkError if more docs have to be looked at."""
     join_later: Callable[[Callable[[], None]], None] | None = None
-    """Is given the joining of small segments when it is due: the calling thread, which has no time for that, only uses
-    what is joined. Without it the calling thread joins."""
+    """Is given the joining of segments, column by column, when it is due: the calling thread, which has no time for
+    that, only uses what is joined. Without it the calling thread joins."""
 
 
 def check_groups(limits: ExecutionLimits, num_groups: int) -> None:

@@ -156,7 +156,7 @@ class QueryHandler:
         if not acquired.segments and not acquired.rows:
             keeper.segments.release(acquired)
             return ServerResponse(missing=acquired.missing)
-        context = self._context(state, request)
+        context = self._heavy_context(keeper, state, request)
         asked_at = self._clock.monotonic()
 
         def work() -> Partial:
@@ -193,6 +193,15 @@ class QueryHandler:
             host=self._host,
         )
 
+    def _heavy_context(self, keeper: TableKeeper, state: TableState, request: ServerRequest) -> ExecutionContext:
+        """Of a query in a thread: it is answered from segments apart while these are being joined."""
+        loop = asyncio.get_running_loop()
+
+        def join_later(work: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(self._join_later, keeper, request.segments, work)
+
+        return replace(self._context(state, request), join_later=join_later)
+
     def _light_context(self, keeper: TableKeeper, state: TableState, request: ServerRequest) -> ExecutionContext:
         """Of a query on the loop: alone, of few docs, and with nothing to be made for others."""
         return replace(
@@ -203,9 +212,9 @@ class QueryHandler:
         )
 
     def _join_later(self, keeper: TableKeeper, segments: Sequence[str], work: Callable[[], None]) -> None:
-        """Have segments joined by a helper, held while that lasts."""
+        """Have a column of segments joined, these held while that lasts."""
         acquired = keeper.segments.acquire(segments)
-        future = asyncio.get_running_loop().run_in_executor(self._scheduler.helpers, work)
+        future = asyncio.get_running_loop().run_in_executor(self._scheduler.joiner, work)
 
         def done(joining: asyncio.Future[None]) -> None:
             keeper.segments.release(acquired)

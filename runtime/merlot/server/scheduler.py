@@ -71,6 +71,8 @@ class Scheduler:
         self._config = config
         self._callers = ThreadPoolExecutor(config.max_running, thread_name_prefix="query")
         self.helpers: Executor = ThreadPoolExecutor(config.helpers, thread_name_prefix="segments")
+        self.joiner: Executor = ThreadPoolExecutor(1, thread_name_prefix="join")
+        """Joins columns of segments for queries to come, one after another beside those that run."""
         self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._num_waiting = 0
         self._num_running = 0
@@ -117,6 +119,7 @@ class Scheduler:
         """Take no more work. Threads end with the work they have."""
         self._callers.shutdown(wait=False, cancel_futures=True)
         self.helpers.shutdown(wait=False, cancel_futures=True)
+        self.joiner.shutdown(wait=False, cancel_futures=True)
 
     async def _enter(self, line: str, timeout_s: float) -> None:
         if self._has_room():

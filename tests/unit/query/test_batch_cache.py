@@ -54,17 +54,23 @@ def test_whoever_has_no_time_reads_what_is_joined_and_has_the_rest_joined_later_
     later = []
     hurried = replace(table, context=replace(table.context, join_later=later.append))
     assert [hurried.query(SQL)[0][0] for _ in range(4)] == [9.0] * 4
-    assert len(later) == 1
+    assert len(later) == 2
     known = cache.peek(table.segments)
     assert known is not None
     assert not known.columns
     later.pop()()
+    assert len(known.columns) == 1
+    assert hurried.query(SQL) == [[9.0]]
+    later.pop()()
     assert {key[0] for key in known.columns} == {"a", "b"}
+    assert later == []
     sightings = known.sightings
     joined = []
     monkeypatch.setattr(batches, "join", joined.append)
+    hits = cache.stats()["hits"]
     assert hurried.query(SQL) == [[9.0]]
     assert (later, joined, known.sightings) == ([], [], sightings)
+    assert cache.stats()["hits"] == hits + 1
 
 
 def test_a_query_that_is_too_much_work_is_not_counted_and_joins_nothing(make_table, monkeypatch):

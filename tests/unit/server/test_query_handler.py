@@ -260,3 +260,53 @@ async def test_segments_are_joined_by_a_thread_and_held_meanwhile(
     answer = handlers.handler.answer_now(handlers.request(LIGHT))
     assert answer is not None
     assert len(joiners) == 2
+
+
+async def test_queries_in_threads_are_answered_while_their_segments_are_being_joined(
+    handlers: HandlerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_let_go = threading.Event()
+    joiners: list[str] = []
+    join = joined_segments.join
+
+    def stuck(*args: Any) -> Any:
+        joiners.append(threading.current_thread().name)
+        assert is_let_go.wait(30)
+        return join(*args)
+
+    monkeypatch.setattr(joined_segments, "join", stuck)
+    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
+    answers = [await handlers.ask(LIGHT) for _ in range(4)]
+    await until(lambda: len(joiners) == 1)
+    answers.append(await handlers.ask(LIGHT))
+    is_let_go.set()
+    await until(lambda: len(joiners) == 2)
+    await until(lambda: not any(one.num_readers for one in handlers.keeper.segments._held.values()))
+    answers.append(await handlers.ask(LIGHT))
+    partials = [answer.partial for answer in answers if answer.partial is not None]
+    assert len(partials) == 6
+    assert all(partial.data == partials[0].data for partial in partials)
+    assert len(joiners) == 2
+    assert all(name.startswith("join") for name in joiners)
+
+
+async def test_a_server_that_stops_joins_no_more_columns(
+    handlers: HandlerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_let_go = threading.Event()
+    joined: list[Any] = []
+    join = joined_segments.join
+
+    def stuck(*args: Any) -> Any:
+        assert is_let_go.wait(30)
+        joined.append(join(*args))
+        return joined[-1]
+
+    monkeypatch.setattr(joined_segments, "join", stuck)
+    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
+    for _ in range(3):
+        await handlers.ask(LIGHT)
+    handlers.scheduler.close()
+    is_let_go.set()
+    await until(lambda: not any(one.num_readers for one in handlers.keeper.segments._held.values()))
+    assert len(joined) == 1

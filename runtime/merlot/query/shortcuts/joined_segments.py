@@ -199,6 +199,11 @@ class BatchCache:
             self._batches.move_to_end(key)
             return found
 
+    def note_hits(self, num_batches: int) -> None:
+        """Count batches that a query used of which it knew by `peek`."""
+        with self._lock:
+            self._hits += num_batches
+
     def trim(self) -> None:
         """Keep the bound, after a batch has grown."""
         with self._lock:
@@ -280,17 +285,16 @@ class BatchColumns:
         """Whether these columns are joined."""
         return all(_column_key(self._schema, name) in self._batch.columns for name in names)
 
-    def claim(self, names: Iterable[str]) -> bool:
-        """Whether to join these columns later: once, however many queries ask before it is done."""
-        keys = {_column_key(self._schema, name) for name in names}
-        is_new = not keys <= self._batch.claimed | self._batch.columns.keys()
-        self._batch.claimed |= keys
-        return is_new
+    def claim(self, names: Iterable[str]) -> list[str]:
+        """Those of these columns that are to be joined later: once, however many queries ask before it is done."""
+        keys = {_column_key(self._schema, name): name for name in sorted(names)}
+        new = keys.keys() - self._batch.claimed - self._batch.columns.keys()
+        self._batch.claimed |= new
+        return [name for key, name in keys.items() if key in new]
 
-    def join(self, names: Iterable[str]) -> None:
-        """Join these columns, unless they are."""
-        for name in names:
-            self._joined(name)
+    def join(self, name: str) -> None:
+        """Join a column, unless it is."""
+        self._joined(name)
 
 
 def _column_key(schema: TableSchema, name: str) -> object:
@@ -325,7 +329,8 @@ def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
             others.extend(group)
         if not (is_hurried and is_joined):
             uncounted.append(group)
-    return Sources([*joined, *apart(others, context)], functools.partial(_count, uncounted, names, context))
+    num_hits = len(joined) if is_hurried else 0
+    return Sources([*joined, *apart(others, context)], functools.partial(_count, num_hits, uncounted, names, context))
 
 
 def _small(
@@ -402,15 +407,19 @@ def _num_bytes(column: ColumnMetadata) -> int:
     return 8 * column.total_values + (0 if texts is None else texts.size)
 
 
-def _count(groups: Sequence[Sequence[ImmutableSegment]], names: frozenset[str], context: ExecutionContext) -> None:
-    """Count a query of these segments; whoever has no time to join has it done later."""
+def _count(
+    num_hits: int, groups: Sequence[Sequence[ImmutableSegment]], names: frozenset[str], context: ExecutionContext
+) -> None:
+    """Count a query of batches found joined, and of these segments; whoever has no time to join has it done later."""
+    if num_hits:
+        BATCH_CACHE.note_hits(num_hits)
     for group in groups:
         batch = BATCH_CACHE.batch(group)
         if batch is None or context.join_later is None:
             continue
         columns = BatchColumns(batch, group, context.schema)
-        if columns.claim(names):
-            context.join_later(functools.partial(columns.join, names))
+        for name in columns.claim(names):
+            context.join_later(functools.partial(columns.join, name))
 
 
 def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]]:

@@ -17,7 +17,7 @@ from merlot.values.types import TypeName
 
 
 class Granularity(StrEnum):
-    """What a time is cut to, in UTC; a week begins on Monday."""
+    """Unit to which a time is truncated, in UTC; a week begins on Monday."""
 
     MILLISECOND = "MILLISECOND"
     SECOND = "SECOND"

@@ -65,34 +65,34 @@ class IndexingSpec(SpecModel):
     """Columns with an inverted index, from each value to its rows; for columns that queries filter by."""
     bloom: Annotated[IndexedColumns, IndexKind(raw_types=frozenset(TypeName))] = ()
     """Columns with a Bloom filter, which tells that a segment lacks a value; for columns of many values that queries
-    ask for one by one, such as ids. Small ones serve brokers too: see the pruner `bloom`."""
+    look up one by one, such as ids. Small ones serve brokers too: see the pruner `bloom`."""
     range: Annotated[IndexedColumns, IndexKind(raw_types=NUMBERS, takes_lists=False)] = ()
-    """Columns with a range index, which finds the rows of a range of values without a look at the others; for columns
-    of numbers or times of which queries ask for few, and that rows are not sorted by. Four bytes a row."""
+    """Columns with a range index, which finds the rows of a range of values without reading the others; for columns of
+    numbers or times of which queries ask for few, and by which rows are not sorted. Four bytes a row."""
     json_paths: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
     """Columns of JSON with an index of every scalar by its path, which answers JSON_MATCH."""
     text: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
     """Columns of text with an index of every word, which answers TEXT_MATCH."""
     ngram: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
-    """Columns of text with an index of every three bytes in a row, for LIKE '%…%' and REGEXP_LIKE of few rows."""
+    """Columns of text with an index of every three consecutive bytes, for LIKE '%…%' and REGEXP_LIKE of few rows."""
     bloom_fpp: Mapping[ColumnName, Annotated[float, Field(gt=0.0, lt=1.0)]] = {}
-    """Share of absent values that may pass a filter, by column; 0.01 where nothing is said. A tenth of it costs half as
-    much space again."""
+    """Share of absent values that may pass a filter, by column; 0.01 if left out. A tenth of it takes half as much
+    space again."""
     no_dictionary: tuple[ColumnName, ...] = ()
     """Columns stored raw; the same as an encoding of RAW."""
     encodings: Mapping[ColumnName, Encoding] = {}
-    """Encoding by column, where AUTO is not wanted."""
+    """Encoding by column; AUTO if left out."""
     compression: Mapping[ColumnName, Compression] = {}
-    """Compression by column. Where nothing is said, what becomes four times smaller is compressed by ZSTD."""
+    """Compression by column. If left out, columns that become four times smaller are compressed by ZSTD."""
     star_tree_index_configs: Annotated[tuple[StarTreeSpec, ...], Field(max_length=MAX_STAR_TREES)] = ()
-    """Star-trees: rows aggregated ahead, for queries that name their dimensions and functions alone."""
+    """Star-trees: pre-aggregated rows, for queries that name only their dimensions and functions."""
 
     star_tree: StarTreeChoice = StarTreeChoice.NONE
-    """auto: each segment gets a star-tree that is chosen by its columns, besides those that are declared: dimensions of
+    """auto: each segment gets a star-tree chosen by its columns, in addition to the declared ones: dimensions of
     up to 10,000 values, COUNT and the SUM of metrics, in at most a tenth as many documents as rows."""
     timestamp_granularities: Mapping[ColumnName, tuple[Granularity, ...]] = {}
-    """Units that columns of times are cut to ahead, in UTC: DATETRUNC('DAY', ts), or $ts$DAY by name, is read, not
-    computed, of segments that are built with it."""
+    """Units to which time columns are truncated in advance, in UTC: DATETRUNC('DAY', ts), or $ts$DAY by name, is read,
+    not computed, in segments that are built with it."""
 
     @property
     def may_derive(self) -> bool:

@@ -58,7 +58,7 @@ class FieldSpec(SpecModel):
     report. 512 if left out. A JSON value is never cut, nor is a dateTime column: a longer one makes its row a bad one;
     JSON has no limit if left out."""
     description: str | None = None
-    """What the column means; for people."""
+    """What the column means."""
 
     @field_validator("type")
     @classmethod
@@ -150,7 +150,7 @@ class TableSchema(SpecModel):
     fields: tuple[FieldSpec, ...] = Field(min_length=1, max_length=2000)
     """Columns of the table."""
     primary_key: tuple[ColumnName, ...] = ()
-    """Columns that identify a row; informative until there are upserts."""
+    """Columns that identify a row; upserts replace rows by them."""
 
     def field(self, name: str) -> FieldSpec | None:
         """The column of that name, case-sensitively, or None."""

@@ -106,13 +106,13 @@ class StarTreeSpec(SpecModel):
 
     dimensions_split_order: Annotated[tuple[DimensionName, ...], Field(min_length=1, max_length=MAX_DIMENSIONS)]
     """Dimensions that queries filter and group by, in the order in which the tree is split: columns, and times cut to a
-    unit, DATETRUNC('DAY', ts). First those that most queries name, and among them those of many values."""
+    unit, DATETRUNC('DAY', ts). List those that most queries name first, and among them those of many values."""
     skip_star_node_creation_for_dimensions: Annotated[tuple[DimensionName, ...], Field(max_length=MAX_DIMENSIONS)] = ()
     """Dimensions of the order that nearly every query names: no documents are made for queries that do not."""
     function_column_pairs: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1)]
     """What queries aggregate: functions and their columns, such as SUM__impressions and COUNT__*."""
     max_leaf_records: int = Field(DEFAULT_LEAF_RECORDS, ge=1)
-    """Nodes of more documents are split further: fewer make a larger tree and queries that read less."""
+    """Nodes of more documents are split further: a smaller value makes a larger tree and queries that read less."""
     max_documents: int = Field(DEFAULT_DOCUMENTS, ge=1, le=(1 << 32) - 2)
     """Most documents of the tree of one segment. A batch or a merge whose tree would have more fails; the segment of a
     stream goes without it."""

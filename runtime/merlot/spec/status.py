@@ -25,15 +25,15 @@ class Condition(SpecModel):
     """Which aspect: Accepted, Ready, Progressing, Degraded, ConfigInSync, SegmentsAvailable, RestartPending,
     Consuming or TaskSucceeded."""
     status: ConditionStatus
-    """Whether it holds."""
+    """Whether it is true."""
     observed_generation: Count | None = None
-    """The metadata.generation that this was judged by."""
+    """The metadata.generation that this is based on."""
     last_transition_time: str
     """When the status last changed, RFC 3339."""
     reason: str = Field(min_length=1, max_length=1024)
     """Why, in one CamelCase word."""
     message: str = Field("", max_length=32768)
-    """Why, for people."""
+    """Why, as readable text."""
 
 
 class BatchRunState(StrEnum):
@@ -55,11 +55,11 @@ class BatchRun(SpecModel):
     job: str
     """Name of the Job."""
     state: BatchRunState
-    """Where it is."""
+    """State of the run."""
     content: str
     """What it builds, as a hash: a run that succeeded is not repeated for the same."""
     slot: str | None = None
-    """The moment of its schedule that it is for, RFC 3339."""
+    """The scheduled time that it runs for, RFC 3339."""
     started: str | None = None
     """When the Job began, RFC 3339."""
     finished: str | None = None
@@ -77,13 +77,13 @@ class BatchRun(SpecModel):
     bytes: Count | None = None
     """Their size."""
     segments_replaced: Count | None = None
-    """Those that were published in place of an older version."""
+    """Segments that replaced an older version."""
     segments_removed: Count | None = None
-    """Segments of the table that went, without a new version."""
+    """Segments that were removed without a new version."""
     rows_replaced: Count | None = None
     """Rows of the older versions."""
     rows_removed: Count | None = None
-    """Rows of the segments that went."""
+    """Rows of the removed segments."""
     rows_before: Count | None = None
     """Rows of the table before the run's segments were published."""
     rows_after: Count | None = None
@@ -100,13 +100,13 @@ class PartitionState(SpecModel):
     state: str = Field(max_length=64)
     """CONSUMING, CATCHING_UP, PAUSED, ERROR, STARTING or UNKNOWN."""
     lag_messages: Count | None = None
-    """Messages that were not read yet, of files bytes, to two digits."""
+    """Unread messages (bytes for files), to two digits."""
     lag_seconds: Count | None = None
     """Age of the last message that was read, while there are others behind it, in steps."""
     problem: str | None = Field(None, max_length=64)
     """Why it is not consumed, in one CamelCase word."""
     message: str | None = Field(None, max_length=2048)
-    """Why, for people."""
+    """Why, as readable text."""
 
 
 class StreamStatus(SpecModel):
@@ -117,21 +117,21 @@ class StreamStatus(SpecModel):
     consumed: Count | None = None
     """Those that a server consumes."""
     lag: str | None = Field(None, max_length=64)
-    """How far behind the partition is that is farthest, and messages of all: 0s, 20s/1500."""
+    """Lag of the partition that is farthest behind, and the messages of all that wait: 0s, 20s/1500."""
     lag_messages: Count | None = None
-    """Messages of all partitions that were not read yet, of files bytes, to two digits."""
+    """Unread messages of all partitions (bytes for files), to two digits."""
     lag_seconds: Count | None = None
     """The largest age of the last message that was read of a partition, while there are others behind it, in steps."""
     bad_messages: Count | None = None
-    """Messages that were left out because they are no rows, since their servers started, to two digits."""
+    """Messages skipped because they are not rows, since the servers started, to two digits."""
     lost_messages: Count | None = None
     """Messages that were deleted before they were consumed."""
     lost: tuple[str, ...] = ()
     """Their offsets, the last few ranges."""
     behind: tuple[PartitionState, ...] = ()
-    """Partitions that are not consumed or behind, the worst few."""
+    """Partitions that are not consumed, or are behind: the worst few."""
     last_error: str | None = Field(None, max_length=2048)
-    """What went wrong last, of what still does."""
+    """The latest error that persists."""
 
 
 class TableStatus(SpecModel):
@@ -142,9 +142,9 @@ class TableStatus(SpecModel):
     conditions: tuple[Condition, ...] = ()
     """Aspects of the state."""
     revision: Count | None = None
-    """Revision of the table's config that brokers and servers shall run."""
+    """Revision of the table's config that brokers and servers should run."""
     accepted: str | None = None
-    """The spec that was accepted last, as JSON: what is run while a change is refused."""
+    """The last accepted spec, as JSON, which stays in force while a change is refused."""
     segments: Count | None = None
     """Number of segments."""
     total_docs: Count | None = None
@@ -158,11 +158,11 @@ class TableStatus(SpecModel):
     size_bytes: Count | None = None
     """Bytes of all segments, one copy of each."""
     size: str | None = None
-    """The same for people, such as 1.5 GiB."""
+    """The same in readable units, such as 1.5 GiB."""
     brokers: str | None = None
-    """Brokers that are ready, of those wanted, such as 2/2."""
+    """Ready brokers out of those wanted, such as 2/2."""
     servers: str | None = None
-    """Servers that are ready, of those wanted, such as 3/3."""
+    """Ready servers out of those wanted, such as 3/3."""
     server_replicas: Count | None = None
     """Number of servers, for `kubectl scale`."""
     server_selector: str | None = None

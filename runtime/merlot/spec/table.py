@@ -163,7 +163,7 @@ class TableSpec(SpecModel):
     replication: int = Field(1, ge=1, le=100)
     """How many servers hold each segment."""
     retention: Duration | None = None
-    """Age at which segments are deleted, such as 30d; kept for ever if left out."""
+    """Age at which segments are deleted, such as 30d; kept forever if left out."""
     push_type: PushType = PushType.APPEND
     """APPEND: a batch adds its segments. There is one per UTC day (or ingestion.daysPerSegment) and partition, and a
     new one replaces the old one: a batch holds whole days, and one that seems to hold less is refused (see
@@ -186,7 +186,7 @@ class TableSpec(SpecModel):
     """Later rows replace earlier ones of the same primary key; cannot be added or taken away later."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
     """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay,
-    and the next table of the name has the segments again, if its schema fits. Delete: they go."""
+    and the next table of that name has the segments again, if its schema fits. Delete: they are deleted."""
     suspend: bool = False
     """True pauses what the controller does for the table (retention, assignment, tasks), and brokers refuse its queries
     (error 191). In Kubernetes its servers and batch jobs stop too; data stays."""
@@ -207,7 +207,7 @@ class Table(SpecModel):
     """A table of the cluster."""
 
     api_version: Literal["merlot.dev/v1alpha1"]
-    """Version of this form."""
+    """Version of the API."""
     kind: Literal["Table"]
     """Kind of object."""
     metadata: ObjectMeta

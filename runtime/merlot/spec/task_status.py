@@ -7,7 +7,7 @@ from merlot.spec.status import Condition, Count
 
 
 class LevelStatus(SpecModel):
-    """How far one level is."""
+    """Progress of one level."""
 
     name: str = Field(min_length=1)
     """Name of the level."""
@@ -18,9 +18,9 @@ class LevelStatus(SpecModel):
     delay: Count | None = None
     """Buckets between the first one to merge and the last one that could be merged by now."""
     progress: str | None = None
-    """Buckets that are merged, of those that can be by now, such as 12/31."""
+    """Merged buckets, out of those that can be merged by now, such as 12/31."""
     buckets_done: Count | None = None
-    """Buckets of which everything is merged."""
+    """Buckets in which everything is merged."""
     buckets_to_do: Count | None = None
     """Buckets that wait to be merged."""
     segments: Count | None = None
@@ -28,7 +28,7 @@ class LevelStatus(SpecModel):
     size_bytes: Count | None = None
     """Their size."""
     segments_behind_watermark: Count | None = None
-    """Segments that came too late for this level."""
+    """Segments that arrived too late for this level."""
     tasks_queued: Count | None = None
     """Tasks that wait or run."""
     tasks_running: Count | None = None
@@ -36,7 +36,7 @@ class LevelStatus(SpecModel):
     tasks_poisoned: Count | None = None
     """Tasks that failed for good."""
     last_error: str | None = Field(None, max_length=32768)
-    """Why a task failed last."""
+    """Why the last failed task failed."""
 
 
 class MergeRun(SpecModel):
@@ -57,11 +57,11 @@ class MergeRun(SpecModel):
     seconds: Count | None = None
     """How long the last attempt took."""
     attempts: Count | None = None
-    """How often it was begun."""
+    """How often it was started."""
     segments_in: Count | None = None
     """Segments that it merged."""
     segments_out: Count | None = None
-    """Segments that took their place."""
+    """Segments that replaced them."""
     rows_in: Count | None = None
     """Rows of the former."""
     rows_out: Count | None = None
@@ -82,11 +82,11 @@ class RunningTask(SpecModel):
     level: str | None = None
     """Name of the level."""
     minion: str | None = None
-    """Who works on it."""
+    """The minion that works on it."""
     phase: str | None = None
-    """What it is at: FETCH, READ, ORDER, WRITE, START, UPLOAD, LOAD, among others."""
+    """Current phase: FETCH, READ, ORDER, WRITE, START, UPLOAD, LOAD, among others."""
     percent: Count | None = None
-    """Rows that are through this phase, in steps of ten."""
+    """Share of rows that this phase has processed, in steps of ten."""
     started: str | None = None
     """When the minion began, RFC 3339."""
 
@@ -115,15 +115,15 @@ class MergeRollupTaskStatus(SpecModel):
     delay: Count | None = None
     """Buckets by which this level is behind."""
     progress: str | None = None
-    """Buckets of this level that are merged, of those that can be by now, such as 12/31."""
+    """Merged buckets of this level, out of those that can be merged by now, such as 12/31."""
     next_run: str | None = None
-    """When the schedule calls next, RFC 3339; left out if it calls more often than every ten minutes."""
+    """When the schedule runs next, RFC 3339; left out if it runs more often than every ten minutes."""
     running: tuple[RunningTask, ...] = ()
     """Tasks that minions work on, five at most."""
     last_run: str | None = None
-    """When tasks were last made, RFC 3339."""
+    """When tasks were last created, RFC 3339."""
     last_error: str | None = Field(None, max_length=32768)
-    """Why a task failed last."""
+    """Why the last failed task failed."""
     levels: tuple[LevelStatus, ...] = ()
     """Every level, from the finest to the coarsest."""
     history: tuple[MergeRun, ...] = ()
@@ -131,40 +131,40 @@ class MergeRollupTaskStatus(SpecModel):
 
 
 class UpsertTableStatus(SpecModel):
-    """How the keys of one table are, as servers tell, rounded."""
+    """Keys of one table, as reported by servers, rounded."""
 
     table: str = Field(min_length=1)
     """Name of the Table."""
     ttl: str | None = None
-    """How long keys are remembered; left out if for ever."""
+    """How long keys are remembered; left out if forever."""
     keys: Count | None = None
-    """Primary keys that a later row would replace a row of."""
+    """Primary keys whose row a later row would replace."""
     valid: Count | None = None
     """Stored rows that are the newest of their key."""
     invalid: Count | None = None
     """Stored rows that were replaced."""
     expired: Count | None = None
-    """Keys that have left memory since the servers began."""
+    """Keys that have left memory since the servers started."""
     memory_bytes: Count | None = None
     """Memory of keys and bits on all replicas."""
     worst_partition: Count | None = None
-    """The partition of which a replica takes most memory."""
+    """The partition whose replica takes most memory."""
     worst_partition_bytes: Count | None = None
-    """What that replica takes."""
+    """Memory of that replica."""
     replicas: Count | None = None
     """Replicas of partitions."""
     replicas_in_force: Count | None = None
-    """Those that go by the current settings."""
+    """Replicas that use the current settings."""
     backfill: str | None = None
     """Step of the last backfill: DISABLE_TTL, SCALE, RECOVER, LOAD, ENABLE_TTL, PRUNE or DONE."""
     segments_rewritten: Count | None = None
     """Times that compaction has rewritten a segment without its replaced rows."""
     segments_removed: Count | None = None
-    """Segments that it has removed, since all their rows were replaced."""
+    """Segments that compaction has removed, since all their rows were replaced."""
     segments_merged: Count | None = None
-    """Segments that it has put into others, which are gone."""
+    """Segments that compaction has merged into others."""
     rows_removed: Count | None = None
-    """Rows that it has taken out."""
+    """Rows that compaction has removed."""
     compaction_error: str | None = Field(None, max_length=32768)
     """Why a segment cannot be rewritten, after several tries."""
 
@@ -188,8 +188,8 @@ class UpsertConfigStatus(SpecModel):
     keys: Count | None = None
     """Primary keys of all its tables, rounded."""
     memory: str | None = None
-    """What they take on all replicas, rounded."""
+    """Memory of the keys on all replicas, rounded."""
     snapshot: str | None = None
     """When the oldest snapshot that there should be was written, RFC 3339."""
     per_table: tuple[UpsertTableStatus, ...] = ()
-    """Of each table."""
+    """State by table."""

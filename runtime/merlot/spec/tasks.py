@@ -107,19 +107,19 @@ class MergeLevel(SpecModel):
     """One granularity, such as daily; levels are listed from the finest to the coarsest."""
 
     name: str = Field(pattern=LEVEL_NAME, max_length=40)
-    """Name of the level, such as daily; the result's segments carry it. A new name has the level done anew."""
+    """Name of the level, such as daily; the result's segments carry it. With a new name the level is done again."""
     merge_type: MergeType = MergeType.CONCAT
     """concat: rows stay as they are. rollup: rows that agree in everything but the metrics become one. dedup: rows
     that agree in everything become one."""
     bucket_time_period: PeriodText
-    """Length of a bucket, such as 1h, 1d, 7d or 1mo (calendar month), UTC; no segment of the result spills over one."""
+    """Length of a bucket, such as 1h, 1d, 7d or 1mo (calendar month), UTC; no resulting segment extends beyond one."""
     buffer_time_period: PeriodText
-    """How old a bucket must be before it is merged: how late rows may come. 0d: at once."""
+    """How old a bucket must be before it is merged, which is how late rows may arrive. 0d: at once."""
     round_bucket_time_period: PeriodText | None = None
-    """Round the time column down to this, by its own zone and unit, before rows are compared, such as 1h; as it is if
-    left out."""
+    """Round the time column down to this, by its own zone and unit, before rows are compared, such as 1h; not rounded
+    if left out."""
     max_num_records_per_segment: int = Field(5_000_000, ge=1, le=2_000_000_000)
-    """Most rows of a segment of the result."""
+    """Most rows of a resulting segment."""
     max_num_records_per_task: int = Field(50_000_000, ge=LEAST_RECORDS_PER_TASK, le=1_000_000_000_000)
     """Most rows that one task merges, 1000 or more; a larger bucket is split by the hash of its rows' keys, into 100
     parts at most."""
@@ -163,19 +163,19 @@ class MergeRollupSpec(SpecModel):
     table: Annotated[str, Field(pattern=TABLE_NAME, max_length=63)]
     """Name of the Table; cannot change, and a table has one MergeRollupTask."""
     levels: Annotated[tuple[MergeLevel, ...], Field(min_length=1, max_length=MAX_LEVELS)]
-    """Granularities, from the finest to the coarsest; each merges what the one before it has finished."""
+    """Granularities, from the finest to the coarsest; each merges what the level before it has finished."""
     aggregations: Mapping[ColumnName, Aggregation] = {}
     """How rollups fold a metric, by its name; metrics that are left out are summed."""
     mode: Mode = Mode.PROCESS_FROM_WATERMARK
-    """processFromWatermark: buckets behind a level's watermark are done, and rows that come there later stay as they
+    """processFromWatermark: buckets behind a level's watermark are done, and rows that arrive there later stay as they
     are. processAll: there is no watermark, and every bucket with something to merge is merged, however old."""
     schedule: Annotated[str, Field(min_length=1, max_length=100)] = DEFAULT_SCHEDULE
-    """When to look for work: a period such as 10m, or cron such as "0 3 * * *", UTC. Once begun, a run goes on until
-    nothing is left to merge."""
+    """When to look for work: a period such as 10m, or cron such as "0 3 * * *", UTC. Once started, a run continues
+    until nothing is left to merge."""
     executor: Executor = Executor.MINION
     """Where merges run: in the cluster's minions, or as Spark jobs for large buckets."""
     suspend: bool = False
-    """True cancels the running tasks and makes no new ones."""
+    """True cancels running tasks and creates no new ones."""
 
     @field_validator("schedule")
     @classmethod
@@ -196,7 +196,7 @@ class MergeRollupTask(SpecModel):
     """Merges the segments of a table, and rolls up their rows."""
 
     api_version: Literal["merlot.dev/v1alpha1"]
-    """Version of this form."""
+    """Version of the API."""
     kind: Literal["MergeRollupTask"]
     """Kind of object."""
     metadata: ObjectMeta

@@ -21,16 +21,16 @@ class BackfillSpec(SpecModel):
     again."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Another name asks for another backfill, once this one is done."""
+    """Another name requests another backfill, once this one is done."""
     table: Annotated[str, Field(min_length=1, max_length=253)]
     """The Table, which names this UpsertConfig."""
     from_offsets: Annotated[Mapping[Partition, Offset], Field(min_length=1, max_length=1024)] | None = None
     """Where partitions of the stream are read from again, by number; if left out, rows are produced into the stream
     meanwhile."""
     loaded: bool = False
-    """True once everything has been produced, where fromOffsets is left out: what the stream has by then is loaded."""
+    """If fromOffsets is left out: true once everything has been produced; what the stream has by then is loaded."""
     ignore_memory: bool = False
-    """True does not wait for servers that have memory for the keys of all stored rows."""
+    """True does not wait until servers have memory for the keys of all stored rows."""
 
     @property
     def offsets(self) -> Mapping[int, int] | None:
@@ -39,20 +39,20 @@ class BackfillSpec(SpecModel):
 
 
 class UpsertConfigSpec(UpsertSpec):
-    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded anew."""
+    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded again."""
 
     backfill: BackfillSpec | None = None
-    """A backfill to carry out; taken away while it is under way, it ends early, and keys expire again."""
+    """A backfill to run. If removed while it runs, it ends early, and keys expire again."""
 
 
 class UpsertConfig(SpecModel):
     """How later rows replace earlier ones; a Table names it in spec.upsert.configRef."""
 
     api_version: Literal["merlot.dev/v1alpha1"]
-    """Version of this form."""
+    """Version of the API."""
     kind: Literal["UpsertConfig"]
     """Kind of object."""
     metadata: ObjectMeta
     """Name and labels."""
     spec: UpsertConfigSpec
-    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded anew."""
+    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded again."""

@@ -121,7 +121,7 @@ class SegmentMergeSpec(SpecModel):
     max_num_segments_per_task: int = Field(10, ge=2, le=100)
     """Most segments that become one."""
     max_num_records_per_segment: int = Field(5_000_000, ge=1, le=5_000_000)
-    """Most rows that it may have."""
+    """Most rows that the result may have."""
     output_segment_max_size_in_bytes: int = Field(1 << 30, ge=1, le=1 << 40)
     """Most bytes that the files which become one may have together."""
 
@@ -132,15 +132,15 @@ class CompactionSpec(SpecModel):
     buffer_time_period: Annotated[str, Field(pattern=periods.PERIOD, max_length=8)] = "1d"
     """How long after it was sealed a segment is left alone, such as 1d; 0d: not at all."""
     invalid_records_threshold_percent: float = Field(30.0, ge=0, le=100)
-    """Least share of its rows that were replaced, in percent."""
+    """Least share of a segment's rows that were replaced, in percent."""
     invalid_records_threshold_count: int = Field(1, ge=1, le=2_000_000_000)
-    """Least number of them."""
+    """Least number of replaced rows."""
     max_num_parallel_tasks: int = Field(4, ge=1, le=100)
-    """Most segments of a table that are rewritten at a time."""
+    """Most segments of a table to rewrite at a time."""
     merge: SegmentMergeSpec | None = None
-    """Which small segments that follow each other become one; left out, none. Not with a time to live."""
+    """Which small consecutive segments become one; none if left out. Not with a time to live."""
     suspend: bool = False
-    """True makes no new tasks, and cancels those that wait."""
+    """True creates no new tasks, and cancels waiting ones."""
 
     @cached_property
     def buffer(self) -> periods.Period:
@@ -155,27 +155,27 @@ class UpsertSpec(SpecModel):
     """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column. DEDUP: the first row of a
     key is kept, the others are not stored."""
     hash_function: HashFunction | None = None
-    """NONE: primary keys are kept whole in memory, which is refused of those that take more than 16 bytes. Left out,
-    those are kept as 128 bits of a hash that nobody chooses, and shorter ones whole. Pinot's others are refused."""
+    """NONE: primary keys are kept whole in memory, which is refused for keys of more than 16 bytes. If left out, those
+    are kept as a 128-bit hash that cannot be chosen, and shorter ones whole. Pinot's other functions are refused."""
     comparison_columns: Annotated[tuple[ColumnName, ...], Field(max_length=20)] = ()
     """The row with the greater value wins, on a tie the later one; the Table's timeColumn if left out."""
     delete_record_column: ColumnName | None = None
     """A row with a true value here deletes its key: BOOLEAN, STRING or a number."""
     drop_out_of_order_record: bool = False
-    """True drops a row that is older than the one there is, at ingestion; otherwise it is stored, and not seen."""
+    """True drops a row at ingestion that is older than the existing one; otherwise it is stored, and not seen."""
     out_of_order_record_column: ColumnName | None = None
-    """BOOLEAN column that is set to true in rows that come out of order."""
+    """BOOLEAN column that is set to true in rows that arrive out of order."""
     partial_upsert_strategies: Mapping[ColumnName, MergerName] = {}
     """How each column is merged: OVERWRITE, FORCE_OVERWRITE, IGNORE, INCREMENT, APPEND, UNION, MAX, MIN, or the dotted
-    name of a merger of one's own, an entry point of group merlot.mergers on all servers; mode PARTIAL only."""
+    name of your own merger, an entry point of group merlot.mergers on all servers; mode PARTIAL only."""
     default_partial_upsert_strategy: MergerName = PartialUpsertStrategy.OVERWRITE
-    """How the other columns are merged: OVERWRITE takes the new value unless it is null."""
+    """How all other columns are merged: OVERWRITE takes the new value unless it is null."""
     primary_key_ttl: Ttl | None = None
     """How long after its newest row a key can still be replaced, by the comparison column's clock: 1d, 12h; or a bare
-    number in the units of a comparison column that is no time. For ever if left out. Longer than a consuming segment
-    takes to be sealed."""
+    number in the units of a comparison column that is not a time. Forever if left out. It must be longer than a
+    consuming segment takes to be sealed."""
     ttl: TtlSpec | None = None
-    """primaryKeyTtl as unit and value, for comparison columns that are times; write one of the two."""
+    """primaryKeyTtl as unit and value, for comparison columns that are times; set only one of the two."""
     ttl_unit: TtlUnit | None = Field(None, alias="TtlUnit")
     """With TtlValue the same as ttl."""
     ttl_value: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")] | None = Field(None, alias="TtlValue")
@@ -186,36 +186,36 @@ class UpsertSpec(SpecModel):
     message_time_column: ColumnName | None = None
     """TIMESTAMP column that ingestion.stream.metadata fills with the timestamps of messages; for maxFutureSkew."""
     deleted_keys_ttl: Ttl | None = None
-    """How long a deleted key is remembered, so that late rows of it stay deleted; for ever if left out."""
+    """How long a deleted key is remembered, so that late rows of it stay deleted; forever if left out."""
     skip_late_events: bool = False
-    """True leaves out rows that are already past primaryKeyTtl when they come; otherwise they are new rows."""
+    """True skips rows that are already past primaryKeyTtl when they arrive; otherwise they are new rows."""
     is_skip_late_events: bool = False
     """Another name of skipLateEvents."""
     pruning: PruningStrategy = PruningStrategy.COMMIT
     """When expired keys leave memory. COMMIT: at each commit of a segment. SCAN: by a scan every pruningInterval.
     ROTATION: two maps, of which the older is dropped as a whole."""
     pruning_interval: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}(s|m|h|d|w)$")] | None = None
-    """Time in which all keys are looked through once; pruning SCAN only, 10m if left out."""
+    """Time in which all keys are scanned once; pruning SCAN only, 10m if left out."""
     snapshot: Enablement = Enablement.DEFAULT
-    """Whether the valid docs of sealed segments are kept, as of the last commit, for a quick and exact restart. DISABLE
-    deletes those there are. DEFAULT is ENABLE for tables with retention, which need them, else DISABLE."""
+    """Whether the valid docs of sealed segments are stored, as of the last commit, for a quick and exact restart.
+    DISABLE deletes existing ones. DEFAULT is ENABLE for tables with retention, which need them, else DISABLE."""
     snapshot_store: SnapshotStore = SnapshotStore.DEEP_STORE
     """DEEP_STORE: in the deep store and on the disks of the servers. LOCAL: on these disks only, so that a replica that
     loses its disk, or that moves, reads the keys of all rows again. SEGMENT is refused: sealed files are not written
     to again."""
     compaction: CompactionSpec | None = None
-    """Have minions rewrite sealed segments without the rows that were replaced, and delete those that have no others.
-    Left out: replaced rows stay until retention removes their segments."""
+    """Have minions rewrite sealed segments without replaced rows, and delete those without other rows. If left out,
+    replaced rows stay until retention removes their segments."""
     preload: Enablement = Enablement.DEFAULT
-    """Whatever is written, a restart takes keys from the snapshots, without comparing, if there are any."""
+    """Ignored: a restart takes keys from the snapshots, without comparing, if there are any."""
     consistency_mode: ConsistencyMode = ConsistencyMode.NONE
-    """What a query may see of a row that is being replaced. Whatever is written, it sees one row of each key: queries
-    take a consistent cut of a partition, which costs them nothing."""
+    """What a query may see of a row that is being replaced. Ignored: queries take a consistent cut of a partition, at
+    no cost, and always see one row of each key."""
     upsert_view_refresh_interval_ms: int = Field(3_000, ge=0, le=86_400_000)
     """Age of a view in Pinot's mode SNAPSHOT; the cut that queries take is always the latest."""
     new_segment_tracking_time_ms: int = Field(10_000, ge=0, le=86_400_000)
-    """How long Pinot adds a new segment to queries whose broker does not know it yet; here queries ask for all that
-    comes after a segment, so that they miss none."""
+    """How long Pinot adds a new segment to queries whose broker does not know it yet; here queries ask for everything
+    after a segment, so that they miss none."""
 
     @field_validator("primary_key_ttl", "deleted_keys_ttl")
     @classmethod

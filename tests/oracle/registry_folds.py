@@ -157,6 +157,15 @@ AGGREGATES_LEFT_OUT: Final = {
     ),
     **dict.fromkeys(
         [
+            "distinctcounttuplesketch",
+            "distinctcountrawintegersumtuplesketch",
+            "sumvaluesintegersumtuplesketch",
+            "avgvalueintegersumtuplesketch",
+        ],
+        "of stored sketches alone: stored_sketches.slt compares them with counting their keys",
+    ),
+    **dict.fromkeys(
+        [
             "distinctcountrawhll",
             "distinctcountrawhllmv",
             "distinctcountrawthetasketch",

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+from slt_sketches import SKETCHED_FIELDS, sketched_rows
 
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
@@ -85,7 +86,7 @@ def default_of(field: FieldSpec) -> Any:
 @cache
 def datasets() -> tuple[Dataset, ...]:
     """Every table, made once."""
-    return things(), flights(), edges(), orders()
+    return things(), flights(), edges(), orders(), sketched()
 
 
 @cache
@@ -192,6 +193,14 @@ def _order(number: int, chance: random.Random) -> dict[str, Any]:
     customer = {"name": chance.choice(("ann", "bob", "zoë", "o'neil")), "age": chance.randrange(18, 60)}
     found = {"number": number, "customer": customer, "items": items, "tags": chance.sample(("x", "y", "zz"), 2)}
     return found if number % 9 else {"number": number, "note": None, "price": number / 4, "paid": number % 2 == 0}
+
+
+@cache
+def sketched() -> Dataset:
+    """Sketches in BYTES columns, and the keys that they are of."""
+    return Dataset(
+        name="sketched", schema=TableSchema.model_validate({"fields": SKETCHED_FIELDS}), rows=sketched_rows()
+    )
 
 
 EDGES_ROWS = 600

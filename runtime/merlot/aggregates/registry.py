@@ -30,6 +30,7 @@ from merlot.aggregates.sums import Sum, SumLong, SumOrZero
 from merlot.aggregates.tdigest import PercentileRawTDigest, PercentileTDigest
 from merlot.aggregates.text_extremes import TextExtreme
 from merlot.aggregates.theta import DistinctCountRawTheta, DistinctCountTheta
+from merlot.aggregates.tuples import AvgValueTuple, DistinctCountRawTuple, DistinctCountTuple, SumValuesTuple
 from merlot.aggregates.with_time import WithTime
 from merlot.tree.names import canonical_key
 from merlot.tree.types import INT, LONG
@@ -60,6 +61,10 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     DistinctCountRawTheta(),
     DistinctCountCpc(),
     DistinctCountRawCpc(),
+    DistinctCountTuple(),
+    DistinctCountRawTuple(),
+    SumValuesTuple(),
+    AvgValueTuple(),
     DistinctSum("distinctsum", is_average=False),
     DistinctSum("distinctavg", is_average=True),
     Percentile("percentile", is_long=False),

@@ -18,7 +18,7 @@ def nominal_entries_problem(constants: Sequence[Value]) -> str | None:
     """What is wrong with the settings, if anything is."""
     if not constants:
         return None
-    settings = _settings(str(constants[0]))
+    settings = _settings(constants[0])
     if settings is None:
         return f"settings must be name=value;name=value got={constants[0]!r}"
     for name, value in settings.items():
@@ -34,15 +34,17 @@ def nominal_entries_problem(constants: Sequence[Value]) -> str | None:
 
 def nominal_entries(constants: Sequence[Value], default: int) -> int:
     """The power of two that is asked for, or the next above."""
-    settings = _settings(str(constants[0])) if constants else None
+    settings = _settings(constants[0]) if constants else None
     wanted = int((settings or {}).get(ENTRIES, default))
     return 1 << (wanted - 1).bit_length()
 
 
-def _settings(text: str) -> Mapping[str, str] | None:
-    """By names without regard to case; None if the text has no such form."""
+def _settings(given: Value) -> Mapping[str, str] | None:
+    """By names without regard to case; a number is that of entries. None if the text has no such form."""
+    if isinstance(given, int):
+        return {ENTRIES: str(given)}
     settings: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(";"))):
+    for part in filter(None, (part.strip() for part in str(given).split(";"))):
         name, is_set, value = part.partition("=")
         if not is_set:
             return None

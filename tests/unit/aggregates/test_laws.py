@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise, product
@@ -18,6 +19,7 @@ from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateCall
 from merlot.aggregates.one_row import Tally
 from merlot.aggregates.sketches import SketchError
+from merlot.aggregates.tuple_images import image
 from merlot.tree.names import canonical_key
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
@@ -37,13 +39,33 @@ TYPES = (
 )
 
 
+def tuple_sketch(number):
+    hashes = np.arange(number, dtype=np.uint64) * np.uint64(1 << 54) + np.uint64(1)
+    return image(1 << 60 if number > 25 else (1 << 63) - 1, hashes, np.arange(number) - 4)
+
+
+STORED: dict[str, Callable[[int], bytes]] = {
+    **dict.fromkeys(
+        [
+            "distinctcounttuplesketch",
+            "distinctcountrawintegersumtuplesketch",
+            "sumvaluesintegersumtuplesketch",
+            "avgvalueintegersumtuplesketch",
+        ],
+        tuple_sketch,
+    ),
+}
+"""What those take that take stored states alone: one, by a number."""
+
+
 def calls_of(function):
     """With each type it takes, with and without null handling, and its other arguments if they may be left out."""
     has_optional = any(one.is_optional and not one.is_constant for one in function.parameters)
     least = [True, False] if has_optional else [False]
+    types = (TypeName.BYTES,) if function.name in STORED else TYPES
     calls = [
         call_of(function, base, nulls=nulls, is_least=is_least)
-        for base, nulls, is_least in product(TYPES, (False, True), least)
+        for base, nulls, is_least in product(types, (False, True), least)
     ]
     return [call for call in calls if call is not None]
 
@@ -89,6 +111,7 @@ CONSTANTS: dict[tuple[str, str], object] = {
     **{(f"percentile{form}{lists}", "compression"): 1000 for form, lists in product(DIGESTS, ("", "mv"))},
     **{(f"percentile{form}{lists}", "k"): 400 for form, lists in product(KLLS, ("", "mv"))},
     **{(f"distinctcount{raw}thetasketch", "settings"): "nominalEntries=32" for raw in ("", "raw")},
+    **{(name, "settings"): "nominalEntries=16" for name in STORED if "tuple" in name},
     **{(f"distinctcount{raw}cpcsketch", "settings"): 12 for raw in ("", "raw")},
     ("percentilesmarttdigest", "percentile"): 40,
     ("percentilesmarttdigest", "settings"): "threshold=10",
@@ -127,9 +150,12 @@ def values_of(base, number, random_):
     return np.array([random_.randrange(-4000, 4000) / 8 for _ in range(number)], DTYPES[base])
 
 
-def rows_of(call, number, seed):
+def rows_of(function, call, number, seed):
     random_ = random.Random(seed)
     groups = np.array([random_.randrange(NUM_GROUPS) for _ in range(number)], np.uint32)
+    if function.name in STORED:
+        cells = [STORED[function.name](random_.randrange(30)) for _ in range(number)]
+        return [pa.array(cells, pa.binary())], groups
     return [values_of(type_.base, number, random_) for type_ in call.types], groups
 
 
@@ -174,7 +200,7 @@ def assert_same(left, right):
 @each_function
 def test_columns_of_a_state_have_the_declared_types(function):
     for call in calls_of(function):
-        columns = state_of(function, call, *rows_of(call, 40, 1))
+        columns = state_of(function, call, *rows_of(function, call, 40, 1))
         assert [column.type for column in columns] == [field.type for field in function.fields(call)]
         assert [column.type for column in function.identity(call)] == [field.type for field in function.fields(call)]
         assert len({field.suffix for field in function.fields(call)}) == len(columns)
@@ -183,7 +209,7 @@ def test_columns_of_a_state_have_the_declared_types(function):
 @each_function
 def test_merging_the_identity_changes_nothing(function):
     for call in calls_of(function):
-        known = state_of(function, call, *rows_of(call, 40, 2))
+        known = state_of(function, call, *rows_of(function, call, 40, 2))
         nothing = [pa.concat_arrays([column] * NUM_GROUPS) for column in function.identity(call)]
         for both in (merged(function, call, nothing, known), merged(function, call, known, nothing, nothing)):
             assert plain(both) == plain(known)
@@ -193,7 +219,8 @@ def test_merging_the_identity_changes_nothing(function):
 @each_function
 def test_states_merge_in_any_order(function):
     for call, seed in product(calls_of(function), range(2)):
-        one, two, three = (state_of(function, call, *rows_of(call, 30, 10 * seed + number)) for number in range(3))
+        seeds = range(10 * seed, 10 * seed + 3)
+        one, two, three = (state_of(function, call, *rows_of(function, call, 30, each)) for each in seeds)
         left = merged(function, call, merged(function, call, one, two), three)
         right = merged(function, call, one, merged(function, call, two, three))
         at_once = merged(function, call, three, one, two)
@@ -204,7 +231,7 @@ def test_states_merge_in_any_order(function):
 @each_function
 def test_rows_split_into_parts_answer_as_the_whole(function):
     for call, seed in product(calls_of(function), range(2)):
-        values, groups = rows_of(call, 60, 100 + seed)
+        values, groups = rows_of(function, call, 60, 100 + seed)
         whole = state_of(function, call, values, groups)
         ends = (0, 7, 7, 41, 60)
         parts = [state_of(function, call, *part(values, groups, start, stop)) for start, stop in pairwise(ends)]
@@ -214,7 +241,7 @@ def test_rows_split_into_parts_answer_as_the_whole(function):
 @each_function
 def test_a_single_group_answers_as_one_among_several(function):
     for call in calls_of(function):
-        values, groups = rows_of(call, 50, 7)
+        values, groups = rows_of(function, call, 50, 7)
         alone = function.start(call, 1)
         alone.add(values, None, len(groups))
         together = function.start(call, 2)
@@ -239,7 +266,7 @@ def test_states_of_the_same_fields_finish_in_either_mode(function):
     for call in calls_of(function):
         without, with_nulls = replace(call, nulls=False), replace(call, nulls=True)
         if function.fields(without) == function.fields(with_nulls):
-            values, groups = part(*rows_of(call, 40, 9), 0, 5)
+            values, groups = part(*rows_of(function, call, 40, 9), 0, 5)
             here, there = (state_of(function, one, values, groups) for one in (without, with_nulls))
             assert_same(answers(function, with_nulls, here), answers(function, with_nulls, there))
 
@@ -247,7 +274,7 @@ def test_states_of_the_same_fields_finish_in_either_mode(function):
 @each_function
 def test_groups_that_come_later_start_from_nothing(function):
     for call in calls_of(function):
-        values, groups = rows_of(call, 50, 8)
+        values, groups = rows_of(function, call, 50, 8)
         state = function.start(call, 1)
         state.grow(NUM_GROUPS)
         state.add(values, groups, len(groups))
@@ -283,7 +310,7 @@ def test_states_come_back_from_their_bytes(function):
         assert TypeName.BYTES not in function.parameters[0].takes or of_values in EXACT_COUNTS
         return
     for call in calls_of(function):
-        values, groups = rows_of(call, 50, 9)
+        values, groups = rows_of(function, call, 50, 9)
         groups = np.minimum(groups, NUM_GROUPS - 2)
         whole = state_of(function, call, values, groups)
         cells = function.to_bytes(call, whole)
@@ -313,7 +340,7 @@ def test_a_row_of_plain_numbers_is_the_same_row(function):
         is_whole = call.types[0].base is not TypeName.DOUBLE
         if form.wants_extremes and not is_whole:
             continue
-        (values,), _ = rows_of(call, 40, 12)
+        (values,), _ = rows_of(function, call, 40, 12)
         state = function.start(call, 1)
         state.add([values], None, len(values))
         general = state.columns(np.zeros(1, np.int64))

@@ -38,6 +38,9 @@ _CONSTANTS = {
 _CLAUSES = {
     "funnelcount": ["STEPS({b} = true, {k} > 0), CORRELATE_BY({w})", "STEPS({j} > 0), CORRELATE_BY({s}, {i})"],
 }
+_WINDOWS = ["{i}, 40, 2, {b} = true, {k} > 0", "{k}, 1000, 3, {k} > 0, {j} > 0, {b} = false, 'STRICT_INCREASE'"]
+_CLAUSES |= dict.fromkeys(["funnelmaxstep", "funnelmatchstep", "funnelcompletecount"], _WINDOWS)
+_CLAUSES["funnelstepdurationstats"] = [f"{one}, 'durationFunctions=AVG,MAX,COUNT'" for one in _WINDOWS]
 _SOURCES = (
     "(SELECT * FROM wild) AS s",
     "(SELECT * FROM wild WHERE k > 0 UNION ALL SELECT * FROM wild WHERE k <= 0 OR k IS NULL) AS s",
@@ -59,8 +62,8 @@ def test_every_aggregate_above_a_stage_answers_what_it_does_over_the_table(layou
     generator = random.Random(SEED)
     problems, num_answered = [], 0
     for function in registry.FUNCTIONS:
-        if function.gives_rows:
-            continue
+        if function.gives_rows or function.parameters[0].takes == {TypeName.BYTES}:
+            continue  # the table has no stored sketches: stored_sketches.slt has them above stages
         for _ in range(ROUNDS):
             problem, is_answered = _compared(layout, _query(function, generator), generator)
             num_answered += is_answered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from merlot.aggregates.any_value import AnyValue
 from merlot.aggregates.averages import Average
 from merlot.aggregates.booleans import Boolean
 from merlot.aggregates.collected import ArrayAgg, ListAgg
@@ -14,6 +15,12 @@ from merlot.aggregates.distinct import DistinctCount
 from merlot.aggregates.distinct_forms import NO_SKETCHES, PRECISION, PRECISIONS, TEXT, DistinctCountBitmap, DistinctForm
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.funnel_windows import (
+    FunnelCompleteCount,
+    FunnelMatchStep,
+    FunnelMaxStep,
+    FunnelStepDurationStats,
+)
 from merlot.aggregates.funnels import FunnelCount
 from merlot.aggregates.histogram import Histogram
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
@@ -48,6 +55,7 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     TextExtreme("maxstring", is_min=False),
     Extreme("minlong", is_min=True, is_long=True),
     Extreme("maxlong", is_min=False, is_long=True),
+    AnyValue(),
     DistinctCount(),
     DistinctCountBitmap(),
     DistinctForm("segmentpartitioneddistinctcount", LONG),
@@ -85,6 +93,10 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     Projection("exprmin", is_min=True),
     Projection("exprmax", is_min=False),
     FunnelCount(),
+    FunnelMaxStep(),
+    FunnelMatchStep(),
+    FunnelCompleteCount(),
+    FunnelStepDurationStats(),
     IdSet(),
     Boolean("booland", is_and=True),
     Boolean("boolor", is_and=False),

@@ -24,6 +24,7 @@ from merlot.kernels import (
     bits,
     decimals,
     find,
+    funnel,
     group,
     hashing,
     hll,
@@ -341,7 +342,16 @@ def _aggregates() -> Iterator[Case]:
     yield moments.merge_two, (groups, two.copy(), two)
     yield moments.add_four, (groups, doubles, four)
     yield moments.merge_four, (groups, four.copy(), four)
+    yield from _funnels()
     yield topk.smallest, (longs, sums[:2].copy(), sums[:2].copy())
+
+
+def _funnels() -> Iterator[Case]:
+    events = (column(np.int64, size=2), column(np.int32, size=2), column(np.int64, size=2), 2, 10, 0, 0)
+    found = np.zeros(1, np.int32)
+    yield funnel.furthest, (*events, found)
+    yield funnel.completed, (*events, found)
+    yield funnel.durations, (*events, found, np.zeros(2, np.int64), np.zeros((2, 1), np.int64))
 
 
 def _arithmetic() -> Iterator[Case]:

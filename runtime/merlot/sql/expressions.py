@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from merlot.aggregates import registry as aggregates
 from merlot.aggregates.function import AggregationFunction
+from merlot.aggregates.funnel_windows import Funnel
 from merlot.aggregates.funnels import FunnelCount
 from merlot.functions import registry
 from merlot.functions.arguments import fitted
@@ -372,6 +373,9 @@ def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFu
     if name == FunnelCount.name:
         inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
         return typed_aggregate(function, funnels.arguments(inner, args), nulls=binder.nulls)
+    if isinstance(function, Funnel):
+        inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
+        return typed_aggregate(function, funnels.window_arguments(inner, name, args), nulls=binder.nulls)
     check_arity(function, len(args))
     if function.gives_rows and (binder.place != "SELECT" or binder.stages is not None):
         where = binder.place if binder.stages is None else "a query of several stages"

@@ -1,4 +1,4 @@
-"""The clauses of FUNNEL_COUNT, made arguments: STEPS(…), CORRELATE_BY(…), SETTINGS(…)."""
+"""Funnels' conditions, made arguments: the clauses of FUNNEL_COUNT, and the steps of those over events in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from merlot.functions.conditional import typed_case
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Expr, Literal
-from merlot.tree.types import INT, LONG
+from merlot.tree.types import INT, LONG, STRING
 
 _CLAUSES: Final = ("steps", "correlateby", "settings")
+_BEFORE_STEPS: Final = 3
+"""Arguments of a funnel over events in order."""
 _SETTINGS: Final = re.compile(r"(set|bitmap|partitioned|sorted|theta_sketch|nominalentries)(=.*)?")
 
 
@@ -44,6 +46,25 @@ def arguments(binder: Conditions, nodes: Sequence[exp.Expr]) -> list[Expr]:
     _check_settings(clauses.get("settings", ()))
     steps = [binder.condition(node) for node in clauses["steps"]]
     return [_bits(binder, steps), Literal(len(steps), INT), *(binder.bind(node) for node in clauses["correlateby"])]
+
+
+def window_arguments(binder: Conditions, name: str, nodes: Sequence[exp.Expr]) -> list[Expr]:
+    """The time of a row, the first step that holds of it, from 1 on, or 0, the window, how many steps there are, and
+    settings between semicolons, of `time, window, n, step, … [, setting, …]`; raises SqlValidationError."""
+    number = nodes[2].name if len(nodes) > 2 and isinstance(nodes[2], exp.Literal) and not nodes[2].is_string else ""
+    num_steps = int(number) if number.isdecimal() else 0
+    if not 1 <= num_steps <= MAX_STEPS or len(nodes) < _BEFORE_STEPS + num_steps:
+        raise SqlValidationError(
+            f"{name} takes a time, a window, the number of steps (1 to {MAX_STEPS}) and so many steps"
+        )
+    steps, settings = nodes[_BEFORE_STEPS : _BEFORE_STEPS + num_steps], nodes[_BEFORE_STEPS + num_steps :]
+    for node in settings:
+        if not (isinstance(node, exp.Literal) and node.is_string):
+            raise SqlValidationError(f"{name} takes settings in quotes after {num_steps} steps got={node.sql()}")
+    cases = [(binder.condition(node), Literal(place, LONG)) for place, node in enumerate(steps, 1)]
+    first = typed_case(cases, Literal(0, LONG), nulls=binder.nulls)
+    text = ";".join("".join(node.name.split()) for node in settings)
+    return [binder.bind(nodes[0]), first, binder.bind(nodes[1]), Literal(num_steps, INT), Literal(text, STRING)]
 
 
 def _bits(binder: Conditions, steps: Sequence[Expr]) -> Expr:

@@ -125,6 +125,12 @@ CONSTANTS: dict[tuple[str, str], object] = {
     ("histogram", "bins"): 16,
     **{(f"expr{form}", part): value for form in ("min", "max") for part, value in (("measures", 1), ("place", 0))},
     ("funnelcount", "steps"): 3,
+    **{
+        (f"funnel{form}", part): value
+        for form in ("maxstep", "matchstep", "completecount", "stepdurationstats")
+        for part, value in (("window", 1 << 40), ("steps", 3), ("settings", "STRICT_INCREASE"))
+    },
+    ("funnelstepdurationstats", "settings"): "durationFunctions=AVG,COUNT,MEDIAN",
     ("idset", "settings"): "sizeThresholdInBytes=1000",
     ("sumprecision", "precision"): 30,
     ("sumprecision", "scale"): 2,

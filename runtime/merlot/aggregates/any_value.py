@@ -1,0 +1,55 @@
+"""ANY_VALUE: a value of each group. It is the least one, so that an answer does not tell how rows are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.aggregates.extremes import ExtremeState, extreme_type
+from merlot.aggregates.function import (
+    INTEGERS,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Input,
+    Parameter,
+    State,
+    StateField,
+)
+from merlot.aggregates.text_extremes import TEXTS, TextExtremeState
+from merlot.tree.nodes import Value
+from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import DTYPES, Vector, from_arrow
+
+
+class AnyValue(AggregationFunction):
+    """One of the values, always the least; NULL of none, in either mode, as in Pinot."""
+
+    name = "anyvalue"
+    parameters = (Parameter(name="x", takes=INTEGERS | TEXTS | {TypeName.FLOAT, TypeName.DOUBLE}),)
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return types[0]
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        is_text = call.types[0].base in TEXTS
+        return (StateField("value", pa.string() if is_text else extreme_type(call.types[0])),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        base, known = call.types[0].base, (*inputs, UNKNOWN)[0]
+        if base in TEXTS:
+            return TextExtremeState(num_groups, is_min=True, dictionary=known.ranked())
+        return ExtremeState(num_groups, is_min=True, is_integer=base in INTEGERS, known=known)
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        base = call.types[0].base
+        if base in TEXTS:
+            return from_arrow(call.result, columns[0])
+        missing = columns[0].is_null().to_numpy(zero_copy_only=False)
+        numbers = columns[0].fill_null(0).to_numpy(zero_copy_only=False).astype(DTYPES[base])
+        # Which zero came first depends on the segments.
+        plain = numbers if numbers.dtype.kind != "f" else numbers + np.zeros(1, numbers.dtype)
+        return Vector(call.result, plain, missing if missing.any() else None)

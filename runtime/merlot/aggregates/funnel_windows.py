@@ -1,0 +1,267 @@
+"""Funnels of events in order: FUNNELMAXSTEP, FUNNELMATCHSTEP, FUNNELCOMPLETECOUNT and FUNNELSTEPDURATIONSTATS.
+
+Called with the time of a row, the first step that holds of it (from 1; 0 if none does), the length of a window, the
+number of steps, and settings (`Settings`). A state is the events of each group. `kernels.funnel` has Pinot's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+    all_in_one,
+)
+from merlot.aggregates.listed import Runs, offsets_of
+from merlot.kernels import funnel
+from merlot.kernels.jit import read_only
+from merlot.tree.nodes import Value
+from merlot.tree.types import INT, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.vector import Vector
+
+MODES: Final = {
+    "STRICT_DEDUPLICATION": funnel.DEDUPLICATED,
+    "STRICT_ORDER": funnel.IN_ORDER,
+    "STRICT_INCREASE": funnel.INCREASING,
+    "KEEP_ALL": 8,
+}
+_KEEP_ALL: Final = MODES["KEEP_ALL"]
+_PERCENTS: Final = {"MEDIAN": 50.0, "MIN": 0.0, "MAX": 100.0}
+_PERCENTILE: Final = "PERCENTILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the texts after the steps say."""
+
+    modes: int = 0
+    gap: int = 0
+    """Most time from an event of a window to the next one; 0 if there is no limit."""
+    durations: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Of texts between semicolons, as 'STRICT_ORDER;MODE=KEEP_ALL;MAXSTEPDURATION=10'; raises ValueError."""
+        modes, gap = 0, 0
+        durations: tuple[str, ...] = ()
+        for part in filter(None, text.upper().split(";")):
+            name, is_set, value = part.partition("=")
+            if name == "MAXSTEPDURATION" and value.isdecimal() and int(value) > 0:
+                gap = int(value)
+            elif name == "DURATIONFUNCTIONS":
+                durations = tuple(_duration(each.strip()) for each in value.split(","))
+            elif name == "MODE" or not is_set:
+                for mode in (value if is_set else name).split(","):
+                    if mode.strip() not in MODES:
+                        raise ValueError(f"has no mode {mode.strip()!r}")
+                    modes |= MODES[mode.strip()]
+            else:
+                raise ValueError(f"has no setting {part!r}")
+        return cls(modes, gap, durations)
+
+
+def _duration(name: str) -> str:
+    if name not in ("AVG", "COUNT", *_PERCENTS) and _percent(name) is None:
+        raise ValueError(f"has no duration function {name!r}")
+    return name
+
+
+def _percent(name: str) -> float | None:
+    """The percentile that a duration function is, if it is one."""
+    if name in _PERCENTS:
+        return _PERCENTS[name]
+    number = name.removeprefix(_PERCENTILE)
+    is_number = name.startswith(_PERCENTILE) and number.replace(".", "", 1).isdecimal()
+    return float(number) if is_number and 0 <= float(number) <= 100 else None
+
+
+class EventState(State):
+    """The events of each group that are steps, or all of them."""
+
+    def __init__(self, *, keeps_all: bool) -> None:
+        self._keeps_all = keeps_all
+        self._parts: list[tuple[Groups, NDArray[np.int64], NDArray[np.int32]]] = []
+
+    def grow(self, num_groups: int) -> None:
+        """Groups without events have none."""
+
+    def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
+        times, steps = values[0].astype(np.int64), values[1].astype(np.int32) - 1
+        rows = slice(None) if self._keeps_all else np.flatnonzero(steps >= 0)
+        self._parts.append((all_in_one(groups, num_rows)[rows], times[rows], steps[rows]))
+
+    def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
+        owners = np.repeat(groups, np.diff(columns[0].offsets.to_numpy()))
+        self._parts.append((owners, columns[0].flatten().to_numpy(), columns[1].flatten().to_numpy()))
+
+    def columns(self, groups: Chosen) -> list[pa.Array]:
+        nothing = (np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int32))
+        owners, times, steps = (np.concatenate(parts) for parts in zip(nothing, *self._parts, strict=True))
+        order = np.lexsort((steps, times, owners))
+        return Runs.of(owners[order], groups).lists([pa.array(times), pa.array(steps)], order)
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Of some groups, in order of their times."""
+
+    times: NDArray[np.int64]
+    steps: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+    rules: tuple[int, int, int, int]
+    """Number of steps, length of a window, gap, modes."""
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def arguments(self, *out: NDArray[Any]) -> tuple[Any, ...]:
+        """Of a kernel that writes to `out`."""
+        return read_only(self.times), read_only(self.steps), read_only(self.bounds), *self.rules, *out
+
+
+class Funnel(AggregationFunction):
+    """Over events in order."""
+
+    written = "time, 'window', 'steps', condition, …[, 'setting', …]"
+    parameters = (
+        Parameter(name="time", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})),
+        Parameter(name="first step that holds", takes=frozenset({TypeName.LONG})),
+        Parameter(name="window", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True),
+        Parameter(name="steps", takes=frozenset({TypeName.INT}), is_constant=True),
+        Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True),
+    )
+    takes_durations = False
+
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        window, _, text = constants
+        if not isinstance(window, int) or window <= 0:
+            return f"needs a window above 0 got={window!r}"
+        try:
+            settings = Settings.of(str(text))
+        except ValueError as error:
+            return str(error)
+        if self.takes_durations and not settings.durations:
+            return "needs a setting 'durationFunctions=AVG,MIN,…'"
+        return "has no setting 'durationFunctions'" if settings.durations and not self.takes_durations else None
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return INT
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return StateField("times", pa.list_(pa.int64())), StateField("steps", pa.list_(pa.int32()))
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        return EventState(keeps_all=bool(Settings.of(str(call.constants[2])).modes & _KEEP_ALL))
+
+    def _events(self, call: AggregateCall, columns: Sequence[pa.Array]) -> _Events:
+        window, num_steps, text = call.constants
+        assert isinstance(window, int)
+        assert isinstance(num_steps, int)
+        settings = Settings.of(str(text))
+        times, steps = (column.flatten().to_numpy() for column in columns)
+        rules = (num_steps, window, settings.gap, settings.modes & ~_KEEP_ALL)
+        return _Events(times, steps, offsets_of(np.diff(columns[0].offsets.to_numpy())), rules)
+
+    def _furthest(self, events: _Events) -> NDArray[np.int32]:
+        found = np.zeros(len(events), np.int32)
+        funnel.furthest(*events.arguments(found))
+        return found
+
+
+class FunnelMaxStep(Funnel):
+    """FUNNELMAXSTEP(time, window, n, step, … [, mode, …]): how many steps follow one another in a window, at most."""
+
+    name = "funnelmaxstep"
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        return Vector(call.result, self._furthest(self._events(call, columns)))
+
+
+class FunnelMatchStep(Funnel):
+    """FUNNELMATCHSTEP, of the same arguments: for each step 1 or 0, whether the best window has it."""
+
+    name = "funnelmatchstep"
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return SqlType(TypeName.INT, is_array=True)
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        events = self._events(call, columns)
+        num_steps = events.rules[0]
+        flags = (np.arange(num_steps) < self._furthest(events)[:, np.newaxis]).astype(np.int32)
+        bounds = offsets_of(np.full(len(events), num_steps)).astype(np.int32)
+        return Vector(call.result, pa.ListArray.from_arrays(pa.array(bounds), pa.array(flags.reshape(-1))))
+
+
+class FunnelCompleteCount(Funnel):
+    """FUNNELCOMPLETECOUNT, of the same arguments: how many times all steps follow one another."""
+
+    name = "funnelcompletecount"
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        events = self._events(call, columns)
+        found = np.zeros(len(events), np.int32)
+        funnel.completed(*events.arguments(found))
+        return Vector(call.result, found)
+
+
+class FunnelStepDurationStats(Funnel):
+    """FUNNELSTEPDURATIONSTATS, with 'durationFunctions=AVG,MIN,…': for each step, times from it to the next one."""
+
+    name = "funnelstepdurationstats"
+    takes_durations = True
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return SqlType(TypeName.DOUBLE, is_array=True)
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        events = self._events(call, columns)
+        names = Settings.of(str(call.constants[2])).durations
+        num_steps = events.rules[0]
+        starts = int((events.steps == 0).sum())
+        reached, owners = np.zeros(len(events), np.int32), np.zeros(starts, np.int64)
+        between = np.zeros((starts, num_steps - 1), np.int64)
+        written = funnel.durations(*events.arguments(reached, owners, between))
+        counts = np.bincount(owners[:written], minlength=len(events))
+        figures = np.zeros((len(events), num_steps, len(names)))
+        for place, name in enumerate(names):
+            if name == "COUNT":
+                figures[:, :, place] = np.arange(num_steps) < reached[:, np.newaxis]
+            else:
+                figures[:, :-1, place] = _figures(name, between[:written], owners[:written], counts)
+        has_figures = counts > 0 if "COUNT" not in names else np.diff(events.bounds) > 0
+        bounds = offsets_of(np.where(has_figures, num_steps * len(names), 0)).astype(np.int32)
+        values = pa.array(figures[has_figures].reshape(-1))
+        return Vector(call.result, pa.ListArray.from_arrays(pa.array(bounds), values))
+
+
+def _figures(
+    name: str, between: NDArray[np.int64], owners: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(groups, steps but one): a mean or percentile of the durations of each group, 0 of none; owners ascend."""
+    out = np.zeros((len(counts), between.shape[1]))
+    groups = np.flatnonzero(counts)
+    percent = _percent(name)
+    starts = (np.cumsum(counts) - counts)[groups]
+    for step in range(between.shape[1]) if len(groups) else ():
+        if percent is None:
+            out[groups, step] = np.add.reduceat(between[:, step].astype(np.float64), starts) / counts[groups]
+        else:
+            ordered = between[np.lexsort((between[:, step], owners)), step]
+            places = np.minimum((counts[groups] * (percent / 100.0)).astype(np.int64), counts[groups] - 1)
+            out[groups, step] = ordered[starts + places]
+    return out

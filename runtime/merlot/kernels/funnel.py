@@ -1,0 +1,174 @@
+"""Windows of events in order, by Pinot's rules: how far each group comes in steps that follow one another in some time.
+
+The events of group g are `bounds[g]` to `bounds[g + 1]`, in order of `times` (i64), then of `steps` (i32, from 0, or -1
+for an event that is no step). A window begins at an event of step 0 and has the events less than `length` after it,
+none of them more than `gap` after the one before it, unless `gap` is 0. The next one begins at the next event of step
+0, and there is none once a window has reached the last event.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+DEDUPLICATED: Final = 1
+"""A step that repeats ends its chain."""
+IN_ORDER: Final = 2
+"""Any other event than the next step does."""
+INCREASING: Final = 4
+"""Events of the time of the step before do not count."""
+
+Times = NDArray[np.int64]
+Steps = NDArray[np.int32]
+
+
+@kernel
+def _since(times: Times, first: Any, last: Any) -> Any:
+    """Time between two events, whatever their times: a difference may not fit 63 bits."""
+    return np.uint64(times[last]) - np.uint64(times[first])
+
+
+@kernel
+def _window(times: Times, steps: Steps, head: Any, tail: Any, stop: Any, length: Any, gap: Any) -> Any:
+    """(first event, end) of the next window, where the last one was from before `head` to `tail`; none is empty."""
+    while head < tail and steps[head] != 0:
+        head += 1
+    if head == tail:
+        while tail < stop and steps[tail] != 0:
+            tail += 1
+        head = tail
+        if tail == stop:
+            return head, tail
+        tail += 1
+    while tail < stop and _since(times, head, tail) < np.uint64(length):
+        if gap > 0 and _since(times, tail - 1, tail) > np.uint64(gap):
+            break
+        tail += 1
+    return head, tail
+
+
+@kernel
+def _reached(times: Times, steps: Steps, head: Any, tail: Any, num_steps: Any, modes: Any) -> Any:
+    """How many steps one window has, from its first event on."""
+    reached = 0
+    previous = np.int64(-1)
+    for event in range(head, tail):
+        step = steps[event]
+        if modes & DEDUPLICATED and step == reached - 1:
+            break
+        if modes & IN_ORDER and step != reached:
+            break
+        if modes & INCREASING and times[event] == previous:
+            continue
+        if step == reached:
+            reached += 1
+            previous = times[event]
+            if reached == num_steps:
+                break
+    return reached
+
+
+@kernel
+def furthest(
+    times: Times, steps: Steps, bounds: Times, num_steps: Any, length: Any, gap: Any, modes: Any, out: Steps
+) -> None:
+    """How many steps the best window of each group has."""
+    for group in range(out.shape[0]):
+        head = bounds[group]
+        tail = head
+        stop = bounds[group + 1]
+        best = 0
+        while tail < stop and best < num_steps:
+            head, tail = _window(times, steps, head, tail, stop, length, gap)
+            if head == tail:
+                break
+            best = max(best, _reached(times, steps, head, tail, num_steps, modes))
+            head += 1
+        out[group] = best
+
+
+@kernel
+def completed(
+    times: Times, steps: Steps, bounds: Times, num_steps: Any, length: Any, gap: Any, modes: Any, out: Steps
+) -> None:
+    """How many times all steps of each group follow one another; after such a time a window begins no earlier."""
+    for group in range(out.shape[0]):
+        head = bounds[group]
+        tail = head
+        stop = bounds[group + 1]
+        rounds = 0
+        while tail < stop:
+            head, tail = _window(times, steps, head, tail, stop, length, gap)
+            if head == tail:
+                break
+            start = times[head]
+            reached = 0
+            previous = np.int64(-1)
+            for event in range(head, tail):
+                step = steps[event]
+                if modes & DEDUPLICATED and step == reached - 1:
+                    reached = 0
+                if modes & IN_ORDER and step != reached:
+                    reached = 0
+                if modes & INCREASING and times[event] == previous:
+                    continue
+                previous = times[event]
+                if step == reached:
+                    reached += 1
+                if reached == num_steps:
+                    rounds += 1
+                    reached = 0
+                    start = times[event]
+            head += 1
+            while head < tail and times[head] < start:
+                head += 1
+        out[group] = rounds
+
+
+@kernel
+def durations(
+    times: Times,
+    steps: Steps,
+    bounds: Times,
+    num_steps: Any,
+    length: Any,
+    gap: Any,
+    modes: Any,
+    reached_by: Steps,
+    owners: Times,
+    out: Times,
+) -> Any:
+    """How many rows of `out` are written: from each step to the next, of every window that has all steps; `owners` are
+    their groups, and `reached_by` the furthest step of each group. There is room for a row for each event of step 0.
+
+    As in Pinot, an event of a later step than the next one stands for that, if it comes first."""
+    written = 0
+    for group in range(reached_by.shape[0]):
+        head = bounds[group]
+        tail = head
+        stop = bounds[group + 1]
+        best = 0
+        while tail < stop:
+            head, tail = _window(times, steps, head, tail, stop, length, gap)
+            if head == tail:
+                break
+            reached = _reached(times, steps, head, tail, num_steps, modes)
+            best = max(best, reached)
+            if reached == num_steps:
+                known = 0
+                last = head
+                for event in range(head, tail):
+                    if known <= steps[event] and known < num_steps:
+                        if known > 0:
+                            out[written, known - 1] = times[event] - times[last]
+                        last = event
+                        known += 1
+                owners[written] = group
+                written += 1
+            head += 1
+        reached_by[group] = best
+    return written

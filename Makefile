@@ -33,7 +33,7 @@ demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a
 demo-stream: $(VENV)/.quickstart ## Consume a day of flights as events and watch (RATE=5000 a second, SECONDS=20; SERVE=no ends after it)
 	@$(BIN)/python -m merlot_spark.stream_demo --port $(PORT) --rate $(RATE) --seconds $(SECONDS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
-demo-upsert: $(VENV)/.quickstart ## Keep a board of flights by a stream of their events and watch (RATE=5000 a second, DAYS=30; SERVE=no ends after it)
+demo-upsert: $(VENV)/.quickstart ## Keep a departures board up to date from a stream of events and watch (RATE=5000 a second, DAYS=30; SERVE=no ends after it)
 	@$(BIN)/python -m merlot_spark.upsert_demo --port $(PORT) --rate $(RATE) --days $(DAYS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
 # Files of few and long tests first, in the order given: a long one that begins last would leave the other workers idle.
@@ -65,7 +65,7 @@ kind-test: kind-up ## Run the end-to-end tests on the kind cluster
 kind-down: ## Delete the kind cluster
 	kind delete cluster --name merlot --kubeconfig $(KIND_CONFIG)
 
-check: $(VENV)/.dev ## Lint, types, layers; that CRDs, generated pages and plans are what the code says
+check: $(VENV)/.dev ## Lint, types, layers; that CRDs, generated pages and plans match the code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -113,17 +113,17 @@ fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with ever
 	  $(BIN)/python -m pytest tests/kernels tests/sql tests/oracle -k 'not embedded and not zookeeper and not broker' \
 	  --timeout=0 $(PYTEST_ARGS)
 
-crds: $(VENV)/.dev ## Write crds/ anew from the pydantic models
+crds: $(VENV)/.dev ## Regenerate crds/ from the pydantic models
 	$(BIN)/python -m merlot.spec.crd crds
 
-plans: $(VENV)/.dev ## Write the plans of tests/plans anew, as EXPLAIN tells them
+plans: $(VENV)/.dev ## Regenerate the plans of tests/plans from EXPLAIN
 	@$(BIN)/python tests/plans/plan_fixtures.py
 
-docs: $(VENV)/.dev ## Write the tables of docs/ingestion.md and docs/functions.md anew, from the tested matrix and the registries
+docs: $(VENV)/.dev ## Regenerate the tables of docs/ingestion.md and docs/functions.md from the tested matrix and the registries
 	$(BIN)/python -m tests.contracts.ingestion.page docs
 	$(BIN)/python -m tests.contracts.functions.page docs
 
-format: $(VENV)/.dev ## Format and mend what can be mended
+format: $(VENV)/.dev ## Format, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

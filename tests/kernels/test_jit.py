@@ -71,6 +71,19 @@ def test_that_code_is_found_on_disk_too(load: Load) -> None:
     assert compilations(kernel) == 1
 
 
+def test_threads_that_look_for_code_at_once_leave_calls_fast(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = load()
+    copied(kernel, read_only(np.array([1])))
+    arguments = np.array([1]), np.zeros(1, np.int64)
+    for _ in range(3):  # what each does that found none
+        kernel._compile_for_args(*arguments)
+    looks: list[Any] = []
+    monkeypatch.setattr(kernel, "_compile_for_args", looks.append)
+    kernel(*arguments)
+    assert looks == []
+    assert arguments[1].tolist() == [1]
+
+
 def test_read_only_arrays_take_no_code_that_might_write(load: Load) -> None:
     kernel = load()
     copied(kernel, np.array([1]))

@@ -16,6 +16,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import event, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -41,16 +42,22 @@ def _share_read_only(dispatcher: Any) -> None:
     To numba they are two types, though their layout in memory and their machine code are the same: a kernel of four
     arguments would be compiled up to sixteen times. Never the other way round: the code might write."""
     load_or_compile = dispatcher._compile_for_args
+    shared: set[tuple[Any, ...]] = set()
+    """Types that take other types' code."""
 
     def find(*arguments: Any, **named: Any) -> Any:
-        given = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
-        fitting = _fitting(dispatcher.overloads, given) or _fitting(_on_disk(dispatcher, given), given)
-        if fitting is None:
-            return load_or_compile(*arguments, **named)
-        code = dispatcher.compile(fitting)
-        if fitting != given:
-            dispatcher._insert([one._code for one in given], code, False)
-        return code
+        # Several threads may be here for the same types. Code that is listed for them twice is ambiguous to numba,
+        # which then asks here at every call, for a hundred times what the call takes.
+        with global_compiler_lock:
+            given = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
+            fitting = _fitting(dispatcher.overloads, given) or _fitting(_on_disk(dispatcher, given), given)
+            if fitting is None:
+                return load_or_compile(*arguments, **named)
+            code = dispatcher.compile(fitting)
+            if fitting != given and given not in shared:
+                dispatcher._insert([one._code for one in given], code, False)
+                shared.add(given)
+            return code
 
     dispatcher._compile_for_args = find
 

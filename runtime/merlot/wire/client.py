@@ -114,6 +114,9 @@ class _ClientConnection(Connection):
         # Answers are as many as the broker's own calls; a bound on all would fail those that were asked last.
         super().__init__(MessageReader(Held(limit=MAX_ANSWER_BYTES), max_bytes=MAX_ANSWER_BYTES), tick_s=tick_s)
         self._calls: dict[int, asyncio.Future[bytes]] = {}
+        self._deadlines: dict[int, float] = {}
+        """Of the calls, in the loop's time."""
+        self._alarm: asyncio.TimerHandle | None = None
         self._numbers = itertools.count(1)
         self.ready: asyncio.Future[None] = self._loop.create_future()
         """Done when the server has introduced itself; UnavailableError if it does not or refuses."""
@@ -130,7 +133,8 @@ class _ClientConnection(Connection):
         call = next(self._numbers)
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._calls[call] = answer
-        timer = self._loop.call_later(timeout_s, self._expire, call)
+        deadline = self._deadlines[call] = self._loop.time() + timeout_s
+        self._wake_at(deadline)
         try:
             sending = self.send_message(call, message)
             if sending is not None:
@@ -140,8 +144,8 @@ class _ClientConnection(Connection):
             self.send(Kind.CANCEL, call)
             raise
         finally:
-            timer.cancel()
             self._calls.pop(call, None)
+            self._deadlines.pop(call, None)
             self._messages.drop(call)
 
     async def ping(self, timeout_s: float) -> str:
@@ -199,11 +203,30 @@ class _ClientConnection(Connection):
         if not self.ready.done():
             self.ready.set_exception(self._gone())
         self.ready.exception()  # seen, though nobody may wait for it
+        if self._alarm is not None:
+            self._alarm.cancel()
         for call in list(self._calls):
             self._fail(call, str(self._gone()))
         for pong in self._pongs:
             if not pong.done():
                 pong.set_exception(self._gone())
+
+    def _wake_at(self, deadline: float) -> None:
+        """One timer for the call that is late first: almost none ever is, and the loop keeps each until then."""
+        if self._alarm is not None:
+            if self._alarm.when() <= deadline:
+                return
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(deadline, self._expire_late)
+
+    def _expire_late(self) -> None:
+        self._alarm = None
+        now = self._loop.time()
+        for call in [call for call, deadline in self._deadlines.items() if deadline <= now]:
+            del self._deadlines[call]
+            self._expire(call)
+        if self._deadlines:
+            self._wake_at(min(self._deadlines.values()))
 
     def _expire(self, call: int) -> None:
         self._fail(call, f"server did not answer in time target={self.peer}")

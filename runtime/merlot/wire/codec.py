@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import OrderedDict
 from typing import Any, Final
 
 import orjson
@@ -29,6 +30,8 @@ _LENGTH_BYTES: Final = 4
 _UNREADABLE: Final = (pa.ArrowInvalid, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 LONG_CHARS: Final = 1000
 KEPT_CHARS: Final = 4 << 20
+MANY_NAMES: Final = 64
+MAX_NAMES: Final = 32
 
 
 def encode_request(request: ServerRequest) -> bytes:
@@ -38,7 +41,7 @@ def encode_request(request: ServerRequest) -> bytes:
         "id": request.request_id,
         "table": request.table,
         "timeoutMs": request.timeout_ms,
-        "segments": _SEPARATOR.join(request.segments),
+        "segments": _names(request.segments),
         "whereBytes": len(request.where),
     }
     return _joined(header, request.where + request.query)
@@ -102,6 +105,25 @@ def decode_response(data: bytes) -> ServerResponse:
         )
     except _UNREADABLE as error:
         raise CorruptionError(f"answer cannot be read bytes={len(data)} reason={error}") from error
+
+
+_NAMES: Final[OrderedDict[int, tuple[tuple[str, ...], orjson.Fragment]]] = OrderedDict()
+"""Texts of many names, by the identity of the tuple, which routes share. Of one event loop, or found anew."""
+
+
+def _names(segments: tuple[str, ...]) -> str | orjson.Fragment:
+    """One per line; of many, as JSON at once."""
+    if len(segments) < MANY_NAMES:
+        return _SEPARATOR.join(segments)
+    known = _NAMES.get(id(segments))
+    if known is None or known[0] is not segments:
+        text = orjson.dumps(_SEPARATOR.join(segments))
+        known = segments, orjson.Fragment(text)
+        if len(text) <= KEPT_CHARS:
+            _NAMES[id(segments)] = known
+        if len(_NAMES) > MAX_NAMES:
+            _NAMES.popitem(last=False)
+    return known[1]
 
 
 def _joined(header: dict[str, Any], body: bytes) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from merlot.query.answer.partial import Partial
 from merlot.query.plan.expressions import columns_of
 from merlot.query.plan.nodes import Leaf, Rows
-from merlot.query.pruning import footers, limits
+from merlot.query.pruning import footers, limits, monotone
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate
 from merlot.query.pruning.statistics import SegmentStatistics
@@ -38,6 +38,13 @@ class SetStatistics:
         self._segments = segments
         self._schema: TableSchema | None = None
         self._known: SegmentStatistics | None = None
+
+    def has(self, schema: TableSchema, leaf: Leaf) -> bool:
+        """Whether what a leaf is judged by was made before."""
+        known = self._known if self._schema is schema else None
+        if known is None or not _columns(leaf, schema) <= known.ranges.keys():
+            return False
+        return known.knows(monotone.functions_of(leaf.filter))
 
     def of(self, schema: TableSchema, columns: frozenset[str]) -> SegmentStatistics:
         """At least of these columns, as far as footers tell."""
@@ -105,6 +112,8 @@ class Kept:
     """Segments to run the leaf on, and how many others the request named."""
 
     segments: Sequence[Segment]
+    positions: Sequence[int] | None = None
+    """Of the segments in the request; None: all of them, one after another."""
     num_empty: int = 0
     num_by_value: int = 0
     num_by_limit: int = 0
@@ -128,6 +137,13 @@ class Kept:
         return Partial(partial.content, counted)
 
 
+def _columns(leaf: Leaf, schema: TableSchema) -> frozenset[str]:
+    """By whose statistics segments of a leaf are judged."""
+    names = columns_of(leaf.filter) if leaf.filter is not None else frozenset()
+    first = limits.order_column(leaf.work)
+    return frozenset([name for name in (names if first is None else {*names, first}) if schema.field(name) is not None])
+
+
 def _hide_rows(leaf: Leaf, segments: Sequence[Segment]) -> bool:
     """Whether a segment may have fewer rows than docs: nobody knows then how many of them suffice for a LIMIT."""
     return leaf.work.rows is not Rows.EVERY and any(one.valid_docs is not EVERY_DOC for one in segments)
@@ -137,9 +153,7 @@ def prune(leaf: Leaf, segments: Sequence[Segment], statistics: SetStatistics, sc
     """What is left of a request's segments."""
     if len(segments) <= FEW_SEGMENTS or leaf.work.skips_pruning:
         return Kept(segments)
-    names = columns_of(leaf.filter) if leaf.filter is not None else frozenset()
-    first = limits.order_column(leaf.work)
-    known = statistics.of(schema, frozenset(name for name in {*names, first or ""} if schema.field(name) is not None))
+    known = statistics.of(schema, _columns(leaf, schema))
     verdicts = evaluate(leaf.filter, known, null_handling=leaf.work.null_handling)
     needed = limits.needed(leaf.work, verdicts, known)
     num_left, num_none = int(np.count_nonzero(needed)), int(np.count_nonzero(verdicts == NONE))
@@ -151,8 +165,10 @@ def prune(leaf: Leaf, segments: Sequence[Segment], statistics: SetStatistics, sc
         return Kept(segments)
     num_empty = 0 if known.is_empty is None else int(np.count_nonzero(known.is_empty))
     assert known.num_docs is not None
+    positions = np.flatnonzero(needed).tolist()
     return Kept(
-        [segments[position] for position in np.flatnonzero(needed).tolist()],
+        [segments[position] for position in positions],
+        positions,
         num_empty=num_empty,
         num_by_value=num_none - num_empty,
         num_by_limit=len(segments) - num_none - num_left,

@@ -29,7 +29,7 @@ from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.plan.rewrite import rewritten
 from merlot.server.explain import explain
 from merlot.server.keeper import TableKeeper
-from merlot.server.pruning import prune
+from merlot.server.pruning import Kept, prune
 from merlot.server.scheduler import Scheduler
 from merlot.server.settings import ServerSettings
 from merlot.server.table_state import TableState
@@ -45,6 +45,9 @@ MAX_PLANS: Final = 2_000
 MAX_LONG_PLANS: Final = 32
 MAX_KEPT_BYTES: Final = 262_144
 INLINE_SEGMENTS: Final = 32
+"""Whose docs are looked at on the event loop."""
+JUDGED_SEGMENTS: Final = 4_096
+"""Of one request, to be judged by statistics there: a range of times takes 10 us, a bloom filter 0.1 ms."""
 INLINE_QUERY_BYTES: Final = 4_096
 _LIGHT: Final = functions.names_that("is_light") | {
     function.name for function in aggregates.FUNCTIONS if function.is_light
@@ -110,13 +113,15 @@ class QueryHandler:
             prepared = _prepare(request.query, request.where)
             if not prepared.is_light or prepared.is_explain:
                 return None
-            acquired = keeper.segments.acquire(request.segments)
-            if not _is_light_work(prepared, acquired, keeper.state):
+            is_few = len(request.segments) <= INLINE_SEGMENTS
+            take = keeper.segments.acquire if is_few else keeper.segments.acquire_again
+            acquired = take(request.segments)
+            kept = None if acquired is None else _light_work(prepared, acquired, keeper.state)
+            if acquired is None or kept is None:
                 return None
             context = self._light_context(keeper, keeper.state, request)
-            # Reading so few docs costs less than judging their segments by statistics; and sets of segments that are
-            # always the same are found joined.
-            partial = acquired.count(execute(prepared.leaf, (*acquired.segments, *acquired.rows), context))
+            found = execute(prepared.leaf, (*kept.segments, *acquired.rows), context)
+            partial = acquired.count(kept.count(found))
             response = ServerResponse(partial=partial, missing=acquired.missing)
         except TooMuchWorkError:
             return None
@@ -164,9 +169,9 @@ class QueryHandler:
             prepared = _prepare(request.query, request.where)
             _check_schema(prepared, state)
             if prepared.is_explain:
-                is_light = prepared.is_light and _is_short(request) and _is_light_work(prepared, acquired, state)
-                max_docs = self._settings.inline_docs if is_light else None
-                return explain(prepared.leaf, acquired, context, max_docs=max_docs)
+                is_light = prepared.is_light and _is_short(request)
+                light = _light_work(prepared, acquired, state) if is_light else None
+                return explain(prepared.leaf, acquired, context, light, max_docs=self._settings.inline_docs)
             return _work(prepared, acquired, context)
 
         try:
@@ -237,13 +242,24 @@ class QueryHandler:
 
 
 def _is_short(request: ServerRequest) -> bool:
-    return len(request.query) + len(request.where) <= INLINE_QUERY_BYTES and len(request.segments) <= INLINE_SEGMENTS
+    return len(request.query) + len(request.where) <= INLINE_QUERY_BYTES and len(request.segments) <= JUDGED_SEGMENTS
 
 
-def _is_light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> bool:
-    """Whether the segments are there, their columns were read before, and the schema is the broker's."""
-    has_any = bool(acquired.segments or acquired.rows)
-    return has_any and prepared.fits(state) and acquired.has_read(prepared.columns)
+def _light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> Kept | None:
+    """The segments to look at on the event loop; None unless they are there and few, their columns were read before,
+    and the schema is the broker's."""
+    if not (acquired.segments or acquired.rows) or not prepared.fits(state):
+        return None
+    # Reading so few docs costs less than judging their segments by statistics; and sets of segments that are always
+    # the same are found joined.
+    kept = Kept(acquired.segments)
+    if len(acquired.segments) > INLINE_SEGMENTS:
+        schema = state.spec.table_schema
+        if not acquired.statistics.has(schema, prepared.leaf):
+            return None
+        kept = prune(prepared.leaf, acquired.segments, acquired.statistics, schema)
+    is_light = len(kept.segments) <= INLINE_SEGMENTS and acquired.has_read(prepared.columns, kept.positions)
+    return kept if is_light else None
 
 
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
@@ -251,8 +267,8 @@ def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) ->
     kept = prune(prepared.leaf, acquired.segments, acquired.statistics, context.schema)
     found = execute(prepared.leaf, [*kept.segments, *acquired.rows], context)
     partial = acquired.count(kept.count(found))
-    if len(acquired.held) <= INLINE_SEGMENTS:
-        acquired.note_read(prepared.columns)
+    if len(kept.segments) <= INLINE_SEGMENTS:
+        acquired.note_read(prepared.columns, kept.positions)
     return partial
 
 

@@ -71,10 +71,11 @@ class Acquired:
     is_shared: bool = False
     """Kept for the next request, with or without readers."""
 
-    def has_read(self, columns: Collection[str]) -> bool:
-        """Whether queries have read these columns of all its segments, and no footer has to be read again."""
+    def has_read(self, columns: Collection[str], positions: Sequence[int] | None = None) -> bool:
+        """Whether queries have read these columns of its segments, all or some, and no footer has to be read again."""
         return all(
-            held.read_columns and held.segment.is_open and held.read_columns.issuperset(columns) for held in self.held
+            held.read_columns and held.segment.is_open and held.read_columns.issuperset(columns)
+            for held in self._held_at(positions)
         )
 
     def count(self, partial: Partial) -> Partial:
@@ -88,12 +89,15 @@ class Acquired:
         )
         return Partial(partial.content, stats)
 
-    def note_read(self, columns: Collection[str]) -> None:
-        """A query is about to read these columns."""
+    def note_read(self, columns: Collection[str], positions: Sequence[int] | None = None) -> None:
+        """A query is about to read these columns, of all segments or some."""
         noted = frozenset(columns or ("*",))
-        for held in self.held:
+        for held in self._held_at(positions):
             if not noted <= held.read_columns:
                 held.read_columns = _union(held.read_columns, noted)
+
+    def _held_at(self, positions: Sequence[int] | None) -> Sequence[_Held]:
+        return self.held if positions is None else [self.held[position] for position in positions]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -169,19 +173,26 @@ class TableSegments:
 
     def acquire(self, keys: Sequence[str]) -> Acquired:
         """Every asked version that is here, kept open until `release`."""
-        is_fixed = not self.is_upsert or self.has_editions
-        if len(keys) >= SHARED_KEYS and is_fixed:
-            # Asked for before, and sealed then: there is no need to look at each key again.
-            shared = self._shared.get(tuple(keys))
-            if shared is not None:
-                self._shared.move_to_end(tuple(keys))
-                shared.num_readers += 1
-                return shared
+        shared = self.acquire_again(keys)
+        if shared is not None:
+            return shared
         consumed = [key for key in keys if _is_resolved(key)]
         if not consumed and not self.is_upsert:
             return self._acquire_sealed(keys)
         acquired = self._acquire_consumed(keys, consumed, self._cut())
         return self._share(keys, acquired) if self.has_editions else acquired
+
+    def acquire_again(self, keys: Sequence[str]) -> Acquired | None:
+        """What an equal request was given before, if that is kept: there is no need to look at each key then."""
+        is_fixed = not self.is_upsert or self.has_editions
+        if len(keys) < SHARED_KEYS or not is_fixed:
+            return None
+        wanted = tuple(keys)
+        shared = self._shared.get(wanted)
+        if shared is not None:
+            self._shared.move_to_end(wanted)
+            shared.num_readers += 1
+        return shared
 
     @contextmanager
     def borrowed(self, key: str) -> Iterator[ImmutableSegment | None]:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from merlot.codes import QueryErrorCode
 from merlot.ids import TableName
 from merlot.query.plan.binding import bind
 from merlot.query.shortcuts import joined_segments
-from merlot.server import rpc
+from merlot.server import pruning, rpc, tables
 from merlot.server.keeper import TableKeeper
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
@@ -234,6 +235,41 @@ async def test_a_query_that_turns_out_heavy_is_tried_once_on_the_loop(
     await server.stop(0)
     assert answer.partial is not None
     assert [name == threading.current_thread().name for name in executions] == [True, False]
+
+
+@pytest.fixture
+def long_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three segments are many."""
+    monkeypatch.setattr(rpc, "INLINE_SEGMENTS", 1)
+    monkeypatch.setattr(tables, "SHARED_KEYS", 2)
+    monkeypatch.setattr(pruning, "FEW_SEGMENTS", 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_light"), [("id BETWEEN 120 AND 130", True), ("id > 900", True), ("id > 1", False)]
+)
+async def test_of_many_segments_the_loop_looks_at_the_few_that_statistics_leave(
+    handlers: HandlerBench, executions: list[str], long_requests: None, condition: str, is_light: bool
+) -> None:
+    request = handlers.request(f"SELECT sum(amount), count(*) FROM orders WHERE {condition}")
+    assert handlers.handler.answer_now(request) is None
+    by_thread = await handlers.handler(request)
+    now = handlers.handler.answer_now(request)
+    assert (now is not None) is is_light
+    assert by_thread.partial is not None
+    if now is not None and now.partial is not None:
+        assert now.partial.data == by_thread.partial.data
+        timeless = [replace(one.partial.stats, thread_cpu_time_ns=0) for one in (now, by_thread) if one.partial]
+        assert timeless[0] == timeless[1]
+    assert not [held for held in handlers.keeper.segments._held.values() if held.num_readers > 1]
+
+
+async def test_statistics_of_other_columns_are_made_by_a_thread(handlers: HandlerBench, long_requests: None) -> None:
+    await handlers.ask("SELECT sum(amount), count(*) FROM orders WHERE id = 120")
+    other = handlers.request("SELECT sum(id), count(*) FROM orders WHERE amount = -1")
+    assert handlers.handler.answer_now(other) is None
+    assert (await handlers.handler(other)).partial is not None
+    assert handlers.handler.answer_now(other) is not None
 
 
 async def test_segments_are_joined_by_a_thread_and_held_meanwhile(

@@ -26,6 +26,7 @@ def test_start_loads_nothing_heavy() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"aiohttp", "kazoo", "numba", "numpy", "pyarrow", "pydantic", "sqlglot", "yaml"}
     assert heavy & set(loaded) == set()
+    assert len(loaded) < 300  # 213: each costs about a millisecond
 
 
 def test_version_is_shown(capsys: Captured) -> None:

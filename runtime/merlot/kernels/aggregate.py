@@ -65,7 +65,7 @@ def sum_halves(values: Longs, out: Longs) -> None:
 @kernel
 def sum_looked_up(dict_ids: Array, dictionary: Array, out: Longs) -> None:
     """As sum_halves of dictionary[dict_ids[k]], i32 or i64, which are not written anywhere: 1,000,000 take 0.3 ms by
-    small ids, where looking them up and summing takes 0.8."""
+    ids of 256 values, where looking them up and summing takes 0.65; by ids of 166,000, 1.5 and 1.7."""
     high = np.int64(0)
     low = np.int64(0)
     for position in range(dict_ids.shape[0]):

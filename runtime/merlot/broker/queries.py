@@ -18,7 +18,7 @@ from merlot.broker.asking.channels import Channels
 from merlot.broker.asking.scatter import Gathered
 from merlot.broker.directory import Directory
 from merlot.broker.leaves import Asking, Leaves, added
-from merlot.broker.planning.explain import Explained, explain
+from merlot.broker.planning.explain import EVALUATED, Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.query_log import QueryLog
@@ -273,6 +273,8 @@ def _constant_rows(bound: BoundQuery) -> ResultRows:
     exprs = [output.expr for output in bound.select]
     if any(map(has_aggregate, exprs)):
         raise UnsupportedSqlError("aggregates without FROM")
+    if bound.explain:
+        return EVALUATED
     single = SlotSource({}, 1)
     values = [pinot_values(expr.type, evaluate(expr, single).to_arrow(1))[0] for expr in exprs]
     is_shown = bound.limit != 0 and bound.offset == 0

@@ -32,7 +32,7 @@ from merlot.segment.metadata import (
     StarTreeMetadata,
     parse_metadata,
 )
-from merlot.segment.reader import EVERY_DOC, ValidDocs
+from merlot.segment.reader import EVERY_DOC, Instants, ValidDocs
 from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.segment.startree.tree import StarTree
 
@@ -148,6 +148,12 @@ class ImmutableSegment:
     @property
     def metadata(self) -> SegmentMetadata:
         return self._open().metadata
+
+    @property
+    def instants(self) -> Instants:
+        """When it was made, and of when its rows are."""
+        metadata = self.metadata
+        return Instants(metadata.creation.time_ms or None, metadata.start_time_ms, metadata.end_time_ms)
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ there is no other way to the segment, so nothing that reads it can forget them. 
 from __future__ import annotations
 
 from merlot.ids import SegmentKey
-from merlot.segment.reader import RowReader, Segment, ValidDocs
+from merlot.segment.reader import Instants, RowReader, Segment, ValidDocs
 
 
 class PartlyValid:
@@ -21,6 +21,11 @@ class PartlyValid:
     @property
     def key(self) -> SegmentKey:
         return self._segment.key
+
+    @property
+    def instants(self) -> Instants:
+        """When it was made, and of when its rows are: of docs that do not count as well."""
+        return self._segment.instants
 
     def column(self, name: str) -> RowReader | None:
         """Reader of a column; None if the segment lacks it."""

@@ -102,6 +102,16 @@ class RowReader(Reader, Protocol):
     def take_strings(self, docs: Docs) -> pa.Array: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Instants:
+    """Milliseconds since 1970; None is not known."""
+
+    created_ms: int | None = None
+    first_ms: int | None = None
+    """Of the table's time column, the least; of no rows, or where one is no instant, None."""
+    last_ms: int | None = None
+
+
 class Segment(Protocol):
     """Docs whose number does not change."""
 
@@ -112,6 +122,11 @@ class Segment(Protocol):
     @property
     def valid_docs(self) -> ValidDocs:
         """Which docs count. Whoever goes through a segment's docs asks."""
+        ...
+
+    @property
+    def instants(self) -> Instants:
+        """When it was made, and of when its rows are."""
         ...
 
     def column(self, name: str) -> RowReader | None:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregationFunction, Parameter
 from merlot.functions.function import arity
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Aggregate, Expr, Literal
+
+OF_LISTS: Final = {
+    name: f"{name}mv"
+    for name in (
+        *("distinctcount", "distinctsum", "distinctavg", "distinctcountbitmap"),
+        *("distinctcounthll", "distinctcountrawhll"),
+    )
+}
+"""Aggregates of distinct values, which take in every value of a multi-value column without being told so."""
 
 
 def count_rows(function: AggregationFunction) -> Aggregate:
@@ -28,6 +38,8 @@ def check_arity(function: AggregationFunction, number: int) -> None:
 def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, nulls: bool) -> Aggregate:
     """The typed call; raises SqlValidationError, UnsupportedSqlError."""
     first = args[0]
+    if first.type.is_array and function.name in OF_LISTS and all(isinstance(arg, Literal) for arg in args[1:]):
+        function = registry.named(OF_LISTS[function.name])
     if function.counts_rows and (not nulls or (isinstance(first, Literal) and first.value is not None)):
         return count_rows(function)
     args = function.complete(args)

@@ -19,7 +19,7 @@ from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold, has_aggregate
-from merlot.sql.labels import label
+from merlot.sql.labels import LabelNames, label, literal_label
 from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
@@ -108,7 +108,16 @@ def _bind_outputs(
         outputs.append(Output(_label(node, binder, scope), expr))
     if not outputs:
         raise SqlParseError("SELECT needs at least one expression")
+    if all(isinstance(output.expr, Literal) for output in outputs):
+        outputs = list(map(_of_constants, nodes, outputs))
     return _rows_together(outputs), aliases
+
+
+def _of_constants(node: exp.Expr, output: Output) -> Output:
+    """A constant of a query that selects nothing else, which Pinot labels in a way of its own."""
+    if isinstance(node, exp.Alias) or not isinstance(output.expr, Literal):
+        return output
+    return Output(literal_label(output.expr), output.expr)
 
 
 def _rows_together(outputs: Sequence[Output]) -> tuple[Output, ...]:
@@ -129,7 +138,15 @@ def _label(node: exp.Expr, binder: Binder, scope: Scope) -> str:
         found = scope.find(column.name)
         return found.name if isinstance(found, Column) else str(column.name)
 
-    return label(node, column_name, nulls=binder.nulls)
+    def constant(part: exp.Expr) -> Literal | None:
+        found = binder.bind(part)
+        return found if isinstance(found, Literal) else None
+
+    def is_list(column: exp.Column) -> bool:
+        found = scope.find(column.name)
+        return found is not None and found.type.is_array
+
+    return label(node, LabelNames(column_name, constant, is_list, binder.nulls))
 
 
 def is_distinct(select: exp.Select) -> bool:
@@ -164,7 +181,7 @@ def bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: Bi
         position = ordinal(node, outputs, "GROUP BY")
         bound = position.expr if position is not None else clause.bind(node)
         if has_aggregate(bound):
-            raise SqlValidationError("GROUP BY cannot use an aggregate")
+            raise SqlParseError("GROUP BY cannot use an aggregate")
         keys[bound] = None
     return tuple(keys)
 
@@ -188,7 +205,7 @@ def ordinal(node: exp.Expr, outputs: Sequence[Output], place: str) -> Output | N
         return None
     position = int(node.this)
     if not 1 <= position <= len(outputs):
-        raise SqlValidationError(f"{place} position out of range position={position} columns={len(outputs)}")
+        raise SqlParseError(f"{place} position out of range position={position} columns={len(outputs)}")
     return outputs[position - 1]
 
 
@@ -248,7 +265,7 @@ def _any_aggregate(query: BoundQuery) -> bool:
 def _check_distinct(query: BoundQuery) -> None:
     selected = {output.expr for output in query.select}
     if any(key.expr not in selected for key in query.order_by):
-        raise SqlValidationError("ORDER BY of a SELECT DISTINCT must be among the selected expressions")
+        raise SqlParseError("ORDER BY of a SELECT DISTINCT must be among the selected expressions")
     for expr in selected:
         if _gives_rows(expr):
             raise UnsupportedSqlError("SELECT DISTINCT of an aggregate that gives rows")
@@ -262,7 +279,7 @@ def _check_grouped(expr: Expr, keys: frozenset[Expr], place: str) -> None:
     if expr in keys or isinstance(expr, Literal | Aggregate):
         return
     if isinstance(expr, Column):
-        raise SqlValidationError(f"{place} uses a column that is neither grouped nor aggregated column={expr.name}")
+        raise SqlParseError(f"{place} uses a column that is neither grouped nor aggregated column={expr.name}")
     assert isinstance(expr, Call)
     if any(map(_gives_rows, expr.args)):
         raise UnsupportedSqlError(f"an aggregate that gives rows inside of {expr.function.upper()}")

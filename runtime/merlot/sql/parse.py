@@ -141,7 +141,7 @@ def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
         if statement[0].text.upper() == "SET":
             _read_set(statement, sql, options)
         elif query is not None:
-            raise UnsupportedSqlError("more than one query in a request")
+            raise SqlParseError("more than one query in a request")
         else:
             query = statement
     if query is None:

@@ -11,7 +11,7 @@ from merlot.spec.derived import derived_of, unit_of
 from merlot.spec.schema import TableSchema
 from merlot.tree.errors import UnknownColumnError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Column, Expr, Literal
-from merlot.tree.types import INT, LONG, STRING, SqlType
+from merlot.tree.types import INT, LONG, STRING, TIMESTAMP, SqlType
 from merlot.values.types import TypeName
 
 VIRTUAL_COLUMNS = {
@@ -20,8 +20,11 @@ VIRTUAL_COLUMNS = {
     "$hostName": Column("$hostName", STRING),
     "$totalDocs": Column("$totalDocs", INT),
     "$crc": Column("$crc", LONG),
+    "$creationTime": Column("$creationTime", TIMESTAMP),
+    "$startTime": Column("$startTime", TIMESTAMP),
+    "$endTime": Column("$endTime", TIMESTAMP),
 }
-_REFUSED_VIRTUAL = frozenset({"$partitionId", "$creationTime", "$startTime", "$endTime"})
+_REFUSED_VIRTUAL = frozenset({"$partitionId"})
 
 
 class Names(Protocol):
@@ -66,7 +69,9 @@ class Scope:
         """The column of that name, or None. A derived column, `$ts$DAY`, is what it is computed by."""
         if name.startswith("$"):
             if name in _REFUSED_VIRTUAL:
-                raise UnsupportedSqlError(f"virtual column {name}")
+                raise UnsupportedSqlError(
+                    f"virtual column {name}: partitions are in /segments/{{table}}/{{segment}}/metadata"
+                )
             return None if self.schema is None else VIRTUAL_COLUMNS.get(name) or self._derived(name)
         return self._find(name)
 

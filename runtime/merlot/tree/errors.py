@@ -7,7 +7,7 @@ from merlot.errors import InvalidInputError
 
 
 class SqlParseError(InvalidInputError):
-    """The text is not SQL of this dialect (Pinot's SQL_PARSING)."""
+    """The text is not SQL of this dialect, or breaks a rule of GROUP BY or DISTINCT: Pinot's SQL_PARSING."""
 
     code: ClassVar[int] = QueryErrorCode.SQL_PARSING
 

@@ -128,6 +128,17 @@ async def test_option_that_nobody_knows_is_told_of_in_an_answer_that_is_no_error
     assert "queryWarnings" not in answer
 
 
+async def test_plan_of_constants_is_that_the_broker_evaluates_them(client: Client) -> None:
+    _, answer = await client.post("EXPLAIN PLAN FOR SELECT 1")
+    assert answer["resultTable"]["rows"] == [["BROKER_EVALUATE", 0, -1]]
+    assert answer["resultTable"]["dataSchema"]["columnNames"] == ["Operator", "Operator_Id", "Parent_Id"]
+
+
+async def test_constants_alone_are_labelled_without_quotes(client: Client) -> None:
+    _, answer = await client.post("SELECT 1, 1.5, 'x', true, NULL, 1 + 1, 'y' AS z")
+    assert answer["resultTable"]["dataSchema"]["columnNames"] == ["1", "1.5", "'x'", "true", "null", "2", "z"]
+
+
 async def test_results_are_dropped_if_asked_for(client: Client) -> None:
     _, answer = await client.post("SET dropResults=true; SELECT 1")
     assert "resultTable" not in answer
@@ -158,7 +169,7 @@ async def test_get_takes_the_query_from_the_url(client: Client) -> None:
         ("SELECT * FROM flights WHERE (", 150),
         ("SELECT * FROM planes", 190),
         ("SELECT altitude FROM flights", 710),
-        ("SELECT carrier FROM flights GROUP BY delay", 700),
+        ("SELECT carrier FROM flights GROUP BY delay", 150),
         ("SELECT * FROM flights OPTION(timeoutMs=soon)", 150),
         ("SELECT * FROM flights OPTION(useStarTree=perhaps)", 150),
         ("SELECT * FROM flights OPTION(getCursor=true)", 700),

@@ -198,6 +198,7 @@ class Broken:
     def __init__(self, segment: ImmutableSegment) -> None:
         self._segment = segment
         self.key, self.num_docs, self.valid_docs = segment.key, segment.num_docs, segment.valid_docs
+        self.instants = segment.instants
 
     def column(self, name: str) -> RowReader | None:
         raise CorruptionError(f"column cannot be read name={name}")

@@ -165,21 +165,29 @@ def test_null_handling_keeps_the_verdict_null_for_nulls(condition: str, expected
         ("AVG(exact)", "avg(exact)", "DOUBLE", "avg(exact)"),
         ("SumLong(delay)", "sumlong(delay)", "LONG", "sumlong(delay)"),
         ("SUM(delay + 1)", "sum(plus(delay,'1'))", "DOUBLE", "sum(plus(delay,1))"),
-        ("SUM(delay) FILTER (WHERE flag)", "sum(delay) FILTER(WHERE flag)", "DOUBLE", "sum(delay)[equals(flag,True)]"),
-        ("1", "'1'", "INT", "1"),
-        ("1 + 2", "plus('1','2')", "LONG", "3"),
-        ("7 / 2", "divide('7','2')", "DOUBLE", "3.5"),
-        ("-7 % 4", "mod('-7','4')", "LONG", "-3"),
-        ("-2147483648", "'-2147483648'", "INT", "-2147483648"),
-        ("3000000000", "'3000000000'", "LONG", "3000000000"),
-        ("9223372036854775808", "'9223372036854775808'", "BIG_DECIMAL", "9223372036854775808"),
-        ("0.5", "'0.5'", "DOUBLE", "0.5"),
+        ("PERCENTILE(delay, 50)", "percentile(delay, 50.0)", "DOUBLE", "percentile(delay,50)"),
+        ("PERCENTILE(delay, 50) + 1", "plus(percentile(delay,'50'),'1')", "DOUBLE", "plus(percentile(delay,50),1)"),
+        ("MODE(delay, 'MAX')", "mode(delay)", "DOUBLE", "mode(delay,'MAX')"),
+        (
+            "SUM(delay) FILTER (WHERE flag)",
+            "sum(delay) FILTER(WHERE flag = 'true')",
+            "DOUBLE",
+            "sum(delay)[equals(flag,True)]",
+        ),
+        ("1", "1", "INT", "1"),
+        ("1 + 2", "3", "LONG", "3"),
+        ("7 / 2", "3.5", "DOUBLE", "3.5"),
+        ("-7 % 4", "-3", "LONG", "-3"),
+        ("-2147483648", "-2147483648", "INT", "-2147483648"),
+        ("3000000000", "3000000000", "LONG", "3000000000"),
+        ("9223372036854775808", "9223372036854775808", "BIG_DECIMAL", "9223372036854775808"),
+        ("0.5", "0.5", "DOUBLE", "0.5"),
         ("'x'", "'x'", "STRING", "'x'"),
-        ("upper('x') || 'y'", "concat(upper('x'),'y')", "STRING", "'Xy'"),
-        ("CAST('5' AS INT)", "cast('5','INT')", "INT", "5"),
-        ("CAST(5.7 AS LONG)", "cast('5.7','LONG')", "LONG", "5"),
-        ("1e400 % 5", "mod('1e400','5')", "DOUBLE", "nan"),
-        ("1 / 0", "divide('1','0')", "DOUBLE", "inf"),
+        ("upper('x') || 'y'", "'Xy'", "STRING", "'Xy'"),
+        ("CAST('5' AS INT)", "5", "INT", "5"),
+        ("CAST(5.7 AS LONG)", "5", "LONG", "5"),
+        ("1e400 % 5", "NaN", "DOUBLE", "nan"),
+        ("1 / 0", "Infinity", "DOUBLE", "inf"),
     ],
 )
 def test_select_items_have_pinots_labels_and_types(item: str, label: str, type_: str, expected: str) -> None:
@@ -198,15 +206,22 @@ def test_select_items_have_pinots_labels_and_types(item: str, label: str, type_:
         ("Delay", "delay", "INT", "delay"),
         ("delay AS x", "x", "INT", "delay"),
         ("delay AS 'a b'", "a b", "INT", "delay"),
-        ("CAST(delay AS INT)", "cast(delay,'INT')", "INT", "delay"),
-        ("CAST(delay AS VARCHAR)", "cast(delay,'STRING')", "STRING", "cast<STRING>(delay)"),
+        ("CAST(delay AS INT)", "cast(delay,'INTEGER')", "INT", "delay"),
+        ("CAST(delay AS VARCHAR)", "cast(delay,'VARCHAR')", "STRING", "cast<STRING>(delay)"),
         ("length(carrier)", "length(carrier)", "INT", "length(carrier)"),
         ("DATE_TRUNC('day', ts)", "datetrunc('day',ts)", "LONG", "datetrunc('DAY',ts,'MILLISECONDS','UTC','MILLISECONDS')"),
         ("datetrunc('week', distance, 'SECONDS', 'Europe/Berlin')", "datetrunc('week',distance,'SECONDS','Europe/Berlin')", "LONG", "datetrunc('WEEK',distance,'SECONDS','Europe/Berlin','SECONDS')"),
         ("CASE WHEN flag THEN 1 ELSE price END", "case(flag,'1',price)", "DOUBLE", "case(equals(flag,True),1.0,price)"),
-        ("CASE WHEN flag THEN 'x' END", "case(flag,'x')", "STRING", "case(equals(flag,True),'x','')"),
-        ("CASE delay WHEN 1 THEN 'x' ELSE 'y' END", "case(delay,'1','x','y')", "STRING", "case(equals(delay,1),'x','y')"),
-        ("CASE WHEN 1 = 2 THEN 1 WHEN 1 = 1 THEN delay ELSE 5 END", "case(equals('1','2'),'1',equals('1','1'),delay,'5')", "INT", "delay"),
+        ("CASE WHEN flag THEN 'x' END", "case(flag,'x','null')", "STRING", "case(equals(flag,True),'x','')"),
+        ("CASE delay WHEN 1 THEN 'x' ELSE 'y' END", "case(equals(delay,'1'),'x','y')", "STRING", "case(equals(delay,1),'x','y')"),
+        ("CASE WHEN 1 = 2 THEN 1 WHEN 1 = 1 THEN delay ELSE 5 END", "case('false','1','true',delay,'5')", "INT", "delay"),
+        ("delay + (1 + 2)", "plus(delay,'3')", "LONG", "plus(delay,3)"),
+        ("carrier NOT IN ('a')", "not_in(carrier,'a')", "BOOLEAN", "not_equals(carrier,'a')"),
+        ("carrier NOT LIKE 'a%'", "not(like(carrier,'a%'))", "BOOLEAN", "not(like(carrier,'a%'))"),
+        ("delay IS NOT NULL", "is_not_null(delay)", "BOOLEAN", "is_not_null(delay)"),
+        ("REGEXP_LIKE(carrier, 'a')", "regexp_like(carrier,'a')", "BOOLEAN", "regexplike(carrier,'a')"),
+        ("TRIM(carrier)", "trim('BOTH',' ',carrier)", "STRING", "trim(carrier)"),
+        ("flag AND delay > 1 AND price < 2", "and(flag,greater_than(delay,'1'),less_than(price,'2'))", "BOOLEAN", "and(equals(flag,True),greater_than(delay,1),less_than(price,2.0))"),
         ("tags", "tags", "STRING_ARRAY", "tags"),
         ("ARRAYDISTINCTSTRING(tags)", "arraydistinctstring(tags)", "STRING_ARRAY", "arraydistinctint(tags)"),
         ("array_sort_string(tags)", "arraysortstring(tags)", "STRING_ARRAY", "arraysortint(tags)"),
@@ -216,6 +231,27 @@ def test_select_items_have_pinots_labels_and_types(item: str, label: str, type_:
 def test_expressions_have_labels_and_types(item: str, label: str, type_: str, expected: str) -> None:
     (output,) = bound(f"SELECT {item} FROM flights").select
     assert (output.label, str(output.expr.type), show(output.expr)) == (label, type_, expected)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("carrier = 'AA'", "carrier = 'AA'"),
+        ("5 < delay", "delay > '5'"),
+        ("delay <> 1 + 1", "delay != '2'"),
+        ("delay > price", "minus(delay,price) > '0'"),
+        ("delay BETWEEN 1 AND 5 AND flag AND carrier IN ('a', 'b')", "(delay BETWEEN '1' AND '5' AND flag = 'true' AND carrier IN ('a','b'))"),
+        ("carrier NOT IN ('a') OR NOT delay = 1", "(carrier NOT IN ('a') OR (NOT delay = '1'))"),
+        ("delay IS NULL OR carrier IS NOT NULL", "(delay IS NULL OR carrier IS NOT NULL)"),
+        ("carrier LIKE 'a.b%'", "regexp_like(carrier,'^a\\.b')"),
+        ("carrier NOT LIKE '%_x'", "(NOT regexp_like(carrier,'.x$'))"),
+        ("REGEXP_LIKE(upper(carrier), 'a')", "regexp_like(upper(carrier),'a')"),
+        ("startsWith(carrier, 'a')", "startswith(carrier,'a') = 'true'"),
+    ],
+)  # fmt: skip
+def test_filters_of_aggregates_are_labelled_as_pinot_prints_them(condition: str, expected: str) -> None:
+    (output,) = bound(f"SELECT COUNT(*) FILTER (WHERE {condition}) FROM flights").select
+    assert output.label == f"count(*) FILTER(WHERE {expected})"
 
 
 def test_star_is_every_column_in_the_schemas_order() -> None:
@@ -277,7 +313,7 @@ def test_count_of_a_column_counts_values_with_null_handling() -> None:
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("SELECT $creationTime FROM flights", UnsupportedSqlError),
+        ("SELECT $partitionId FROM flights", UnsupportedSqlError),
         ("SELECT tags + 1 FROM flights", UnsupportedSqlError),
         ("SELECT delay FROM flights WHERE tags = carrier", UnsupportedSqlError),
         ("SELECT delay FROM flights WHERE carrier ILIKE 'a'", UnsupportedSqlError),

@@ -25,6 +25,10 @@ from merlot.query.plan.text import text_of
 from merlot.tree.nodes import Column, Expr, OrderKey
 
 _NO_ID = -1
+_COLUMNS = ["Operator", "Operator_Id", "Parent_Id"]
+_TYPES = ["STRING", "INT", "INT"]
+EVALUATED = ResultRows(_COLUMNS, _TYPES, [["BROKER_EVALUATE", 0, _NO_ID]])
+"""The plan of a SELECT without FROM: no server is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ def explain(
             del parents[depth + 1 :]
             parents.append(add(operator, parents[-1]))
     match_all = sum(counts[0] for (encoded, _), counts in told.groups.items() if f'"{MATCH_ALL}"' in encoded)
-    columns = ResultRows(["Operator", "Operator_Id", "Parent_Id"], ["STRING", "INT", "INT"], rows)
+    columns = ResultRows(_COLUMNS, _TYPES, rows)
     return Explained(columns, told.pruned.get("filter", 0), match_all)
 
 

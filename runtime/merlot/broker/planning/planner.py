@@ -31,7 +31,6 @@ from merlot.sql.budget import Budget
 from merlot.sql.parse import ParsedStatement, one_stage, parse_statement
 from merlot.sql.shapes import Shape, Template, make_template, shape_of
 from merlot.tree import tree_json
-from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Expr
 
 INLINE_SQL_CHARS = 512
@@ -230,8 +229,6 @@ class Planner:
         self, statement: ParsedStatement, wanted: Mapping[str, str], budget: Budget, moment: Moment | None = None
     ) -> tuple[BoundQuery, ServedTable | None]:
         parsed = one_stage(statement)
-        if parsed.explain and parsed.table is None:
-            raise UnsupportedSqlError("EXPLAIN PLAN FOR without FROM")
         if parsed.table is None:
             return bind(parsed, None, wanted, moment, budget), None
         table = self._find_table(parsed.table)

@@ -97,9 +97,15 @@ class SegmentColumns:
             return ConstantColumn(TypeName.LONG, self.segment.key.crc, self.num_docs)
         if name == "$hostName":
             return ConstantColumn(TypeName.STRING, self._host, self.num_docs)
+        if name in _INSTANTS:
+            instant = getattr(self.segment.instants, _INSTANTS[name])
+            return ConstantColumn(TypeName.TIMESTAMP, instant or 0, self.num_docs, is_null=instant is None)
         if derived_of(name) is not None and (found := self.segment.column(name)) is not None:
             return found
         raise InvalidInputError(f"unknown column name={name}")
+
+
+_INSTANTS: Final = {"$creationTime": "created_ms", "$startTime": "first_ms", "$endTime": "last_ms"}
 
 
 class DocIdColumn(ConstantColumn):

@@ -23,7 +23,7 @@ from merlot.segment.metadata import MAX_DOCS, CreationFacts
 from merlot.segment.mutable.column import ColumnPrefix, ConsumingColumn
 from merlot.segment.mutable.offsets import RowOffsets
 from merlot.segment.mutable.rows import PrefixRows, rows_since
-from merlot.segment.reader import EVERY_DOC, ValidDocs
+from merlot.segment.reader import EVERY_DOC, Instants, ValidDocs
 
 
 class _Extent(NamedTuple):
@@ -147,6 +147,8 @@ class ConsumingSnapshot:
 
     is_open: Final = True
     valid_docs: Final[ValidDocs] = EVERY_DOC
+    instants: Final = Instants()
+    """Not known: rows still come."""
 
     def __init__(self, segment: ConsumingSegment, key: SegmentKey, num_docs: int) -> None:
         self._segment = segment

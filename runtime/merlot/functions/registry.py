@@ -94,8 +94,19 @@ def callable_as(name: str) -> ScalarFunction:
     """The function that may be called by that name; raises UnsupportedSqlError."""
     function = find(name)
     if function is None:
-        raise UnsupportedSqlError(f"function {name.upper()}")
+        instead = _INSTEAD.get(canonical_key(name))
+        raise UnsupportedSqlError(f"function {name.upper()}{'' if instead is None else f': write {instead}'}")
     return function
+
+
+_INSTEAD: Final = {
+    "insubquery": "x IN (SELECT …)",
+    "inpartitionedsubquery": "x IN (SELECT …)",
+    "lookup": "a JOIN with the other table",
+    "anyvalue": "MIN(x), or FIRSTWITHTIME(x, time, 'TYPE')",
+    "groovy": "the expression in SQL, or as a derived column",
+}
+"""What Pinot has and we have in another form, by canonical key."""
 
 
 def of(call: Call) -> ScalarFunction:

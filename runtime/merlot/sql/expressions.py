@@ -30,7 +30,8 @@ from merlot.tree import literals
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal
-from merlot.tree.types import BOOLEAN, BYTES, STRING, SqlType
+from merlot.tree.relations import GROUPING
+from merlot.tree.types import BOOLEAN, BYTES, INT, STRING, SqlType
 from merlot.values.types import TypeName
 
 Fold = Callable[[Call], Expr]
@@ -328,10 +329,28 @@ def _function(binder: Binder, node: Any) -> Expr:
     numbered = aggregates.numbered(name)
     if numbered is not None:
         return _aggregate(binder, [*node.expressions, exp.Literal.number(numbered[1])], numbered[0])
+    if canonical_key(name) in ("grouping", "groupingid"):
+        return _grouping(binder, node)
     args = _with_unit(name, node.expressions)
     if any(isinstance(arg, exp.Distinct) for arg in args):
         raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
     return binder.call(name, tuple(binder.bind(arg) for arg in args))
+
+
+def _grouping(binder: Binder, node: Any) -> Expr:
+    """GROUPING(a, b), of keys alone."""
+    if binder.stages is None:
+        raise SqlValidationError(NEEDS_GROUPING_SETS)
+    if not binder.allows_aggregates:
+        raise SqlValidationError(f"{binder.place} cannot use GROUPING")
+    if not 1 <= len(node.expressions) <= MAX_GROUPING_ARGUMENTS:
+        raise SqlValidationError(f"GROUPING takes 1 to {MAX_GROUPING_ARGUMENTS} keys, got {len(node.expressions)}")
+    return Call(GROUPING, tuple(binder.bind(arg) for arg in node.expressions), INT)
+
+
+NEEDS_GROUPING_SETS = "GROUPING needs GROUPING SETS, ROLLUP or CUBE"
+MAX_GROUPING_ARGUMENTS = 30
+"""Bits of an INT."""
 
 
 def _array(binder: Binder, node: Any) -> Expr:

@@ -28,17 +28,23 @@ def disjunction(args: Iterable[Expr]) -> Expr:
 
 def _merge_memberships(args: Iterable[Expr], single: str, several: str) -> list[Expr]:
     """`a = 1 OR a IN (2, 3)` as one IN, and likewise `<>` and NOT IN under AND; true of any and all matching too."""
-    merged: dict[tuple[bool, Expr], dict[Expr, None]] = {}
+    merged: list[Expr | dict[Expr, None]] = []
+    subjects: dict[Expr, dict[Expr, None]] = {}
     for arg in args:
-        is_membership = isinstance(arg, Call) and arg.function in (single, several)
-        if isinstance(arg, Call) and is_membership and isinstance(arg.args[1], Literal):
-            merged.setdefault((True, arg.args[0]), {}).update(dict.fromkeys(arg.args[1:]))
-        else:
-            merged[False, arg] = {}
-    return [
-        Call(single if len(values) == 1 else several, (expr, *values), BOOLEAN) if is_membership else expr
-        for (is_membership, expr), values in merged.items()
+        if not (isinstance(arg, Call) and arg.function in (single, several) and isinstance(arg.args[1], Literal)):
+            merged.append(arg)
+            continue
+        values = subjects.get(arg.args[0])
+        if values is None:
+            values = subjects[arg.args[0]] = {}
+            merged.append(values)
+        values.update(dict.fromkeys(arg.args[1:]))
+    made = [
+        Call(single if len(values) == 1 else several, (subject, *values), BOOLEAN)
+        for subject, values in subjects.items()
     ]
+    memberships = iter(made)
+    return [next(memberships) if isinstance(one, dict) else one for one in merged]
 
 
 def negation(arg: Expr) -> Expr:

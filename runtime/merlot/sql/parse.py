@@ -51,7 +51,6 @@ _STATEMENT_WORDS = frozenset(
         "TRUNCATE",
         "UPDATE",
         "USE",
-        "VALUES",
     }
 )
 
@@ -113,7 +112,7 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
     budget = budget or Budget()
     limits.check_length(sql)
-    plain = read_plain(sql) if len(sql) <= limits.SHORT_CHARS else None
+    plain = read_plain(sql, budget)
     budget.look()
     return read_any(sql, budget) if plain is None else ParsedStatement(sql, plain)
 
@@ -259,7 +258,7 @@ def _parse_query(tokens: list[Token], text: CutText, budget: Budget) -> exp.Quer
     first = tokens[0]
     if first.text.upper() in _STATEMENT_WORDS:
         raise UnsupportedSqlError(first.text.upper())
-    if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN, TokenType.WITH):
+    if first.token_type not in (TokenType.SELECT, TokenType.L_PAREN, TokenType.WITH, TokenType.VALUES):
         raise syntax_errors.at(sql, first.start, "expected SELECT")
     limits.check_names(tokens)
     _check_nesting(tokens, sql)
@@ -274,6 +273,8 @@ def _parse_query(tokens: list[Token], text: CutText, budget: Budget) -> exp.Quer
         raise syntax_errors.of_parser(error) from error
     except RecursionError as error:
         raise SqlParseError("query is nested too deeply") from error
+    if isinstance(tree, exp.Values):
+        tree = exp.Select(expressions=[exp.Star()], from_=exp.From(this=tree))
     if not isinstance(tree, exp.Query):
         raise UnsupportedSqlError(feature_name(tree) if tree is not None else "this statement")
     return tree
@@ -338,7 +339,20 @@ def _look_through(tree: exp.Expr) -> tuple[bool, int]:
 
 
 _STAGE_NODES = frozenset(
-    {exp.Select, exp.Subquery, exp.Union, exp.Intersect, exp.Except, exp.Window, exp.Exists, exp.Values, exp.Unnest}
+    {
+        *(
+            exp.Select,
+            exp.Subquery,
+            exp.Union,
+            exp.Intersect,
+            exp.Except,
+            exp.Window,
+            exp.Exists,
+            exp.Values,
+            exp.Unnest,
+        ),
+        *(exp.Lateral, exp.Rollup, exp.Cube, exp.GroupingSets),
+    }
 )
 STAGE_CLAUSES = ("with_", "joins", "windows", "qualify")
 

@@ -3,7 +3,7 @@
 Plain is: names that no dialect reserves, numbers, texts without escapes, `+ - * /`, calls, comparisons, BETWEEN, IN of
 constants, LIKE, IS NULL, AND, OR, NOT, DISTINCT, AS, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT and OFFSET, over one
 table. Whatever else is met, every error included, is left to `sql.parse`, which has the words for it: nothing is
-refused here. Texts are short and shallow enough to pass all limits of `sql.parse`. Pure and safe on any thread.
+refused here, what passes a limit of `sql.parse` neither. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Final, TypeVar
 
 from sqlglot import exp
 
-from merlot.sql import lists
+from merlot.sql import limits, lists
+from merlot.sql.budget import Budget
 from merlot.sql.dialect import MerlotDialect
 
 T = TypeVar("T")
 
-MAX_CHARS: Final = 4_096
+MAX_CHARS: Final = 1 << 18
+"""A longer text that is not plain after all would be read twice for too long."""
 MAX_DEPTH: Final = 50
 """Operators, calls and parentheses of one expression, of which no tree is deeper."""
 MAX_OPEN: Final = 10
@@ -53,12 +55,12 @@ class _NotPlainError(Exception):
     """The text is for the dialect's parser."""
 
 
-def read_plain(sql: str) -> exp.Select | None:
-    """The tree of a plain SELECT; None of any other text."""
+def read_plain(sql: str, budget: Budget | None = None) -> exp.Select | None:
+    """The tree of a plain SELECT; None of any other text. Raises what `budget` does when its time is over."""
     if len(sql) > MAX_CHARS or "--" in sql or "/*" in sql:
         return None
     try:
-        return _Reader(_TOKEN.findall(sql)).select()
+        return _Reader(_TOKEN.findall(sql), budget or Budget()).select()
     except _NotPlainError:
         return None
 
@@ -66,7 +68,10 @@ def read_plain(sql: str) -> exp.Select | None:
 class _Reader:
     """Reads a text from its first token to its last."""
 
-    def __init__(self, tokens: list[str]) -> None:
+    def __init__(self, tokens: list[str], budget: Budget) -> None:
+        self._budget = budget
+        self._parts_left = min(limits.MAX_PREDICATES, limits.MAX_ITEMS)
+        """Conditions, and expressions between commas, of all clauses together: within each limit of its own."""
         self._tokens = [*tokens, _END]
         self._at = 0
         self._depth = 0
@@ -108,6 +113,10 @@ class _Reader:
         return items
 
     def _item(self, item: Callable[[], exp.Expr]) -> exp.Expr:
+        self._budget.step()
+        self._parts_left -= 1
+        if self._parts_left < 0:
+            raise _NotPlainError
         if not self._open:
             self._depth = 0
         return item()
@@ -206,9 +215,11 @@ class _Reader:
         if word != "IN":
             raise _NotPlainError
         self._expect("(")
-        constants = self._list(self._constant)
-        if len(constants) >= lists.MIN_VALUES:
-            raise _NotPlainError  # long ones are not made nodes of, value by value
+        constants = [self._item(self._constant)]
+        while self._takes(","):
+            if len(constants) + 1 >= lists.MIN_VALUES:
+                raise _NotPlainError  # long ones are not made nodes of, value by value
+            constants.append(self._item(self._constant))
         self._expect(")")
         return exp.In(this=left, expressions=constants)
 

@@ -109,6 +109,15 @@ class Window:
     ignores_nulls: bool = False
     filter: Expr | None = None
 
+    @property
+    def has_distance(self) -> bool:
+        """Whether the frame goes so far from a row's key as a number says."""
+        return self.frame.startswith("RANGE") and any(letter.isdigit() for letter in self.frame)
+
+
+GROUPING = "grouping"
+"""The function of keys that tells which of them a group's set lacks: a bit each, the last one's the least."""
+
 
 class SubqueryKind(Enum):
     """What a subquery inside an expression is for."""
@@ -143,6 +152,8 @@ class Block:
     outputs: tuple[Output, ...]
     where: Expr | None = None
     group_by: tuple[Expr, ...] = ()
+    grouping_sets: tuple[tuple[int, ...], ...] = ()
+    """Places of the keys of each set of GROUPING SETS, ROLLUP and CUBE; none: one set of all keys."""
     having: Expr | None = None
     qualify: Expr | None = None
     is_distinct: bool = False

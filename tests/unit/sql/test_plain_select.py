@@ -11,9 +11,10 @@ from tests.bench.ssb_data import MORE_QUERIES, QUERIES
 from tests.sql.slt_reader import read_file
 
 from merlot.errors import InvalidInputError
+from merlot.sql import limits
 from merlot.sql.budget import Budget
 from merlot.sql.parse import parse_statement, read_any
-from merlot.sql.plain_select import read_plain
+from merlot.sql.plain_select import MAX_CHARS, read_plain
 
 SLT = Path(__file__).parents[2] / "sql"
 
@@ -131,11 +132,18 @@ def test_plain_texts_are_read(sql: str) -> None:
         f"SELECT {'(' * 11}a{')' * 11} FROM t",
         f"SELECT {'+'.join('a' * 60)} FROM t",
         f"SELECT a FROM t WHERE a IN ({', '.join(map(str, range(64)))})",
-        f"SELECT a FROM t WHERE a = '{4096 * 'x'}'",
+        f"SELECT a FROM t WHERE a = '{MAX_CHARS * 'x'}'",
+        f"SELECT a FROM t WHERE {' OR '.join(['a = 1'] * (limits.MAX_ITEMS + 1))}",
+        f"SELECT {', '.join(['a'] * (limits.MAX_ITEMS + 1))} FROM t",
     ],
 )
 def test_other_texts_are_left_to_the_parser(sql: str) -> None:
     assert read_plain(sql) is None
+
+
+def test_long_texts_of_many_conditions_are_plain() -> None:
+    listed = ", ".join(map(str, range(100_000, 100_060)))
+    assert is_read(f"SELECT a FROM t WHERE {' OR '.join(f'a IN ({listed})' for _ in range(100))}")
 
 
 WORDS = (

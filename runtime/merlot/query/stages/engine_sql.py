@@ -18,6 +18,7 @@ from merlot.query.stages.engine_calls import ENGINE_TYPES, EngineFunction, engin
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey
 from merlot.tree.relations import (
+    GROUPING,
     Block,
     Derived,
     Join,
@@ -36,7 +37,7 @@ from merlot.tree.relations import (
     Window,
     is_correlated,
 )
-from merlot.tree.types import BIG_DECIMAL, DOUBLE, INT, LONG, SqlType
+from merlot.tree.types import BIG_DECIMAL, DOUBLE, FLOAT, INT, LONG, SqlType
 from merlot.values.types import TypeName
 
 _COMPARISONS = {
@@ -111,7 +112,9 @@ class _Writer:
             text += f" FROM {self._relation(block.source, expressions)}"
         if block.where is not None:
             text += f" WHERE {expressions.condition(block.where)}"
-        if block.group_by:
+        if block.grouping_sets:
+            text += f" GROUP BY GROUPING SETS ({', '.join(_sets(block, write))})"
+        elif block.group_by:
             # A number by itself would be a place. A constant key makes no group of no rows, as () would.
             keys = [f"({write(key)})" for key in block.group_by if not _is_constant(key)]
             text += f" GROUP BY {', '.join(keys) or 'TRUE'}"
@@ -160,6 +163,10 @@ class _Writer:
             known = EngineFunction(f"f{len(self.functions)}", call, arguments)
             self.functions[call, arguments] = known
         return known
+
+
+def _sets(block: Block, write: Callable[[Expr], str]) -> list[str]:
+    return [f"({', '.join(f'({write(block.group_by[place])})' for place in one)})" for one in block.grouping_sets]
 
 
 def _unnested(relation: Unnest, lists: Sequence[str]) -> str:
@@ -297,7 +304,7 @@ class _Expressions:
         if window.partition_by:
             parts.append(f"PARTITION BY {', '.join(map(self.write, window.partition_by))}")
         if window.order_by:
-            parts.append(f"ORDER BY {', '.join(map(self.key, window.order_by))}")
+            parts.append(f"ORDER BY {', '.join(self._window_key(window, key) for key in window.order_by)}")
         if window.frame:
             parts.append(window.frame)
         args = [self.write(arg) for arg in window.args]
@@ -307,6 +314,13 @@ class _Expressions:
             return f"{window.function}({', '.join(args)}{nulls}) OVER ({' '.join(parts)})"
         text, after = native_text(window.function, window.args, args, window.type)
         return after(f"{text}{condition} OVER ({' '.join(parts)})")
+
+    def _window_key(self, window: Window, key: OrderKey) -> str:
+        """Whole numbers that a frame adds to do not overflow."""
+        if not window.has_distance or key.expr.type in (FLOAT, DOUBLE):
+            return self.key(key)
+        direction, nulls = "ASC" if key.ascending else "DESC", "LAST" if key.nulls_last else "FIRST"
+        return f"CAST({self.write(key.expr)} AS HUGEINT) {direction} NULLS {nulls}"
 
     def _subquery(self, subquery: Subquery) -> str:
         text = self._writer.query(subquery.query)
@@ -399,6 +413,10 @@ def _membership(writer: _Expressions, call: Call) -> str:
     return f"({subject} {'IN' if call.function == 'in' else 'NOT IN'} ({', '.join(candidates)}))"
 
 
+def _grouping(writer: _Expressions, call: Call) -> str:
+    return f"CAST(GROUPING({', '.join(map(writer.write, call.args))}) AS INTEGER)"
+
+
 def _null_test(writer: _Expressions, call: Call) -> str:
     return f"({writer.write(call.args[0])} IS {'NULL' if call.function == 'is_null' else 'NOT NULL'})"
 
@@ -467,7 +485,20 @@ def _cast(writer: _Expressions, call: Call) -> str | None:
 _EXACT = frozenset({TypeName.INT, TypeName.LONG, TypeName.BIG_DECIMAL})
 _NARROWED = frozenset({(TypeName.LONG, TypeName.INT), (TypeName.DOUBLE, TypeName.FLOAT)})
 _SAFE = frozenset(
-    {*_COMPARISONS, "and", "or", "not", "between", "in", "not_in", "is_null", "is_not_null", "case", "coalesce"}
+    {
+        *_COMPARISONS,
+        GROUPING,
+        "and",
+        "or",
+        "not",
+        "between",
+        "in",
+        "not_in",
+        "is_null",
+        "is_not_null",
+        "case",
+        "coalesce",
+    }
 )
 
 
@@ -484,6 +515,7 @@ _NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
     "between": _between,
     "in": _membership,
     "not_in": _membership,
+    GROUPING: _grouping,
     "is_null": _null_test,
     "is_not_null": _null_test,
     "case": _case,

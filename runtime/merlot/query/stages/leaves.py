@@ -146,11 +146,13 @@ class _Cutter:
         kept = self._push(conjuncts(block.where), reachable(block.source))
         block = replace(block, source=self._relation(block.source), where=all_of(kept), slots=slots)
         scan = block.source
+        if block.grouping_sets:
+            return block
         if kept or not isinstance(scan, Scan) or scan.id in self._correlated:
             return block
         if _is_grouped(block) or (block.is_distinct and not block.slots):
             return self._aggregated(block, scan) or block
-        if block.limit is not None and not block.slots and not block.is_distinct:
+        if block.limit is not None and not block.slots and not block.is_distinct and _is_ordered_by(scan, block):
             wanted = self._wanted[scan.id]
             wanted.order_by = block.order_by
             wanted.limit = min(block.limit + block.offset, INT_MAX)
@@ -294,6 +296,11 @@ def _collect(expr: Expr, found: dict[Aggregate, None]) -> None:
     elif isinstance(expr, Call):
         for arg in expr.args:
             _collect(arg, found)
+
+
+def _is_ordered_by(scan: Scan, block: Block) -> bool:
+    """Whether the order of the rows is one of the scan's columns alone: a correlated query has others in sight."""
+    return all(source_id(column) == scan.id for key in block.order_by for column in columns_in(key.expr))
 
 
 def _is_grouped(block: Block) -> bool:

@@ -17,7 +17,6 @@ from merlot.functions.instants import Moment
 from merlot.spec.schema import TableSchema
 from merlot.sql import query_options
 from merlot.sql.bind import (
-    bind_group_by,
     bind_order_by,
     bind_where,
     is_distinct,
@@ -29,6 +28,7 @@ from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, SUPPORTED_CLAUSES
 from merlot.sql.expressions import Binder, Fold
 from merlot.sql.parse import STAGE_CLAUSES, ParsedStatement, feature_name, table_name
+from merlot.sql.stages.grouping import bind_grouping
 from merlot.sql.stages.joins import asof_condition, join_kind
 from merlot.sql.stages.rules import check_block
 from merlot.sql.stages.scope import Source, StageScope
@@ -129,7 +129,7 @@ class _StatementBinder:
 
     def _bind_with(self, with_: exp.With) -> None:
         if with_.args.get("recursive"):
-            raise UnsupportedSqlError("WITH RECURSIVE")
+            raise UnsupportedSqlError("WITH RECURSIVE: write each step as a query of WITH")
         known: set[str] = set()
         for entry in with_.expressions:
             if entry.alias.lower() in known:
@@ -217,11 +217,13 @@ class _StatementBinder:
         later = replace(binder, scope=scope, aliases_first=True)
         having, qualify = select.args.get("having"), select.args.get("qualify")
         limit, offset = limit_and_offset(select, -1)
+        group_by, grouping_sets = bind_grouping(select.args.get("group"), outputs, later)
         block = Block(
             source=source,
             outputs=outputs,
             where=bind_where(select.args.get("where"), replace(binder, scope=scope)),
-            group_by=bind_group_by(select.args.get("group"), outputs, later),
+            group_by=group_by,
+            grouping_sets=grouping_sets,
             having=None if having is None else replace(later, place="HAVING").condition(having.this),
             qualify=None if qualify is None else replace(later, place="QUALIFY").condition(qualify.this),
             is_distinct=is_distinct(select),
@@ -284,6 +286,8 @@ class _StatementBinder:
         kind = join_kind(join)
         if isinstance(right, Unnest) and (kind not in (JoinKind.INNER, JoinKind.CROSS) or join.args.get("on")):
             raise UnsupportedSqlError("UNNEST in another join than CROSS JOIN")
+        if isinstance(join.this, exp.Lateral) and kind not in (JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT):
+            raise UnsupportedSqlError(f"LATERAL in a {kind.value}")
         for known in scope.sources:
             if known.qualifiers & source.qualifiers:
                 name = sorted(known.qualifiers & source.qualifiers)[0]
@@ -355,6 +359,8 @@ class _StatementBinder:
             id_ = self.new_id("d")
             query = self.query(node.this, None)
             return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, columns, node.alias))
+        if isinstance(node, exp.Lateral):
+            return self._lateral(node, columns, left)
         if isinstance(node, exp.Values):
             return self._values(node, columns)
         if isinstance(node, exp.Unnest):
@@ -368,6 +374,14 @@ class _StatementBinder:
         if columns:
             raise UnsupportedSqlError("names for a table's columns")
         return self._scan(written, node.alias)
+
+    def _lateral(self, node: exp.Lateral, columns: Sequence[str], left: StageScope) -> tuple[Derived, Source]:
+        """A subquery of which each row to its left has rows of its own."""
+        if not isinstance(node.this, exp.Subquery) or node.args.get("view") or node.args.get("outer"):
+            raise UnsupportedSqlError("LATERAL of anything but a subquery")
+        id_ = self.new_id("d")
+        query = self.query(node.this, left)
+        return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, columns, node.alias))
 
     def _scan(self, written: str, alias: str) -> tuple[Scan, Source]:
         schema = self.context.find_schema(written)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from merlot.sql.expressions import has_aggregate
+from merlot.sql.expressions import NEEDS_GROUPING_SETS, has_aggregate
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
-from merlot.tree.relations import Block, Slot, Window, relations_in, slot_exprs, source_id
+from merlot.tree.relations import GROUPING, Block, Slot, Window, relations_in, slot_exprs, source_id
 
 
 def is_grouped(block: Block) -> bool:
     """Whether its rows are groups."""
-    return bool(block.group_by) or any(map(has_aggregate, block.exprs))
+    return bool(block.group_by or block.grouping_sets) or any(map(has_aggregate, block.exprs))
 
 
 def check_block(block: Block) -> None:
@@ -37,6 +37,8 @@ def check_block(block: Block) -> None:
 
 def _check_groups(block: Block) -> None:
     keys = frozenset(block.group_by)
+    if not block.grouping_sets and any(map(_has_grouping, block.exprs)):
+        raise SqlValidationError(NEEDS_GROUPING_SETS)
     own = frozenset(relation.id for relation in relations_in(block.source))
     later = [output.expr for output in block.outputs] + [key.expr for key in block.order_by]
     later += [expr for expr in (block.having, block.qualify) if expr is not None]
@@ -57,8 +59,14 @@ def _check(expr: Expr, keys: frozenset[Expr], own: frozenset[str], slots: Mappin
             raise SqlValidationError(f"a column is neither grouped nor aggregated column={name}")
         return
     assert isinstance(expr, Call)
+    if expr.function == GROUPING and not keys.issuperset(expr.args):
+        raise SqlValidationError("GROUPING is of keys of the GROUP BY")
     for arg in expr.args:
         _check(arg, keys, own, slots)
+
+
+def _has_grouping(expr: Expr) -> bool:
+    return isinstance(expr, Call) and (expr.function == GROUPING or any(map(_has_grouping, expr.args)))
 
 
 def windows_of(block: Block) -> Mapping[str, Window]:

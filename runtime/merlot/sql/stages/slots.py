@@ -83,13 +83,14 @@ class Slots:
         function, args, type_ = self._called(plain, called)
         if ignores_nulls and function not in (*_VALUES.values(), *_SHIFTS):
             raise SqlValidationError(f"IGNORE NULLS is of LAG, LEAD, FIRST_VALUE and LAST_VALUE, not {function}")
+        order_by = _order(definition.args.get("order"), plain)
         window = Window(
             function=function,
             args=args,
             type=type_,
             partition_by=tuple(_key(plain, one, "PARTITION BY") for one in definition.args.get("partition_by") or ()),
-            order_by=_order(definition.args.get("order"), plain),
-            frame=_frame(definition.args.get("spec")),
+            order_by=order_by,
+            frame=_frame(definition.args.get("spec"), order_by),
             ignores_nulls=ignores_nulls,
             filter=condition,
         )
@@ -230,7 +231,7 @@ def _order(order: Any, binder: Binder) -> tuple[OrderKey, ...]:
     )
 
 
-def _frame(spec: Any) -> str:
+def _frame(spec: Any, order_by: Sequence[OrderKey]) -> str:
     """ROWS or RANGE between two ends."""
     if spec is None:
         return ""
@@ -239,9 +240,10 @@ def _frame(spec: Any) -> str:
     kind = str(spec.args["kind"]).upper()
     if kind not in ("ROWS", "RANGE"):
         raise UnsupportedSqlError(f"{kind} in a window")
-    start = _end(spec.args.get("start"), spec.args.get("start_side"), kind)
-    end = _end(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), kind)
-    ends = [_ENDS.index(end.lstrip("0123456789 ")) for end in (start, end)]
+    keys = [key.expr.type for key in order_by] if kind == "RANGE" else None
+    start = _end(spec.args.get("start"), spec.args.get("start_side"), keys)
+    end = _end(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), keys)
+    ends = [_ENDS.index(end.lstrip("0123456789. ")) for end in (start, end)]
     if ends[0] > ends[1] or _ENDS[0] == end or _ENDS[-1] == start:
         raise SqlValidationError(f"a window cannot go from {start} to {end}")
     return f"{kind} BETWEEN {start} AND {end}"
@@ -251,7 +253,8 @@ _ENDS: Final = ("UNBOUNDED PRECEDING", "PRECEDING", "CURRENT ROW", "FOLLOWING", 
 """From first to last, without distances."""
 
 
-def _end(value: Any, side: Any, kind: str) -> str:
+def _end(value: Any, side: Any, keys: Sequence[SqlType] | None) -> str:
+    """An end in canonical words. `keys`: of RANGE, the types of what rows are ordered by."""
     if value == "CURRENT ROW":
         return "CURRENT ROW"
     word = str(side).upper()
@@ -259,11 +262,28 @@ def _end(value: Any, side: Any, kind: str) -> str:
         raise SqlValidationError("a window's end is PRECEDING, FOLLOWING or CURRENT ROW")
     if value == "UNBOUNDED":
         return f"UNBOUNDED {word}"
-    if kind == "RANGE":
-        raise UnsupportedSqlError("RANGE with a distance in a window")
+    return f"{_rows(value) if keys is None else _distance(value, keys)} {word}"
+
+
+def _rows(value: Any) -> int:
     if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdigit() or len(value.this) > 9:
         raise SqlValidationError("a window's distance is a whole number")
-    return f"{int(value.this)} {word}"
+    return int(value.this)
+
+
+def _distance(value: Any, keys: Sequence[SqlType]) -> str:
+    """How far from a row's key; of a TIMESTAMP in milliseconds."""
+    if len(keys) != 1 or keys[0].base not in _DISTANT:
+        raise SqlValidationError("RANGE with a distance needs ORDER BY of one number or time")
+    text = value.this if isinstance(value, exp.Literal) and not value.is_string else ""
+    whole, _, fraction = text.partition(".")
+    is_whole = keys[0].base not in (TypeName.FLOAT, TypeName.DOUBLE)
+    if not whole.isdigit() or (fraction and not fraction.isdigit()) or (is_whole and fraction) or len(text) > 18:
+        raise SqlValidationError(f"a distance in {keys[0]} is a number that is not negative, as 5 or 2.5")
+    return text
+
+
+_DISTANT: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 
 
 _KEPT: Final = frozenset(

@@ -151,6 +151,9 @@ class DistinctState(State):
             self._met = self._met[:0]
         self._pairs.add(groups, ids)
 
+    def takes_scaled(self) -> bool:
+        return True
+
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         listed = Vector(self._type, values[0]).to_arrow(num_rows)
         self._values.append((listed, all_in_one(groups, num_rows).astype(np.int64)))

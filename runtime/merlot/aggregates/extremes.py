@@ -31,6 +31,7 @@ from merlot.kernels.group import mark
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, LONG, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.scaled import Scaled, doubles_of
 from merlot.vectors.vector import Vector
 
 
@@ -66,10 +67,13 @@ class ExtremeState(State):
             place = int(ids.min() if self._is_min else ids.max())
             self.add([self._ascending[place : place + 1]], groups, 1)
 
+    def takes_scaled(self) -> bool:
+        return True
+
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         numbers = values[0]
-        if numbers.dtype == object:
-            numbers = np.array([float(value) for value in numbers], np.float64)
+        if isinstance(numbers, Scaled) or numbers.dtype == object:
+            numbers = doubles_of(numbers)
         groups = all_in_one(groups, len(numbers))
         kernel = kernels.min_groups if self._is_min else kernels.max_groups
         kernel(groups, numbers.astype(self._dtype, copy=False), self._best)

@@ -16,6 +16,7 @@ from merlot.errors import CorruptionError
 from merlot.kernels.aggregate import count_groups
 from merlot.tree.types import DOUBLE, LONG, SqlType
 from merlot.vectors.encoding import MAX_DENSE_SPACE
+from merlot.vectors.scaled import Scaled, doubles_of
 
 MAX_PENDING: Final = 1 << 20
 """Pairs of group and value that are kept apart before equal ones are counted together."""
@@ -84,10 +85,13 @@ class FrequencyState(State):
         self._by_id = grown(self._by_id, space)
         count_groups(all_in_one(groups, len(ids)) * np.uint32(len(self._known)) + ids.astype(np.uint32), self._by_id)
 
+    def takes_scaled(self) -> bool:
+        return True
+
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         numbers = values[0]
-        if numbers.dtype == object:
-            numbers = np.array([float(value) for value in numbers], np.float64)
+        if isinstance(numbers, Scaled) or numbers.dtype == object:
+            numbers = doubles_of(numbers)
         owners = all_in_one(groups, num_rows).astype(np.int64)
         self._take(_Counted.of(owners, numbers.astype(self._dtype), None))
 

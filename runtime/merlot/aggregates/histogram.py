@@ -43,6 +43,9 @@ class HistogramState(State):
     def grow(self, num_groups: int) -> None:
         self._counts = grown(self._counts, num_groups * self._num_bins)
 
+    def takes_scaled(self) -> bool:
+        return True
+
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         numbers = doubles(values[0])
         inside = (numbers >= self._edges[0]) & (numbers <= self._edges[-1])

@@ -60,6 +60,9 @@ class KllState(State):
     def grow(self, num_groups: int) -> None:
         """Groups have no sketch before they have values."""
 
+    def takes_scaled(self) -> bool:
+        return True
+
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         numbers = doubles(values[0])
         if np.isnan(numbers).any():

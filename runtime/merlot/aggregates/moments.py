@@ -29,6 +29,7 @@ from merlot.kernels import moments as kernels
 from merlot.kernels.jit import read_only
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, SqlType
+from merlot.vectors.scaled import doubles_of
 from merlot.vectors.vector import Vector
 
 Doubles = NDArray[np.float64]
@@ -42,10 +43,7 @@ _TWO: Final = ("count", "mean_x", "mean_y", "squares_x", "squares_y", "products"
 
 def doubles(values: Any) -> Doubles:
     """Numbers of any type as doubles."""
-    if values.dtype == object:
-        return np.array([float(value) for value in values], np.float64)
-    wide: Doubles = values.astype(np.float64, copy=False)
-    return wide
+    return doubles_of(values)
 
 
 class MomentState(State):
@@ -59,6 +57,9 @@ class MomentState(State):
             larger = np.zeros((max(num_groups, 2 * len(self._rows)), self._rows.shape[1]))
             larger[: len(self._rows)] = self._rows
             self._rows = larger
+
+    def takes_scaled(self) -> bool:
+        return True
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         groups = all_in_one(groups, num_rows)

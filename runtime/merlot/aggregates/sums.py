@@ -42,7 +42,8 @@ from merlot.tree.types import DOUBLE, LONG, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import exactly
 from merlot.vectors.errors import QueryArithmeticError
-from merlot.vectors.scaled import Scaled, scaled_of, texts_of
+from merlot.vectors.exact import computed
+from merlot.vectors.scaled import Scaled, bounded, scaled_of, texts_of
 from merlot.vectors.vector import Vector
 
 FEW_SUMS: Final = 16
@@ -156,8 +157,8 @@ class DecimalSum(State):
 
     def __init__(self, num_groups: int) -> None:
         self._num_groups = num_groups
-        self._scaled: dict[tuple[int, int, int], IntegerSum] = {}
-        """By scale and bounds of what was added."""
+        self._scaled: dict[tuple[int, int], IntegerSum] = {}
+        """By scale, and by how many bits the numbers have that were added: chunks may have bounds of their own."""
         self._others: NDArray[Any] | None = None
 
     def grow(self, num_groups: int) -> None:
@@ -194,33 +195,44 @@ class DecimalSum(State):
         return [pa.array([str(value) for value in self._exact(groups)], pa.string()) if texts is None else texts]
 
     def _sum_of(self, numbers: Scaled) -> IntegerSum:
-        key = (numbers.scale, numbers.low, numbers.high)
+        num_bits = max(numbers.low, ~numbers.low, numbers.high, ~numbers.high).bit_length()
+        key = (numbers.scale, num_bits)
         found = self._scaled.get(key)
         if found is None:
-            found = self._scaled[key] = IntegerSum(self._num_groups, Known((numbers.low, numbers.high)))
+            bounds = -(1 << num_bits), (1 << num_bits) - 1
+            found = self._scaled[key] = IntegerSum(self._num_groups, Known(bounds))
         return found
 
     def _texts(self, groups: Chosen) -> pa.Array | None:
-        """Texts of the sums, if there are such of one scale alone, and 64 bits hold them."""
-        if self._others is not None or len(self._scaled) > 1:
+        """Texts of the sums, if 64 bits hold them."""
+        if self._others is not None:
             return None
-        if not self._scaled:
-            return texts_of(np.zeros(len(groups), np.int64), 0)
-        ((scale, _, _), total), *_ = self._scaled.items()
-        sums = total.narrow()
-        if sums is not None:
-            return texts_of(chosen(sums, groups), scale)
-        high, low = total.halves(groups)
-        return texts_of((high << 32) + low, scale) if np.all((high < 1 << 31) & (high >= -(1 << 31))) else None
+        total = Scaled(np.zeros(len(groups), np.int64), 0, 0, 0)
+        for (scale, _), part in self._scaled.items():
+            sums = _narrow(part, groups)
+            found = None if sums is None else computed("plus", (total, bounded(sums, scale)))
+            if found is None:
+                return None
+            total = found
+        return texts_of(total.values, total.scale)
 
     def _exact(self, groups: Chosen) -> list[Decimal]:
         sums = [Decimal(0)] * len(groups) if self._others is None else list(self._others[groups])
         with exactly():
-            for (scale, _, _), total in self._scaled.items():
+            for (scale, _), total in self._scaled.items():
                 halves = zip(*(half.tolist() for half in total.halves(groups)), strict=True)
                 for number, (high, low) in enumerate(halves):
                     sums[number] += Decimal((high << 32) + low).scaleb(-scale)
         return sums
+
+
+def _narrow(total: IntegerSum, groups: Chosen) -> NDArray[np.int64] | None:
+    """Sums of the chosen groups; None if 64 bits do not hold one."""
+    sums = total.narrow()
+    if sums is not None:
+        return chosen(sums, groups)
+    high, low = total.halves(groups)
+    return (high << 32) + low if np.all((high < 1 << 31) & (high >= -(1 << 31))) else None
 
 
 def sum_texts(texts: pa.Array, groups: Groups, num_groups: int) -> tuple[list[int], int]:

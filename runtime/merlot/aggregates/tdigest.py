@@ -66,6 +66,9 @@ class DigestState(State):
     def grow(self, num_groups: int) -> None:
         self._num_groups = num_groups
 
+    def takes_scaled(self) -> bool:
+        return True
+
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         numbers = doubles(values[0])
         if not np.isfinite(numbers).all():

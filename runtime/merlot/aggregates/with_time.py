@@ -83,7 +83,7 @@ class TimedState(State):
         known = columns[1].is_valid()
         vector = from_arrow(self._type, columns[0].filter(known))
         times = columns[1].filter(known).to_numpy()
-        self.add([vector.data, times], groups[known.to_numpy(zero_copy_only=False)], len(times))
+        self.add([vector.with_objects().data, times], groups[known.to_numpy(zero_copy_only=False)], len(times))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         missing = ~self._seen[groups]

@@ -17,6 +17,8 @@ from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import BIG_DECIMAL, DOUBLE, LONG, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import exactly
+from merlot.vectors.exact import computed
+from merlot.vectors.scaled import Scaled, aligned, bounded, doubles_of
 from merlot.vectors.vector import INTEGERS, Attempt, Rows, Vector, either_failed, failed
 
 Longs = NDArray[np.int64]
@@ -106,6 +108,7 @@ _PAIR: Final = (number("a"), number("b"))
 
 @ARITHMETIC.strict(
     "plus",
+    takes_scaled=True,
     aliases=("add",),
     parameters=_PAIR,
     result=exact_type,
@@ -119,6 +122,7 @@ def _plus(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 @ARITHMETIC.strict(
     "minus",
+    takes_scaled=True,
     aliases=("sub",),
     parameters=_PAIR,
     result=exact_type,
@@ -132,6 +136,7 @@ def _minus(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 @ARITHMETIC.strict(
     "times",
+    takes_scaled=True,
     aliases=("mult",),
     parameters=_PAIR,
     result=exact_type,
@@ -143,26 +148,34 @@ def _times(type_: SqlType, args: Sequence[Vector]) -> Any:
     return _computed("times", type_, args)
 
 
-@ARITHMETIC.strict("mod", parameters=_PAIR, result=exact_type, examples={"7 % 4": 3, "MOD(-7, 4)": -3})
+@ARITHMETIC.strict(
+    "mod", takes_scaled=True, parameters=_PAIR, result=exact_type, examples={"7 % 4": 3, "MOD(-7, 4)": -3}
+)
 def _mod(type_: SqlType, args: Sequence[Vector]) -> Any:
     return _computed("mod", type_, args)
 
 
 @ARITHMETIC.strict(
-    "divide", aliases=("div",), parameters=_PAIR, result=DOUBLE, rising=_rising_quotient, examples={"7 / 2": 3.5}
+    "divide",
+    takes_scaled=True,
+    aliases=("div",),
+    parameters=_PAIR,
+    result=DOUBLE,
+    rising=_rising_quotient,
+    examples={"7 / 2": 3.5},
 )
 def _divide(_type: SqlType, args: Sequence[Vector]) -> Any:
-    left, right = (np.asarray(arg.data, np.float64) for arg in args)
+    left, right = (doubles_of(arg.data) for arg in args)
     with np.errstate(all="ignore"):
         return np.divide(left, right)
 
 
-@ARITHMETIC.strict("negate", parameters=(number(),), result=exact_type, examples={"-(1 + 2)": -3})
+@ARITHMETIC.strict("negate", takes_scaled=True, parameters=(number(),), result=exact_type, examples={"-(1 + 2)": -3})
 def _negate(type_: SqlType, args: Sequence[Vector]) -> Any:
     return _alone("negate", np.negative, type_, args)
 
 
-@ARITHMETIC.strict("abs", parameters=(number(),), result=exact_type, examples={"ABS(-1.5)": 1.5})
+@ARITHMETIC.strict("abs", takes_scaled=True, parameters=(number(),), result=exact_type, examples={"ABS(-1.5)": 1.5})
 def _abs(type_: SqlType, args: Sequence[Vector]) -> Any:
     return _alone("abs", np.abs, type_, args)
 
@@ -231,13 +244,31 @@ def _decimals(function: str, args: Sequence[Vector]) -> Attempt:
     failure = None
     for operand in exact:
         failure = either_failed(failure, operand.failure)
-    operands = [operand.data for operand in exact]
+    scaled = [operand.data for operand in exact if isinstance(operand.data, Scaled)]
+    if len(scaled) == len(exact):
+        results = _rests(*scaled) if function == "mod" else _results(function, scaled)
+        if results is not None:
+            return Attempt(results.data, either_failed(failure, results.failure))
+    operands = [operand.with_objects().data for operand in exact]
     try:
         with exactly():
             return Attempt(np.asarray(_DECIMAL[function](*operands), object), failure)
     except (InvalidOperation, Overflow):
         attempt = _decimal_by_decimal(function, np.broadcast_arrays(*operands))
         return Attempt(attempt.data, either_failed(failure, attempt.failure))
+
+
+def _results(function: str, operands: Sequence[Scaled]) -> Attempt | None:
+    found = computed(function, operands)
+    return None if found is None else Attempt(found, None)
+
+
+def _rests(left: Scaled, right: Scaled) -> Attempt | None:
+    pair = aligned((left, right))
+    if pair is None:
+        return None
+    rests = modulo(pair[0].values, pair[1].values)
+    return Attempt(bounded(rests.data, pair[0].scale), rests.failure)
 
 
 def _decimal_by_decimal(function: str, operands: Sequence[NDArray[Any]]) -> Attempt:

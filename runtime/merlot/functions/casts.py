@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +18,9 @@ from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import STRING, SqlType
 from merlot.values.number_text import java_text
 from merlot.values.types import TypeName
-from merlot.vectors.decimals import plain_text
 from merlot.vectors.errors import UnsupportedQueryError
+from merlot.vectors.exact import at_scale
+from merlot.vectors.scaled import Scaled, bounded, scaled_of
 from merlot.vectors.timestamps import timestamp_texts
 from merlot.vectors.vector import (
     DTYPES,
@@ -60,6 +61,7 @@ def _same_bounds(args: Sequence[Bounds]) -> Bounds:
 
 @CASTS.lazy(
     "cast",
+    takes_scaled=True,
     syntax="CAST(x AS type)",
     rising=_rising,
     bounds=_same_bounds,
@@ -94,7 +96,10 @@ def cast(target: SqlType, vector: Vector) -> Vector:
 
 def _first(one: Vector) -> Vector:
     """The constant of a vector of one row."""
-    data = one.data.reshape(()) if isinstance(one.data, np.ndarray) else one.data[0]
+    if isinstance(one.data, Scaled):
+        data: Any = one.data.with_values(one.data.values.reshape(()))
+    else:
+        data = one.data.reshape(()) if isinstance(one.data, np.ndarray) else one.data[0]
     nulls = None if one.nulls is None else one.nulls.reshape(())
     return Vector(one.type, data, nulls, one.failure and Failure(one.failure.rows.reshape(()), one.failure.reason))
 
@@ -146,6 +151,8 @@ def _each(values: Any, convert: Callable[[Any], Any], worthless: Any) -> tuple[l
 
 
 def _of_decimals(target: TypeName, vector: Vector) -> Attempt:
+    if isinstance(vector.data, Scaled):
+        return _of_scaled(target, vector, vector.data)
     if target is TypeName.BOOLEAN:
         return Attempt(np.array([value != 0 for value in vector.data], np.bool_), None)
     if target in _FLOATS:
@@ -160,15 +167,32 @@ def _of_decimals(target: TypeName, vector: Vector) -> Attempt:
     return Attempt(np.array(values, DTYPES[target]), failed(unfit, _reason(vector, target)))
 
 
+def _of_scaled(target: TypeName, vector: Vector, numbers: Scaled) -> Attempt:
+    if target is TypeName.BOOLEAN:
+        return Attempt(numbers.values != 0, None)
+    if target in _FLOATS:
+        with np.errstate(over="ignore"):
+            return Attempt(numbers.doubles().astype(DTYPES[target]), None)
+    cut = at_scale(numbers, 0, ROUND_DOWN)
+    assert cut is not None
+    whole = cut.values
+    unfit = _unfit(target, whole)
+    return Attempt(whole.astype(DTYPES[target]), failed(unfit, _reason(vector, target)))
+
+
 def _to_decimals(vector: Vector) -> Attempt:
     """Numbers as they are written; those that are none, NaN and the infinities, have failed."""
+    if vector.data.dtype.kind in "ib":
+        return Attempt(bounded(vector.data.astype(np.int64), 0), None)
+    written = scaled_of(pa.array(vector.data.astype(np.float64)).cast(pa.string()))
+    if written is not None:
+        return Attempt(written, None)
 
     def exact(value: Any) -> Decimal | None:
         number = Decimal(str(value))
         return number if number.is_finite() else None
 
-    data = vector.data.astype(np.int64) if vector.data.dtype == np.bool_ else vector.data
-    values, unfit = _each(data.tolist(), exact, Decimal(0))
+    values, unfit = _each(vector.data.tolist(), exact, Decimal(0))
     return Attempt(_objects(values), failed(unfit, _reason(vector, TypeName.BIG_DECIMAL)))
 
 
@@ -183,7 +207,7 @@ def _to_text(vector: Vector) -> pa.Array:
     if base is TypeName.BYTES:
         return pa.array([value.hex() for value in vector.data.to_pylist()], pa.string())
     if base is TypeName.BIG_DECIMAL:
-        return pa.array([plain_text(value) for value in vector.data], pa.string())
+        return vector.to_arrow(len(vector.data))
     if base in _FLOATS:
         return _number_texts(vector.data)
     if base is TypeName.TIMESTAMP:
@@ -217,6 +241,8 @@ _PLAIN: dict[TypeName, tuple[str, pa.DataType]] = {
 
 def _parsed(target: TypeName, vector: Vector) -> Attempt:
     texts = vector.data
+    if target is TypeName.BIG_DECIMAL and (scaled := scaled_of(texts)) is not None:
+        return Attempt(scaled, None)
     if target in _PLAIN:
         pattern, type_ = _PLAIN[target]
         if pc.all(pc.match_substring_regex(texts, pattern)).as_py():

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from merlot.functions.function import Family, Lists
 from merlot.tree.types import BOOLEAN, SqlType
+from merlot.vectors.exact import units_of
+from merlot.vectors.scaled import Scaled, aligned
 from merlot.vectors.texts import holds_parts
 from merlot.vectors.vector import Vector
 
@@ -65,6 +67,9 @@ _ARROW: dict[str, Callable[[Any, Any], Any]] = {
 
 def compare(function: str, left: Vector, right: Vector) -> NDArray[np.bool_]:
     """Verdicts of one comparison."""
+    if isinstance(left.data, Scaled) and isinstance(right.data, Scaled) and (pair := aligned((left.data, right.data))):
+        return np.asarray(_NUMPY[function](pair[0].values, pair[1].values), np.bool_)
+    left, right = left.with_objects(), right.with_objects()
     if isinstance(left.data, np.ndarray):
         table = _NUMPY
         if left.data.dtype.kind == "f":
@@ -102,6 +107,7 @@ for _name, _sign, _example in (
         result=BOOLEAN,
         lists=Lists.ANY_VALUE,
         is_predicate=True,
+        takes_scaled=True,
         is_light=True,
         examples={f"1 {_sign} 1": _example},
     )(_comparison(_name))
@@ -113,6 +119,7 @@ for _name, _sign, _example in (
     result=BOOLEAN,
     lists=Lists.ANY_VALUE,
     is_predicate=True,
+    takes_scaled=True,
     is_light=True,
     examples={"2 BETWEEN 1 AND 2": True},
 )
@@ -127,15 +134,19 @@ def _between(_type: SqlType, args: Sequence[Vector]) -> Any:
     result=BOOLEAN,
     lists=Lists.ANY_VALUE,
     is_predicate=True,
+    takes_scaled=True,
     is_light=True,
     examples={"2 IN (1, 2)": True},
 )
 def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Whether the first vector's value is among the constants after it."""
     value, wanted = args[0], args[1:]
+    if isinstance(value.data, Scaled):
+        units = [units_of(candidate.with_objects().data[()], value.data.scale) for candidate in wanted]
+        return np.isin(value.data.values, np.array([unit for unit in units if unit is not None], np.int64))
     if isinstance(value.data, np.ndarray):
         if value.data.dtype == object:
-            numbers = {candidate.data[()] for candidate in wanted}
+            numbers = {candidate.with_objects().data[()] for candidate in wanted}
             return np.array([number in numbers for number in np.atleast_1d(value.data)], np.bool_).reshape(
                 value.data.shape
             )
@@ -153,6 +164,7 @@ def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
     result=BOOLEAN,
     lists=Lists.ANY_VALUE,
     is_predicate=True,
+    takes_scaled=True,
     is_light=True,
     examples={"2 NOT IN (1, 2)": False},
 )

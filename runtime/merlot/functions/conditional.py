@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from merlot.tree.literals import NULL
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal
 from merlot.tree.types import BOOLEAN, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.scaled import Scaled, joined
 from merlot.vectors.vector import Failure, Rows, Vector, constant, either_failed
 
 CONDITIONAL: Final = Family("Conditional")
@@ -71,6 +72,7 @@ def _result(result: Expr, target: SqlType, *, nulls: bool) -> Expr:
 
 @CONDITIONAL.lazy(
     "case",
+    takes_scaled=True,
     syntax="CASE WHEN a THEN x … [ELSE y] END",
     sees_nulls=True,
     examples={"CASE WHEN 1 = 2 THEN 'a' ELSE 'b' END": "b", "CASE 3 WHEN 3 THEN 'c' END": "c"},
@@ -111,9 +113,17 @@ def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]],
     lost = _joined([(rows, None if failure is None else failure.rows) for rows, failure in failures], place)
     reason = next((failure.reason for _, failure in failures if failure is not None), "")
     failure = None if lost is None else Failure(lost, reason)
-    if isinstance(parts[0][1].data, np.ndarray):
-        return Vector(type_, np.concatenate([vector.data for _, vector in parts])[place], nulls, failure)
-    return Vector(type_, pa.concat_arrays([vector.data for _, vector in parts]).take(pa.array(place)), nulls, failure)
+    values = Vector(type_, _concatenated([vector for _, vector in parts])).take(place).data
+    return Vector(type_, values, nulls, failure)
+
+
+def _concatenated(parts: Sequence[Vector]) -> Any:
+    """Values of vectors of one type, one behind the other."""
+    scaled = [part.data for part in parts if isinstance(part.data, Scaled)]
+    if len(scaled) == len(parts) and (found := joined(scaled, np.concatenate)) is not None:
+        return found
+    data = [part.with_objects().data for part in parts]
+    return np.concatenate(data) if isinstance(data[0], np.ndarray) else pa.concat_arrays(data)
 
 
 def _joined(parts: Sequence[tuple[NDArray[np.int64], Rows | None]], place: NDArray[np.int64]) -> Rows | None:
@@ -183,6 +193,7 @@ _VALUES: Final = (anything("a"), anything("b", is_optional=True, repeats=True))
     parameters=_VALUES,
     result=_type_of,
     complete=_of_one_type,
+    takes_scaled=True,
     sees_nulls=True,
     examples={"LEAST(3, 1.5, 2)": 1.5, "LEAST('b', 'a')": "a"},
 )
@@ -196,12 +207,25 @@ def _least(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
     parameters=_VALUES,
     result=_type_of,
     complete=_of_one_type,
+    takes_scaled=True,
     sees_nulls=True,
     examples={"GREATEST(3, 1.5, 2)": 3.0, "GREATEST('b', 'a')": "b"},
 )
 def _greatest(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
     """The greatest value that is not null; NULL of nulls alone."""
     return _chosen(call, source, evaluate, "greater_than")
+
+
+def _either(take: Rows, left: Vector, right: Vector) -> Any:
+    """Values of the left where it is to be taken, else of the right."""
+    if isinstance(left.data, Scaled) and isinstance(right.data, Scaled):
+        found = joined((left.data, right.data), lambda pair: np.where(take, *pair))
+        if found is not None:
+            return found
+    first, second = left.with_objects().data, right.with_objects().data
+    if isinstance(first, np.ndarray):
+        return np.where(take, first, second)
+    return pc.if_else(pa.array(take), first, second)
 
 
 def _chosen(call: Call, source: ColumnSource, evaluate: Evaluate, is_better: str) -> Vector:
@@ -215,9 +239,7 @@ def _chosen(call: Call, source: ColumnSource, evaluate: Evaluate, is_better: str
             take = take & ~other.nulls
         best = Vector(
             call.type,
-            np.where(take, other.data, best.data)
-            if isinstance(best.data, np.ndarray)
-            else pc.if_else(pa.array(take), other.data, best.data),
+            _either(take, other, best),
             None if best.nulls is None or other.nulls is None else best.nulls & other.nulls,
             either_failed(best.failure, other.failure),
         )

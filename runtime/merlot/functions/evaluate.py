@@ -10,6 +10,9 @@ an OR. So whether a query fails follows from its rows alone, not from what is lo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 
 from merlot.functions.function import Lists, ScalarFunction
@@ -31,7 +34,8 @@ from merlot.vectors.vector import (
 )
 
 _MANY = 1_024
-"""Of fewer rows it is not worth asking whether their values are distinct."""
+"""Of fewer rows it is not worth asking whether their values are distinct, or were worked out before."""
+T = TypeVar("T", Column, Call)
 
 
 def evaluate(expr: Expr, source: ColumnSource) -> Vector:
@@ -60,11 +64,26 @@ def attempt(expr: Expr, source: ColumnSource) -> Vector:
         case Literal():
             return constant(expr)
         case Column():
-            return source.column(expr.name, expr.type)
+            return _once(expr, source, _read)
         case Aggregate():
             raise UnsupportedQueryError(f"aggregate inside an expression over rows function={expr.function}")
         case Call():
-            return _called(expr, source)
+            return _once(expr, source, _called)
+
+
+def _once(expr: T, source: ColumnSource, compute: Callable[[T, ColumnSource], Vector]) -> Vector:
+    # Asked by name: isinstance of a protocol takes microseconds, for every node of every chunk.
+    remembered: dict[Expr, Vector | None] | None = getattr(source, "remembered", None)
+    if not remembered or source.num_rows < _MANY or expr not in remembered:
+        return compute(expr, source)
+    found = remembered[expr]
+    if found is None:
+        found = remembered[expr] = compute(expr, source)
+    return found
+
+
+def _read(column: Column, source: ColumnSource) -> Vector:
+    return source.column(column.name, column.type)
 
 
 def _called(call: Call, source: ColumnSource) -> Vector:
@@ -74,7 +93,7 @@ def _called(call: Call, source: ColumnSource) -> Vector:
     if function.lists is Lists.ANY_VALUE and call.args[0].type.is_array:
         return _of_lists(call, source)
     if function.lazy is not None:
-        return function.lazy(call, source, attempt)
+        return function.lazy(call, source, attempt if function.takes_scaled else _with_objects)
     if source.num_rows >= _MANY and not function.is_light and isinstance(source, CodedSource):
         coded = _of_distinct(call, source)
         if coded is not None:
@@ -107,9 +126,15 @@ def _collect(expr: Expr, columns: set[Column]) -> bool:
     return not BY_NAME[expr.function].sees_nulls and all(_collect(arg, columns) for arg in expr.args)
 
 
+def _with_objects(expr: Expr, source: ColumnSource) -> Vector:
+    return attempt(expr, source).with_objects()
+
+
 def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vector:
     assert function.apply is not None, f"{function.name} is written out by binding"
     args = [attempt(arg, source) for arg in call.args]
+    if not function.takes_scaled:
+        args = [arg.with_objects() for arg in args]
     nulls = None
     failure = None
     for arg in args:

@@ -122,6 +122,7 @@ class Traits(TypedDict, total=False):
     sees_nulls: bool
     is_light: bool
     is_predicate: bool
+    takes_scaled: bool
     bounds: Callable[[Sequence[Bounds]], Bounds]
     rising: Callable[[Call], Expr | None]
     examples: Mapping[str, Any]
@@ -149,6 +150,8 @@ class ScalarFunction:
     is_light: bool = False
     """Whether a row costs a few nanoseconds, whatever it holds, so that a query may be answered on the event loop."""
     is_predicate: bool = False
+    takes_scaled: bool = False
+    """Whether its code takes BIG_DECIMAL as whole numbers of a scale, too (`vectors.scaled`)."""
     bounds: Callable[[Sequence[Bounds]], Bounds] | None = None
     """Bounds of whole numbers from those of the arguments."""
     rising: Callable[[Call], Expr | None] | None = None

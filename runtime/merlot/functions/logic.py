@@ -35,6 +35,7 @@ def _not(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 @LOGIC.lazy(
     "is_null",
+    takes_scaled=True,
     syntax="x IS NULL",
     result=BOOLEAN,
     lists=Lists.TAKEN,
@@ -49,6 +50,7 @@ def _is_null(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
 
 @LOGIC.lazy(
     "is_not_null",
+    takes_scaled=True,
     syntax="x IS NOT NULL",
     result=BOOLEAN,
     lists=Lists.TAKEN,

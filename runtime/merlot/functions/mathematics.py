@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from merlot.functions.function import Apply, Family, number
 from merlot.tree.types import DOUBLE, INT, SqlType
+from merlot.vectors.scaled import doubles_of
 from merlot.vectors.vector import Vector
 
 MATHEMATICS: Final = Family("Mathematics")
@@ -18,10 +19,7 @@ Doubles = NDArray[np.float64]
 
 def doubles(vector: Vector) -> Doubles:
     """The numbers of a vector, rounded to DOUBLE."""
-    if vector.data.dtype != object:
-        return np.asarray(vector.data, np.float64)
-    numbers = np.array([float(value) for value in np.atleast_1d(vector.data)], np.float64)
-    return numbers.reshape(vector.data.shape)
+    return doubles_of(vector.data)
 
 
 def _of_one(operation: Callable[[Doubles], Any]) -> Apply:
@@ -72,31 +70,48 @@ _ALIASES: Final = {"ln": ("log",), "power": ("pow",)}
 
 for _name, (_operation, _examples) in _ONE.items():
     MATHEMATICS.strict(
-        _name, aliases=_ALIASES.get(_name, ()), parameters=(number(),), result=DOUBLE, examples=_examples
+        _name,
+        takes_scaled=True,
+        aliases=_ALIASES.get(_name, ()),
+        parameters=(number(),),
+        result=DOUBLE,
+        examples=_examples,
     )(_of_one(_operation))
 for _name, (_operation_of_two, _examples) in _TWO.items():
     MATHEMATICS.strict(
-        _name, aliases=_ALIASES.get(_name, ()), parameters=(number("a"), number("b")), result=DOUBLE, examples=_examples
+        _name,
+        takes_scaled=True,
+        aliases=_ALIASES.get(_name, ()),
+        parameters=(number("a"), number("b")),
+        result=DOUBLE,
+        examples=_examples,
     )(_of_two(_operation_of_two))
 
 
-@MATHEMATICS.strict("isnan", parameters=(number(),), result=INT, examples={"IS_NAN(1.5)": 0, "ISNAN(0.0 / 0)": 1})
+@MATHEMATICS.strict(
+    "isnan", takes_scaled=True, parameters=(number(),), result=INT, examples={"IS_NAN(1.5)": 0, "ISNAN(0.0 / 0)": 1}
+)
 def _is_nan(_type: SqlType, args: Sequence[Vector]) -> Any:
     return np.isnan(doubles(args[0])).astype(np.int32)
 
 
-@MATHEMATICS.strict("isinfinite", parameters=(number(),), result=INT, examples={"ISINFINITE(1.0 / 0)": 1})
+@MATHEMATICS.strict(
+    "isinfinite", takes_scaled=True, parameters=(number(),), result=INT, examples={"ISINFINITE(1.0 / 0)": 1}
+)
 def _is_infinite(_type: SqlType, args: Sequence[Vector]) -> Any:
     return np.isinf(doubles(args[0])).astype(np.int32)
 
 
-@MATHEMATICS.strict("isfinite", parameters=(number(),), result=INT, examples={"ISFINITE(1.0 / 0)": 0})
+@MATHEMATICS.strict(
+    "isfinite", takes_scaled=True, parameters=(number(),), result=INT, examples={"ISFINITE(1.0 / 0)": 0}
+)
 def _is_finite(_type: SqlType, args: Sequence[Vector]) -> Any:
     return np.isfinite(doubles(args[0])).astype(np.int32)
 
 
 @MATHEMATICS.strict(
     "ifnotfinite",
+    takes_scaled=True,
     parameters=(number(), number("default")),
     result=DOUBLE,
     examples={"IFNOTFINITE(1.0 / 0, -1)": -1.0},

@@ -17,6 +17,8 @@ from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import LONG, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import exactly
+from merlot.vectors.exact import at_scale
+from merlot.vectors.scaled import Scaled
 from merlot.vectors.vector import Attempt, Vector, failed
 
 ROUNDING: Final = Family("Rounding")
@@ -43,6 +45,7 @@ def _round(_binding: Binding, args: tuple[Expr, ...]) -> Expr:
 
 @ROUNDING.strict(
     "ceil",
+    takes_scaled=True,
     aliases=("ceiling",),
     parameters=(number(),),
     result=exact_type,
@@ -56,6 +59,7 @@ def _ceil(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 @ROUNDING.strict(
     "floor",
+    takes_scaled=True,
     parameters=(number(),),
     result=exact_type,
     bounds=_same,
@@ -75,9 +79,13 @@ def _to_whole(type_: SqlType, value: Vector, of_doubles: Any, of_decimals: str) 
     return of_doubles(doubles(value))
 
 
-@ROUNDING.strict("sign", parameters=(number(),), result=exact_type, rising=_operand, examples={"SIGN(-1.5)": -1.0})
+@ROUNDING.strict(
+    "sign", takes_scaled=True, parameters=(number(),), result=exact_type, rising=_operand, examples={"SIGN(-1.5)": -1.0}
+)
 def _sign(type_: SqlType, args: Sequence[Vector]) -> Any:
     value = args[0].data
+    if isinstance(value, Scaled):
+        return Scaled(np.asarray(np.sign(value.values)), 0, -1, 1)
     if type_.base is TypeName.BIG_DECIMAL:
         signs = [Decimal((item > 0) - (item < 0)) for item in np.atleast_1d(_as_decimals(args[0]))]
         return _objects(signs).reshape(np.shape(value))
@@ -95,6 +103,7 @@ def _scaled(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 @ROUNDING.strict(
     "rounddecimal",
+    takes_scaled=True,
     parameters=(number(), size("scale", is_optional=True)),
     result=exact_type,
     complete=_scaled,
@@ -118,6 +127,7 @@ def _round_decimal(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 @ROUNDING.strict(
     "truncate",
+    takes_scaled=True,
     parameters=(number(), size("scale", is_optional=True)),
     result=exact_type,
     complete=_scaled,
@@ -195,8 +205,10 @@ def _as_decimals(value: Vector) -> Any:
     return _objects([Decimal(str(item)) for item in np.atleast_1d(value.data).tolist()]).reshape(value.data.shape)
 
 
-def _decimals(value: Vector, scale: int, mode: str) -> NDArray[np.object_]:
-    exact = _as_decimals(value)
+def _decimals(value: Vector, scale: int, mode: str) -> Any:
+    if isinstance(value.data, Scaled) and (found := at_scale(value.data, scale, mode)) is not None:
+        return found
+    exact = _as_decimals(value.with_objects())
     rounded = [_quantized(item, scale, mode) for item in np.atleast_1d(exact)]
     return _objects(rounded).reshape(np.shape(exact))
 

@@ -14,7 +14,10 @@ from merlot.vectors.vector import Failure, Rows, Vector, from_arrow
 
 
 class ColumnSource(Protocol):
-    """Rows that expressions are evaluated over."""
+    """Rows that expressions are evaluated over.
+
+    Those that have `remembered`, a dict by expression, keep values of what is asked for more than once: None while
+    nobody has asked. They are for one thread."""
 
     @property
     def num_rows(self) -> int: ...

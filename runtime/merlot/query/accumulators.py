@@ -7,7 +7,6 @@ drops do not reach the state, nor, with null handling, those where an argument i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,11 @@ from merlot.functions.evaluate import evaluate, matches
 from merlot.functions.source import ColumnSource
 from merlot.query.aggregation import Aggregation
 from merlot.query.bounds import bounds_of
-from merlot.query.plan.expressions import columns_of
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, StatesOf, has_both_zeros
-from merlot.query.read.decimals import Decimals
 from merlot.segment.index.dictionary import OrderedDictionary
 from merlot.tree.nodes import Column, Expr
-from merlot.tree.types import BIG_DECIMAL, SqlType
+from merlot.tree.types import SqlType
 from merlot.vectors.vector import Vector, either_null, from_arrow
 
 
@@ -56,17 +53,14 @@ class Argument:
 class Accumulator:
     """The state of an aggregate over some rows of a segment; starts with `num_groups` groups and grows."""
 
-    def __init__(
-        self, aggregation: Aggregation, num_groups: int, columns: Columns, decimals: Decimals | None = None
-    ) -> None:
-        """decimals: of the segment, shared by those whose chunks come in turn."""
+    def __init__(self, aggregation: Aggregation, num_groups: int, columns: Columns) -> None:
         self._aggregation = aggregation
         self._arguments = aggregation.arguments
         self._filter = aggregation.filter
         inputs = [Argument(expr, columns) for expr in aggregation.arguments]
         self._state = aggregation.function.start(aggregation.call, num_groups, inputs)
         self.grow = self._state.grow
-        self._decimals = _decimals_of(aggregation, columns, decimals) if self._state.takes_scaled() else None
+        self._takes_scaled = self._state.takes_scaled()
 
     @property
     def rows_by_group(self) -> NDArray[np.int64] | None:
@@ -82,25 +76,12 @@ class Accumulator:
             chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
         if self._state.wants_ids(is_grouped=groups is not None):
             self._state.add_ids(*self._ids(chunk, groups))
-        elif self._decimals is not None:
-            self._state.add(*self._scaled(chunk, groups, self._decimals))
         else:
-            self._state.add(*argument_values(self._aggregation, chunk, groups))
+            self._state.add(*argument_values(self._aggregation, chunk, groups, takes_scaled=self._takes_scaled))
 
     def states(self, groups: Chosen) -> list[pa.Array]:
         """State columns of the chosen groups."""
         return self._state.columns(groups)
-
-    def _scaled(self, chunk: Chunk, groups: Groups | None, decimals: Decimals) -> tuple[list[Any], Groups | None, int]:
-        """As _values, of the one argument as whole numbers."""
-        nulls = None
-        for name in columns_of(self._arguments[0]):
-            nulls = either_null(nulls, chunk.visible_nulls(name))
-        numbers = decimals.scaled(self._arguments[0], chunk)
-        if nulls is None:
-            return [numbers], groups, chunk.num_rows
-        kept = np.flatnonzero(~nulls)
-        return [replace(numbers, values=numbers.values[kept])], None if groups is None else groups[kept], len(kept)
 
     def _ids(self, chunk: Chunk, groups: Groups | None) -> tuple[NDArray[Any], Groups | None]:
         """Dict ids of the values of the one argument, nulls left out."""
@@ -118,10 +99,14 @@ class Accumulator:
 
 
 def argument_values(
-    aggregation: Aggregation, rows: ColumnSource, groups: Groups | None
+    aggregation: Aggregation, rows: ColumnSource, groups: Groups | None, *, takes_scaled: bool = False
 ) -> tuple[list[Any], Groups | None, int]:
-    """Values of each argument in the rows where none is null, their groups, and how many they are."""
+    """Values of each argument in the rows where none is null, their groups, and how many they are.
+
+    takes_scaled: whether BIG_DECIMAL may be `vectors.scaled.Scaled`."""
     vectors = [evaluate(expr, rows).spread(rows.num_rows) for expr in aggregation.arguments]
+    if not takes_scaled:
+        vectors = [vector.with_objects() for vector in vectors]
     num_rows = rows.num_rows
     if aggregation.function.takes_nulls:
         return [vector.to_arrow(num_rows) for vector in vectors], groups, num_rows
@@ -135,14 +120,6 @@ def argument_values(
     if aggregation.function.flattens:
         return _flattened(vectors, groups)
     return [vector.data for vector in vectors], groups, num_rows
-
-
-def _decimals_of(aggregation: Aggregation, columns: Columns, shared: Decimals | None) -> Decimals | None:
-    """What computes the one argument, if it is BIG_DECIMAL and whole numbers do."""
-    if len(aggregation.arguments) != 1 or aggregation.arguments[0].type != BIG_DECIMAL:
-        return None
-    decimals = shared or Decimals(columns)
-    return None if decimals.shape(aggregation.arguments[0]) is None else decimals
 
 
 class StateAccumulator:

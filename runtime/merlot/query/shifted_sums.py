@@ -23,7 +23,6 @@ from merlot.query.aggregation import Aggregation
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
-from merlot.query.read.decimals import Decimals
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import INT, SqlType
 
@@ -98,16 +97,15 @@ def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accu
     """One for each of the plan's aggregates, in order."""
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _members(work.aggregations)
-    decimals = Decimals(columns)
     shared: dict[Family, _Shared] = {}
     found: list[Accumulator | ShiftedSum] = []
     for aggregation, member in zip(work.aggregations, work.memo[_MEMO], strict=True):
         if member is None:
-            found.append(Accumulator(aggregation, num_groups, columns, decimals))
+            found.append(Accumulator(aggregation, num_groups, columns))
             continue
         is_first = member.family not in shared
         if is_first:
-            shared[member.family] = _Shared(Accumulator(member.average, num_groups, columns, decimals))
+            shared[member.family] = _Shared(Accumulator(member.average, num_groups, columns))
         found.append(ShiftedSum(aggregation, shared[member.family], member.shift, feeds=is_first))
     return found
 

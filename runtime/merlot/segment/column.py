@@ -110,6 +110,11 @@ class ColumnReader:
         self._has_good_strings = True
         return values
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether `scaled` has parsed the values."""
+        return self._scaling is not None
+
     def scaled(self) -> Scaled | None:
         """Values of a BIG_DECIMAL column's dictionary, or every value of a raw one, where 64 bits hold them."""
         if self._is_unscaled:

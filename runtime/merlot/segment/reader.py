@@ -74,6 +74,11 @@ class Reader(Protocol):
 class ScaledReader(Protocol):
     """A column that keeps its BIG_DECIMAL values as whole numbers, too."""
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether they have been parsed."""
+        ...
+
     def scaled(self) -> Scaled | None:
         """By dict id, or by doc where there is no dictionary; None where 64 bits may not hold them."""
         ...

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +14,69 @@ from numpy.typing import NDArray
 from merlot.kernels import decimals as kernels
 from merlot.vectors.texts import text_buffers
 
-_MOST_BYTES = 64
-"""More than any text of a number of 64 bits takes at a scale that `texts_of` writes."""
-MOST_SCALE = 40
+MOST_SCALE: Final = 40
+"""Of numbers that `texts_of` writes."""
+_MOST_DIGITS: Final = 18
+_EXACT_DOUBLE: Final = 1 << 53
+_EXACT_POWER: Final = 22
+"""Whole numbers and powers of ten up to these are doubles, so that their quotient is rounded once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Numbers in units of 10**-scale, i64, none below `low` or above `high`."""
+    """Numbers in units of 10**-scale, none below `low` or above `high`: values (N,) i64, or () of a constant."""
 
     values: NDArray[np.int64]
     scale: int
     low: int
     high: int
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim
+
+    def with_values(self, values: NDArray[np.int64]) -> Scaled:
+        """Other numbers of the scale, which the bounds hold for."""
+        return Scaled(values, self.scale, self.low, self.high)
+
+    def doubles(self) -> NDArray[np.float64]:
+        """The nearest doubles."""
+        if self.scale <= _EXACT_POWER and max(-self.low, self.high) <= _EXACT_DOUBLE:
+            return np.asarray(self.values / 10.0**self.scale)
+        texts = texts_of(np.atleast_1d(self.values), self.scale)
+        if texts is None:
+            return doubles_of(self.objects())
+        nearest: NDArray[np.float64] = texts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return nearest.reshape(self.values.shape)
+
+    def objects(self) -> NDArray[np.object_]:
+        """Decimal objects: a row of them takes as long as a hundred of these numbers."""
+        out = np.empty(self.values.size, object)
+        for place, number in enumerate(np.atleast_1d(self.values).tolist()):
+            out[place] = _number(number, self.scale)
+        return out.reshape(self.values.shape)
+
+
+def _number(units: int, scale: int) -> Decimal:
+    """As its plain text is read."""
+    if not scale:
+        return Decimal(units)
+    whole = str(abs(units)).rjust(scale + 1, "0")
+    fraction = whole[-scale:].rstrip("0")
+    sign = "-" if units < 0 else ""
+    return Decimal(f"{sign}{whole[:-scale]}.{fraction}" if fraction else f"{sign}{whole[:-scale]}")
+
+
+def doubles_of(numbers: Any) -> NDArray[np.float64]:
+    """The nearest doubles of numbers of any type, as vectors have them."""
+    if isinstance(numbers, Scaled):
+        return numbers.doubles()
+    if numbers.dtype != object:
+        return np.asarray(numbers, np.float64)
+    return np.array([float(number) for number in np.atleast_1d(numbers)], np.float64).reshape(numbers.shape)
 
 
 def scaled_of(texts: pa.Array) -> Scaled | None:
@@ -34,25 +87,69 @@ def scaled_of(texts: pa.Array) -> Scaled | None:
         return None
     values = np.empty(len(texts), np.int64)
     kernels.parse(offsets, data, scale, values)
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    return bounded(values, scale)
+
+
+def bounded(values: NDArray[np.int64], scale: int) -> Scaled:
+    """Numbers with bounds that they reach."""
+    low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     return Scaled(values, scale, low, high)
+
+
+def constant_of(number: Decimal) -> Scaled | None:
+    """A constant; None if 64 bits may not hold it."""
+    sign, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or abs(exponent) > _MOST_DIGITS or len(digits) + max(0, exponent) > _MOST_DIGITS:
+        return None
+    units = int("".join(map(str, digits))) * (-1 if sign else 1) * 10 ** max(0, exponent)
+    return Scaled(np.array(units, np.int64), max(0, -exponent), units, units)
 
 
 def raised(numbers: Scaled, scale: int) -> Scaled | None:
     """The same numbers in units of 10**-scale, which are no larger; None if 64 bits may not hold them."""
+    if scale == numbers.scale:
+        return numbers
+    if scale - numbers.scale > _MOST_DIGITS:
+        return None
     factor = 10 ** (scale - numbers.scale)
     low, high = numbers.low * factor, numbers.high * factor
     if low <= -(1 << 63) or high >= 1 << 63:
         return None
-    return Scaled(numbers.values if factor == 1 else numbers.values * factor, scale, low, high)
+    return Scaled(np.asarray(numbers.values * factor), scale, low, high)
+
+
+def aligned(parts: Sequence[Scaled]) -> list[Scaled] | None:
+    """All in units of the smallest; None if 64 bits may not hold one."""
+    scale = max(part.scale for part in parts)
+    found = []
+    for part in parts:
+        one = raised(part, scale)
+        if one is None:
+            one = raised(bounded(part.values, part.scale), scale)
+        if one is None:
+            return None
+        found.append(one)
+    return found
+
+
+def joined(parts: Sequence[Scaled], join: Any) -> Scaled | None:
+    """What `join` makes of the parts' values in one unit, each of which it takes from one of them; None if 64 bits may
+    not hold one."""
+    same = aligned(parts)
+    if same is None:
+        return None
+    values = join([part.values for part in same])
+    return Scaled(values, same[0].scale, min(part.low for part in same), max(part.high for part in same))
 
 
 def texts_of(values: NDArray[np.int64], scale: int) -> pa.Array | None:
     """Plain texts of numbers in units of 10**-scale; None if they are more than one array takes."""
-    if scale > MOST_SCALE or len(values) * _MOST_BYTES >= 1 << 31:
+    if scale > MOST_SCALE:
         return None
     offsets = np.empty(len(values) + 1, np.int64)
     kernels.text_offsets(values, scale, offsets)
+    if offsets[-1] >= 1 << 31:
+        return None
     data = np.empty(int(offsets[-1]), np.uint8)
     kernels.write(values, scale, offsets, data)
     narrow = offsets.astype(np.int32)

@@ -1,9 +1,10 @@
 """Values of one expression for some rows, between numpy and Arrow.
 
 Fixed-width types are numpy arrays (BOOLEAN as bool, TIMESTAMP as int64 milliseconds); STRING, JSON and BYTES are Arrow
-arrays without nulls; BIG_DECIMAL is a numpy array of Decimal objects; multi-value columns are Arrow lists. Nulls are a
-mask beside the values, and so are the rows whose value could not be computed: an overflow is one of its row, which the
-rest of the query may not ask for. A constant has one value: numpy of shape (), or an Arrow scalar.
+arrays without nulls; BIG_DECIMAL is whole numbers of a scale (`vectors.scaled`), or a numpy array of Decimal objects
+where 64 bits do not hold them; multi-value columns are Arrow lists. Nulls are a mask beside the values, and so are the
+rows whose value could not be computed: an overflow is one of its row, which the rest of the query may not ask for. A
+constant has one value: numpy of shape (), or an Arrow scalar.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from merlot.tree.nodes import Literal
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
+from merlot.vectors.scaled import Scaled, constant_of, scaled_of, texts_of
 
 DTYPES: dict[TypeName, np.dtype[Any]] = {
     TypeName.INT: np.dtype(np.int32),
@@ -88,7 +90,7 @@ class Vector:
 
     @property
     def is_constant(self) -> bool:
-        return isinstance(self.data, pa.Scalar) or (isinstance(self.data, np.ndarray) and self.data.ndim == 0)
+        return isinstance(self.data, pa.Scalar) or (isinstance(self.data, np.ndarray | Scaled) and self.data.ndim == 0)
 
     def spread(self, num_rows: int) -> Vector:
         """The same values, a constant repeated for every row."""
@@ -98,6 +100,9 @@ class Vector:
             return Vector(self.type, self.data, nulls, failure)
         if isinstance(self.data, pa.Scalar):
             return Vector(self.type, pa.repeat(self.data, num_rows), nulls, failure)
+        if isinstance(self.data, Scaled):
+            every = np.full(num_rows, self.data.values[()], np.int64)
+            return Vector(self.type, self.data.with_values(every), nulls, failure)
         return Vector(self.type, np.full(num_rows, self.data[()], dtype=self.data.dtype), nulls, failure)
 
     def take(self, rows: NDArray[Any]) -> Vector:
@@ -106,8 +111,13 @@ class Vector:
             return self
         nulls = None if self.nulls is None else self.nulls[rows]
         failure = self.failure and Failure(self.failure.rows[rows], self.failure.reason)
-        data = self.data[rows] if isinstance(self.data, np.ndarray) else self.data.take(pa.array(rows))
-        return Vector(self.type, data, nulls, failure)
+        return Vector(self.type, _taken(self.data, rows), nulls, failure)
+
+    def with_objects(self) -> Vector:
+        """BIG_DECIMAL as Decimal objects, for whoever knows no other form; values of other types as they are."""
+        if not isinstance(self.data, Scaled):
+            return self
+        return Vector(self.type, self.data.objects(), self.nulls, self.failure)
 
     def to_arrow(self, num_rows: int) -> pa.Array:
         """An Arrow array of `arrow_type(self.type)`."""
@@ -115,6 +125,11 @@ class Vector:
         type_ = arrow_type(self.type)
         if self.type.base is TypeName.UNKNOWN:
             return pa.nulls(num_rows)
+        if isinstance(full.data, Scaled):
+            texts = texts_of(full.data.values, full.data.scale)
+            if texts is None:
+                return full.with_objects().to_arrow(num_rows)
+            return texts if full.nulls is None else pc.if_else(pa.array(~full.nulls), texts, pa.scalar(None, type_))
         if not isinstance(full.data, np.ndarray):
             data = full.data if full.data.type == type_ else full.data.cast(type_)
             return data if full.nulls is None else pc.if_else(pa.array(~full.nulls), data, pa.scalar(None, type_))
@@ -133,9 +148,9 @@ def constant(literal: Literal) -> Vector:
     if base in DTYPES:
         return Vector(literal.type, np.array(0 if literal.value is None else literal.value, dtype=DTYPES[base]), nulls)
     if base is TypeName.BIG_DECIMAL:
-        data = np.empty((), dtype=object)
-        data[()] = Decimal(0) if literal.value is None else Decimal(str(literal.value))
-        return Vector(literal.type, data, nulls)
+        number = Decimal(0) if literal.value is None else Decimal(str(literal.value))
+        scaled = constant_of(number)
+        return Vector(literal.type, np.array(number, object) if scaled is None else scaled, nulls)
     empty: Any = b"" if base is TypeName.BYTES else ""
     return Vector(literal.type, pa.scalar(empty if literal.value is None else literal.value, type=_ARROW[base]), nulls)
 
@@ -161,10 +176,23 @@ def from_arrow(type_: SqlType, values: pa.Array | pa.ChunkedArray) -> Vector:
         filled = values.fill_null(b"" if base is TypeName.BYTES else "") if nulls is not None else values
         return Vector(type_, narrowed(filled), nulls)
     if base is TypeName.BIG_DECIMAL:
-        return Vector(type_, decimals(values), nulls)
+        return Vector(type_, numbers_of(values), nulls)
     if nulls is not None:
         values = values.fill_null(False if pa.types.is_boolean(values.type) else 0)
     return Vector(type_, values.to_numpy(zero_copy_only=False).astype(DTYPES[base], copy=False), nulls)
+
+
+def _taken(data: Any, rows: NDArray[Any]) -> Any:
+    if isinstance(data, Scaled):
+        return data.with_values(data.values[rows])
+    return data[rows] if isinstance(data, np.ndarray) else data.take(pa.array(rows))
+
+
+def numbers_of(texts: pa.Array) -> Scaled | NDArray[np.object_]:
+    """BIG_DECIMAL of plain texts; null is 0."""
+    filled = texts.fill_null("0") if texts.null_count else texts
+    scaled = scaled_of(filled)
+    return decimals(texts) if scaled is None else scaled
 
 
 def decimals(values: pa.Array) -> NDArray[np.object_]:

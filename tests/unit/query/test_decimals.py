@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from dataclasses import replace
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from random import Random
 
 import pytest
@@ -155,6 +157,65 @@ def test_comparisons_and_texts_are_the_same_in_64_bits_and_beyond_them(make_tabl
         assert found == [[expected]], (operator, limits)
         assert table.query(f"SELECT COUNT(*) FROM t WHERE NOT n {operator} {limits}") == [[len(numbers) - expected]]
         assert table.query(f"SELECT COUNT(*) FROM t WHERE -n {operator} {limits}") == [[negated]], (operator, limits)
+
+
+VALUES = {
+    "CASE WHEN n > 1 THEN n * 2 WHEN k = 0 THEN 0.125 ELSE -n END": lambda n, k: (
+        n * 2 if n > 1 else Decimal("0.125") if k == 0 else -n
+    ),
+    "COALESCE(n, k)": lambda n, k: n,
+    "GREATEST(n, k, n + 0.5)": lambda n, k: max(n + Decimal("0.5"), Decimal(k)),
+    "LEAST(n, k)": lambda n, k: min(n, Decimal(k)),
+    "ABS(n - 1)": lambda n, k: abs(n - 1),
+    "MOD(n, 7)": lambda n, k: n % 7,
+    "ROUNDDECIMAL(n, 1)": lambda n, k: _rounded(n, 1, ROUND_HALF_UP),
+    "ROUNDDECIMAL(n, -2)": lambda n, k: _rounded(n, -2, ROUND_HALF_UP),
+    "TRUNCATE(n, 1)": lambda n, k: _rounded(n, 1, ROUND_DOWN),
+    "FLOOR(n)": lambda n, k: _rounded(n, 0, ROUND_FLOOR),
+    "CEIL(n)": lambda n, k: _rounded(n, 0, ROUND_CEILING),
+    "SIGN(n)": lambda n, k: Decimal((n > 0) - (n < 0)),
+    "CAST(CAST(n AS STRING) AS BIG_DECIMAL)": lambda n, k: n,
+}
+DOUBLES = {
+    "CAST(n AS DOUBLE)": float,
+    "n / 4": lambda n: float(n) / 4,
+    "SQRT(ABS(n))": lambda n: math.sqrt(abs(float(n))),
+}
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_DECIMALS", "4"))))
+def test_functions_are_the_same_in_64_bits_and_beyond_them(make_table, seed):
+    random = Random(seed)
+    sizes = [random.choice(SIZES) for _ in range(2)]
+    pieces = [
+        [{"k": random.randrange(-3, 3), "n": _number(random, *size)} for _ in range(random.choice((1, 9, 90)))]
+        for size in sizes
+    ]
+    indexing = random.choice((None, IndexingSpec(no_dictionary=("k", "n"))))
+    table = make_table(FIELDS, *pieces, indexing=indexing)
+    rows = [(Decimal(row["n"]), row["k"]) for piece in pieces for row in piece]
+    for sql, function in VALUES.items():
+        with exactly():
+            expected = sorted(function(n, k) for n, k in rows)
+            groups = Counter(expected)
+        texts = [[plain_text(value)] for value in expected]
+        assert table.query(f"SELECT {sql} AS v FROM t ORDER BY v LIMIT 999") == texts, sql
+        counted = [[plain_text(value), count] for value, count in sorted(groups.items())]
+        assert table.query(f"SELECT {sql} AS v, COUNT(*) FROM t GROUP BY v ORDER BY v LIMIT 999") == counted, sql
+        ends = [[float(expected[0]), float(expected[-1]), len(groups)]]
+        assert table.query(f"SELECT MIN({sql}), MAX({sql}), DISTINCTCOUNT({sql}) FROM t") == ends, sql
+    for sql, double_of in DOUBLES.items():
+        found = table.query(f"SELECT {sql} AS v FROM t ORDER BY v LIMIT 999")
+        assert found == sorted([double_of(n)] for n, _ in rows), sql
+    chosen = random.sample(sorted({n for n, _ in rows}), min(3, len({n for n, _ in rows})))
+    listed = ", ".join(_constant(one) for one in [*chosen, Decimal("0.123456789"), Decimal(10) ** 30])
+    within = sum(n in chosen for n, _ in rows)
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE n + 0 IN ({listed})") == [[within]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE n + 0 NOT IN ({listed})") == [[len(rows) - within]]
+
+
+def _rounded(number, scale, mode):
+    return number.quantize(Decimal(1).scaleb(-scale), rounding=mode)
 
 
 def _constant(number):

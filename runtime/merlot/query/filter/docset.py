@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from merlot.kernels.scan import count_words, list_docs
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
+from merlot.tree.nodes import Expr
 
 FEW_DOCS = 4_096
 """Up to so many docs of a filter are listed at once: whoever reads their values needs the list."""
@@ -62,23 +64,31 @@ class DocSet:
         listed = [_list(piece) for piece in self.pieces]
         return np.concatenate(listed) if listed else np.zeros(0, np.uint32)
 
-    def chunks(self, columns: Columns, *, null_handling: bool, max_docs: int = CHUNK_DOCS) -> Iterator[Chunk]:
+    def chunks(
+        self,
+        columns: Columns,
+        *,
+        null_handling: bool,
+        max_docs: int = CHUNK_DOCS,
+        shared: frozenset[Expr] = frozenset(),
+    ) -> Iterator[Chunk]:
         """All docs, at most max_docs at a time; spans stay spans, small pieces are listed together."""
+        made = partial(Chunk, columns, null_handling=null_handling, shared=shared)
         pending: list[Docs] = []
         num_pending = 0
         for piece in self.pieces:
             if piece.is_span and piece.count > max_docs // 4:
                 for start in range(piece.start, piece.stop, max_docs):
-                    yield Chunk(columns, start, min(start + max_docs, piece.stop), null_handling=null_handling)
+                    yield made(start, min(start + max_docs, piece.stop))
                 continue
             for docs in _slices(_list(piece), max_docs):
                 if num_pending + len(docs) > max_docs:
-                    yield _listed(columns, pending, null_handling)
+                    yield _listed(made, pending)
                     pending, num_pending = [], 0
                 pending.append(docs)
                 num_pending += len(docs)
         if num_pending:
-            yield _listed(columns, pending, null_handling)
+            yield _listed(made, pending)
 
 
 def span(start: int, stop: int) -> DocSet:
@@ -131,6 +141,6 @@ def _slices(docs: Docs, max_docs: int) -> Iterator[Docs]:
         yield docs[first : first + max_docs]
 
 
-def _listed(columns: Columns, parts: list[Docs], null_handling: bool) -> Chunk:
+def _listed(made: Callable[[int, int, Docs], Chunk], parts: list[Docs]) -> Chunk:
     docs = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return Chunk(columns, int(docs[0]), int(docs[-1]) + 1, docs, null_handling=null_handling)
+    return made(int(docs[0]), int(docs[-1]) + 1, docs)

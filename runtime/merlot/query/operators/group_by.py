@@ -41,7 +41,7 @@ MAX_COMBINATIONS = 1 << 62
 def aggregate(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
     """State columns of one row."""
     accumulators = accumulators_of(work, columns, 1)
-    for chunk in docs.chunks(columns, null_handling=work.null_handling):
+    for chunk in docs.chunks(columns, null_handling=work.null_handling, shared=work.shared):
         context.cancel.check()
         for one in accumulators:
             one.add(chunk, None)
@@ -88,7 +88,7 @@ def _group_dense(
     rows = next((one for one in accumulators if one.rows_by_group is not None), None)
     present = np.zeros(packing.space, np.uint8) if rows is None else None
     scratch = np.zeros(min(CHUNK_DOCS, docs.count), np.uint32)
-    for chunk in docs.chunks(columns, null_handling=work.null_handling):
+    for chunk in docs.chunks(columns, null_handling=work.null_handling, shared=work.shared):
         context.cancel.check()
         groups = pack(keys, packing, chunk, scratch)[0]
         if present is not None:
@@ -109,7 +109,7 @@ def _group_hashed(
     table = GroupTable(packing.width, docs.count)
     accumulators = accumulators_of(work, columns, 1024)
     scratch = np.zeros(packing.width * HASH_CHUNK_DOCS, np.uint64)
-    for chunk in docs.chunks(columns, null_handling=work.null_handling, max_docs=HASH_CHUNK_DOCS):
+    for chunk in docs.chunks(columns, null_handling=work.null_handling, max_docs=HASH_CHUNK_DOCS, shared=work.shared):
         context.cancel.check()
         groups = table.assign(pack(keys, packing, chunk, scratch))
         check_groups(context.limits, table.num_groups)
@@ -123,7 +123,7 @@ def _group_encoded(
     work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
 ) -> list[pa.Array]:
     """Keys that have codes only once all rows are seen, or of several values to a row, each a row of its own."""
-    every = Chunk(columns, 0, 0, docs.docs(), null_handling=work.null_handling)
+    every = Chunk(columns, 0, 0, docs.docs(), null_handling=work.null_handling, shared=work.shared)
     known = [_encoded(key, expr, every) for key, expr in zip(keys, work.keys, strict=True)]
     packing = Packing([key.cardinality for key in keys])
     table = GroupTable(packing.width, every.num_rows)

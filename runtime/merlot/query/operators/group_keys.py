@@ -27,11 +27,12 @@ from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, has_both_zeros
 from merlot.segment.reader import Reader
 from merlot.tree.nodes import Column, Expr
-from merlot.tree.types import SqlType
+from merlot.tree.types import BIG_DECIMAL, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import Encoded, encode, group_rows, one_zero, with_one_zero
 from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.partitioned import Run
+from merlot.vectors.scaled import Scaled, bounded
 from merlot.vectors.vector import INTEGERS, Vector, arrow_type
 
 T = TypeVar("T")
@@ -215,6 +216,8 @@ class ValueKey:
 
     expr: Expr
     _encoded: Encoded | None = field(default=None)
+    _scale: int | None = field(default=None)
+    """Of BIG_DECIMAL that is encoded as whole numbers."""
 
     @property
     def cardinality(self) -> int:
@@ -223,6 +226,10 @@ class ValueKey:
     def encode_rows(self, chunk: Chunk) -> NDArray[Any]:
         """Codes of all rows."""
         vector: Vector = evaluate(self.expr, chunk)
+        if isinstance(vector.data, Scaled):
+            self._scale = vector.data.scale
+            whole = vector.spread(chunk.num_rows)
+            return self.encode(pa.array(whole.data.values, mask=whole.nulls))
         return self.encode(vector.to_arrow(chunk.num_rows))
 
     def encode(self, values: pa.Array) -> NDArray[Any]:
@@ -234,7 +241,12 @@ class ValueKey:
         raise AssertionError("codes of a key by value come with its encoding")
 
     def values(self, codes: Words) -> pa.Array:
-        return self._known.values(codes.astype(np.int64))
+        values = self._known.values(codes.astype(np.int64))
+        if self._scale is None:
+            return values
+        nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+        numbers = (values.fill_null(0) if values.null_count else values).to_numpy()
+        return Vector(BIG_DECIMAL, bounded(numbers, self._scale), nulls).to_arrow(len(codes))
 
     @property
     def _known(self) -> Encoded:

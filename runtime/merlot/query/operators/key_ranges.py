@@ -77,7 +77,7 @@ def group(
     present = np.zeros(len(wanted), np.uint8)
     most = min(CHUNK_DOCS, docs.count)
     scratch, rows = np.zeros(most, np.uint32), np.empty(most, np.int64)
-    for chunk in docs.chunks(columns, null_handling=work.null_handling):
+    for chunk in docs.chunks(columns, null_handling=work.null_handling, shared=work.shared):
         context.cancel.check()
         packed = pack(keys, packing, chunk, scratch)[0]
         groups = np.empty(chunk.num_rows, np.uint32)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels.topk import smallest
 from merlot.tree.types import SqlType
+from merlot.vectors.scaled import Scaled, scaled_of
 from merlot.vectors.vector import Vector, from_arrow
 
 Keys = NDArray[np.int64]
@@ -36,6 +37,8 @@ def sort_keys(vector: Vector, *, ascending: bool, nulls_last: bool) -> list[Keys
 def _ranks(vector: Vector) -> Keys:
     """Whole numbers in the order of the values: NaN last, -0.0 and 0.0 equal."""
     data = vector.data
+    if isinstance(data, Scaled):
+        return data.values
     if isinstance(data, np.ndarray) and data.dtype == object:
         distinct = sorted(set(data.tolist()))
         place_of = {value: place for place, value in enumerate(distinct)}
@@ -49,7 +52,9 @@ def _ranks(vector: Vector) -> Keys:
 
 def text_ranks(distinct: pa.Array, *, is_decimal: bool = False) -> Keys:
     """Place of each of the distinct strings in their order: of bytes, or of the decimal numbers they write."""
-    if is_decimal:
+    if is_decimal and (scaled := scaled_of(distinct)) is not None:
+        order = np.argsort(scaled.values)
+    elif is_decimal:
         texts = distinct.to_pylist()
         order = np.array(sorted(range(len(texts)), key=lambda place: Decimal(texts[place])), np.int64)
     else:

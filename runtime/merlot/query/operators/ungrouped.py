@@ -45,7 +45,7 @@ def rows(
         return None
     if any(key.type.is_array for key in work.keys) or not all(map(_is_small, work.aggregations)):
         return None
-    if not _differ(work, next(docs.chunks(columns, null_handling=work.null_handling))):
+    if not _differ(work, next(docs.chunks(columns, null_handling=work.null_handling, shared=work.shared))):
         return None
     return _read(work, columns, docs, context, context.limits.max_bytes * docs.count // total)
 
@@ -76,7 +76,7 @@ def _read(
     states = accumulators(work, docs.count, columns)
     keys: list[list[pa.Array]] = [[] for _ in work.keys]
     start = num_bytes = 0
-    for chunk in docs.chunks(columns, null_handling=work.null_handling):
+    for chunk in docs.chunks(columns, null_handling=work.null_handling, shared=work.shared):
         context.cancel.check()
         for chunks, key in zip(keys, _keys(work, chunk), strict=True):
             chunks.append(key)

@@ -36,7 +36,7 @@ def fold(call: Call) -> Expr:
     if call.type.is_array or not all(isinstance(arg, Literal) for arg in call.args):
         return call
     try:
-        return Literal(_value(evaluate(call, _ONE_ROW).spread(1)), call.type)
+        return Literal(_value(evaluate(call, _ONE_ROW).spread(1).with_objects()), call.type)
     except QueryArithmeticError:
         return call
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal, Value
@@ -35,6 +35,22 @@ def columns_of(expr: Expr) -> frozenset[str]:
         elif not isinstance(node, Literal):
             pending += [arg for arg in node.args if not isinstance(arg, Literal)]
     return frozenset(names)
+
+
+def shared_by(exprs: Iterable[Expr]) -> frozenset[Expr]:
+    """Columns and calls that occur more than once; inside of one that does, only what occurs elsewhere, too."""
+    seen, shared = set[Expr](), set[Expr]()
+    pending = list(exprs)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Literal):
+            continue
+        if node in seen:
+            shared.add(node)
+            continue
+        seen.add(node)
+        pending += children(node)
+    return frozenset(shared)
 
 
 def has_aggregate(expr: Expr) -> bool:

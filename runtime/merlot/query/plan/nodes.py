@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from merlot.query.aggregation import Aggregation, aggregation
-from merlot.query.plan.expressions import columns_of
+from merlot.query.plan.expressions import columns_of, shared_by
 from merlot.tree.nodes import Aggregate, Column, Expr, OrderKey, Output
 from merlot.tree.types import SqlType
 from merlot.vectors.vector import arrow_type
@@ -96,6 +96,13 @@ class LeafWork:
     def columns_of_called_keys(self) -> frozenset[str]:
         """Columns of the table that group keys apply functions to."""
         return frozenset().union(*(columns_of(expr) for expr in self.keys if not isinstance(expr, Column)))
+
+    @cached_property
+    def shared(self) -> frozenset[Expr]:
+        """What several keys and aggregates read or compute: once for each chunk of rows."""
+        arguments = [arg for one in self.aggregates for arg in one.args]
+        filters = [one.filter for one in self.aggregates if one.filter is not None]
+        return shared_by([*self.keys, *arguments, *filters])
 
     @cached_property
     def aggregations(self) -> tuple[Aggregation, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,31 +12,44 @@ from numpy.typing import NDArray
 from merlot.functions.source import Coded
 from merlot.kernels.take import look_up, take, take_bits, take_look_up
 from merlot.query.read.columns import Columns
-from merlot.segment.reader import Reader
+from merlot.segment.reader import Reader, ScaledReader
+from merlot.tree.nodes import Expr
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.vector import DTYPES, Vector, decimals, from_arrow, narrowed
+from merlot.vectors.vector import DTYPES, Vector, from_arrow, narrowed, numbers_of
 
 Docs = NDArray[np.uint32]
+FEW_SHARE: Final = 16
+"""Of the docs of a column, up to one in so many are parsed by themselves."""
 
 
 class Chunk:
     """Docs [start, stop) if docs is None, else the listed ones (a doc may be listed more than once)."""
 
     def __init__(
-        self, columns: Columns, start: int, stop: int, docs: Docs | None = None, *, null_handling: bool = False
+        self,
+        columns: Columns,
+        start: int,
+        stop: int,
+        docs: Docs | None = None,
+        *,
+        null_handling: bool = False,
+        shared: Iterable[Expr] = (),
     ) -> None:
+        """shared: expressions whose values are remembered."""
         self.columns = columns
         self.start = start
         self.stop = stop
         self.docs = docs
         self.num_rows = stop - start if docs is None else len(docs)
         self._null_handling = null_handling
+        self.remembered: dict[Expr, Vector | None] = dict.fromkeys(shared)
 
     def at(self, rows: NDArray[np.int64]) -> Chunk:
         """The chunk of chosen rows, repeated as listed."""
         docs = (rows + self.start).astype(np.uint32) if self.docs is None else self.docs[rows]
-        return Chunk(self.columns, self.start, self.stop, docs, null_handling=self._null_handling)
+        null_handling, shared = self._null_handling, self.remembered
+        return Chunk(self.columns, self.start, self.stop, docs, null_handling=null_handling, shared=shared)
 
     def doc_ids(self) -> Docs:
         """The docs, listed."""
@@ -82,6 +96,23 @@ class Chunk:
         return out
 
     def _values(self, reader: Reader) -> Any:
+        if reader.type is TypeName.BIG_DECIMAL:
+            return self._decimals(reader)
+        return self._stored(reader)
+
+    def _decimals(self, reader: Reader) -> Any:
+        """Of few rows the texts are parsed, unless the whole column is, or has few values."""
+        # Asked by name: isinstance of a protocol takes microseconds, for every chunk.
+        is_scaled: bool | None = getattr(reader, "is_scaled", None)
+        is_of_few = reader.dictionary is None and self.num_rows * FEW_SHARE < self.columns.num_docs
+        if is_scaled is None or (is_of_few and not is_scaled):
+            return numbers_of(self._stored(reader))
+        numbers = cast(ScaledReader, reader).scaled()
+        if numbers is None:
+            return numbers_of(self._stored(reader))
+        return numbers.with_values(self.gathered(reader, numbers.values))
+
+    def _stored(self, reader: Reader) -> Any:
         dictionary = reader.dictionary
         if dictionary is None:
             if reader.type in DTYPES:
@@ -89,8 +120,7 @@ class Chunk:
             return self._texts(reader)
         numeric = dictionary.numeric
         if numeric is None:
-            looked_up = narrowed(dictionary.arrow().take(pa.array(self.dict_ids(reader))))
-            return decimals(looked_up) if reader.type is TypeName.BIG_DECIMAL else looked_up
+            return narrowed(dictionary.arrow().take(pa.array(self.dict_ids(reader))))
         return self._looked_up(reader, numeric).astype(DTYPES[reader.type], copy=False)
 
     def gathered(self, reader: Reader, values: NDArray[Any]) -> NDArray[Any]:
@@ -108,7 +138,7 @@ class Chunk:
     def _texts(self, reader: Reader) -> Any:
         whole = reader.strings()
         texts = whole.slice(self.start, self.num_rows) if self.docs is None else whole.take(pa.array(self.docs))
-        return decimals(texts) if reader.type is TypeName.BIG_DECIMAL else narrowed(texts)
+        return narrowed(texts)
 
     def _lists(self, reader: Reader) -> pa.Array:
         """A multi-value column's rows as Arrow lists."""

@@ -25,6 +25,11 @@ class JoinedDecimals:
         self._scaled = scaled
         self._is_unscaled = False
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the numbers are at hand."""
+        return self._scaled is not None
+
     def scaled(self) -> Scaled | None:
         """The numbers, None where 64 bits may not hold them."""
         if self._scaled is None and not self._is_unscaled:

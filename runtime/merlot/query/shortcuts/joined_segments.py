@@ -100,6 +100,10 @@ class JoinedColumn:
     def strings(self) -> pa.Array:
         return self.ids_or_values if self.decimals is None else self.decimals.texts()
 
+    @property
+    def is_scaled(self) -> bool:
+        return self.decimals is not None and self.decimals.is_scaled
+
     def scaled(self) -> Scaled | None:
         return None if self.decimals is None else self.decimals.scaled()
 

@@ -87,7 +87,8 @@ class EngineFunction:
             check()
             piece = rows.slice(start, PIECE_ROWS)
             source = SlotSource(self._vectors([piece] if len(self.arguments) == 1 else piece.flatten()), len(piece))
-            state.add(*argument_values(one, source, groups[start : start + PIECE_ROWS]))
+            owners = groups[start : start + PIECE_ROWS]
+            state.add(*argument_values(one, source, owners, takes_scaled=state.takes_scaled()))
         answers = one.function.finish(one.call, state.columns(np.arange(num_groups)))
         # As a column that is read, so that a group without a value fails the query.
         return evaluate(Column("a0", answers.type), SlotSource({"a0": answers}, num_groups)).to_arrow(num_groups)

@@ -19,6 +19,9 @@ IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
 
+# Each of the hundreds of processes that tests start would compile all modules anew, for two seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help quickstart demo-rollup demo-stream demo-upsert test check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
 
 help: ## List the targets

@@ -6,12 +6,14 @@ datasets and an empty folder that yields an object with `query(sql) -> Answer`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
@@ -48,6 +50,23 @@ class Layout(Protocol):
 LayoutFactory = Callable[[Sequence[Dataset], Path], AbstractContextManager[Layout]]
 
 
+MOST_KEPT = 2_000
+_ENGINE_ANSWERS: dict[tuple[str, bytes], ResultTable] = {}
+"""By the query and what its leaves answered. Most of what a query of stages costs is the start of an engine."""
+
+
+def _digest(relations: Mapping[str, pa.Table]) -> bytes:
+    """Of names, types, nulls and values, in their order."""
+    found = hashlib.blake2b()
+    for name, table in sorted(relations.items()):
+        found.update(name.encode())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.combine_chunks())
+        found.update(sink.getvalue())
+    return found.digest()
+
+
 class InProcess:
     """Segments executed by this process, in one partial answer or in several that are combined and reduced."""
 
@@ -61,19 +80,24 @@ class InProcess:
         """Parse, bind, plan, execute, combine and reduce."""
         statement = parse_statement(sql)
         if is_staged(statement):
-            table = self._staged(statement)
+            table = self._staged(sql, statement)
         else:
             parsed = one_stage(statement)
             table = self._leaf(bind(parsed, self._schemas[parsed.table or ""]))
         rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
         return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)
 
-    def _staged(self, statement: ParsedStatement) -> ResultTable:
-        """Leaves as any query, and the engine above them."""
+    def _staged(self, sql: str, statement: ParsedStatement) -> ResultTable:
+        """Leaves as any query, and the engine above them: once for the same leaves, byte by byte, of any layout."""
         made = cut(bind_stages(statement, self._schemas))
         relations = {id_: relation_of(leaf, self._leaf(leaf.query, is_below=True)) for id_, leaf in made.leaves.items()}
-        engine = Engine(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
-        return engine.run(engine_query(made.statement), relations)
+        key = (sql, _digest(relations))
+        if key not in _ENGINE_ANSWERS:
+            if len(_ENGINE_ANSWERS) >= MOST_KEPT:
+                _ENGINE_ANSWERS.clear()
+            engine = Engine(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
+            _ENGINE_ANSWERS[key] = engine.run(engine_query(made.statement), relations)
+        return _ENGINE_ANSWERS[key]
 
     def _leaf(self, bound: BoundQuery, *, is_below: bool = False) -> ResultTable:
         query = from_json(to_json(bound))

@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from slt_answers import Row, normalize, sort_rows
 from slt_data import Dataset
 
 from merlot.values.types import TypeName
@@ -17,7 +18,7 @@ class Oracle:
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self._connection = duckdb.connect(config={"threads": 1})
-        self._kept: dict[tuple[str, bool], list[Sequence[Any]]] = {}
+        self._kept: dict[tuple[str, tuple[str, ...], bool, bool], list[Row]] = {}
         self._connection.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         self._connection.execute("SET TimeZone = 'UTC'")
         for name, function in (("upper", str.upper), ("lower", str.lower)):
@@ -39,11 +40,14 @@ class Oracle:
         self._connection.execute(f"SET schema = '{'nulled' if nulls else 'defaulted'}'")
         return self._connection.execute(sql).fetchall()
 
-    def kept_rows(self, sql: str, *, nulls: bool) -> list[Sequence[Any]]:
-        """The rows of a query that every layout is asked: DuckDB answers once."""
-        if (sql, nulls) not in self._kept:
-            self._kept[sql, nulls] = self.rows(sql, nulls=nulls)
-        return self._kept[sql, nulls]
+    def kept_rows(self, sql: str, types: tuple[str, ...], *, nulls: bool, is_ordered: bool) -> list[Row]:
+        """The normalized rows of a query that every layout is asked, sorted unless they must come in one order: DuckDB
+        answers once."""
+        key = (sql, types, nulls, is_ordered)
+        if key not in self._kept:
+            rows = normalize(self.rows(sql, nulls=nulls), types)
+            self._kept[key] = rows if is_ordered else sort_rows(rows)
+        return self._kept[key]
 
     def _load(self, schema: str, dataset: Dataset, rows: pa.Table) -> None:
         self._connection.register("incoming", rows)

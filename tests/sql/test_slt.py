@@ -96,7 +96,7 @@ def _binding_problem(case: Case, oracle: Oracle) -> str | None:
     if is_one_stage and from_json(to_json(query)) != query:
         return f"{case.where}: changed by its encoding\n    {case.sql}"
     if case.expected is None:
-        normalize(oracle.kept_rows(case.duckdb_sql, nulls=case.null_handling), case.types)
+        _duckdbs_rows(case, oracle)
     return None
 
 
@@ -163,12 +163,17 @@ def _difference(case: Case, answer: Answer, oracle: Oracle) -> str | None:
         wanted = [tuple(None if cell == "NULL" else cell for cell in row) for row in case.expected]
         got = [tuple(None if cell is None else _text(cell) for cell in row) for row in got]
     else:
-        wanted = normalize(oracle.kept_rows(case.duckdb_sql, nulls=case.null_handling), case.types)
+        wanted = _duckdbs_rows(case, oracle)
     if case.any_rows:
         return _missing_row(case, got, wanted)
     if not case.is_ordered:
-        got, wanted = sort_rows(got), sort_rows(wanted)
+        got, wanted = sort_rows(got), sort_rows(wanted) if case.expected is not None else wanted
     return first_difference(got, wanted)
+
+
+def _duckdbs_rows(case: Case, oracle: Oracle) -> list[Row]:
+    """Sorted unless they must come in one order."""
+    return oracle.kept_rows(case.duckdb_sql, case.types, nulls=case.null_handling, is_ordered=case.is_ordered)
 
 
 def _text(cell: object) -> str:

@@ -15,7 +15,7 @@ import resource
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ from merlot.testing.indexes import every_index
 
 MAX_MEMORY_BYTES = 6 << 30
 CPU_S = 60
+SIZES = (150, 2_000, 17_000)
+"""Rows of sound files."""
 NUMBERS = (0, 1, 2, 7, 63, 64, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1, 2**63)
 OTHERS: tuple[Any, ...] = (-1, -(2**31), None, "", "x", "NaN", 1.5, True, [], {}, 1e308, "-0", "1e5", "ff")
 DTYPES = ("u1", "u2", "u4", "u8", "i1", "i4", "i8", "f4", "f8", "O", "U9", "M8[ms]", "")
@@ -385,11 +387,11 @@ class Mutator:
 class Bench:
     """Sound files, and what is asked of the others."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sizes: Sequence[int] = SIZES) -> None:
         self.folder = folder
         self.context = ExecutionContext(schema=SCHEMA, pool=None)
         self.plans = [plan(bind(parse(sql), SCHEMA, {})) for sql in QUERIES]
-        self.sound = [self._built(number) for number in (150, 2_000, 17_000)]
+        self.sound = [self._built(number) for number in sizes]
         self.tree_plans = self.plans[-5:]
         self.others = [ImmutableSegment.open(folder / "t_150.mseg") for _ in range(5)]
         self.merged = folder / "merged"
@@ -471,7 +473,7 @@ def _raise(error: Exception) -> None:
 def prove(proof: str, *, is_checked: bool) -> None:
     """Say whether the file was refused; without checks the process ends."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), SIZES[:1])
         wall_arrays(is_checked=is_checked)
         try:
             bench.prove(proof)

@@ -15,7 +15,7 @@ from merlot.testing.sample import ORDERS
 
 pytestmark = pytest.mark.cluster
 
-NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "20"))
+NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "8"))
 SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 BOTH_SHARE = 0.2
 """Of the kills: the other replica dies too before the first is back."""

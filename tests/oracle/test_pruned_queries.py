@@ -34,7 +34,7 @@ from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "6"))
+_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "4"))
 _ROWS = 150
 _ROWS_PER_SEGMENT = 3
 """So few that bounds are narrow and many segments hold one value of a column, or only nulls."""

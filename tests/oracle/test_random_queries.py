@@ -20,7 +20,7 @@ from slt_index_sets import INDEXED
 from slt_layouts import LAYOUTS, Layout
 from slt_oracle import Oracle
 
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "10"))
+_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "4"))
 _MAX_PROBLEMS = 5
 _INDEXED = INDEXED if os.environ.get("MERLOT_INDEX_SETS") else {}
 _PLAIN = ("one-segment", "twelve-segments", "consuming", "half-sealed", "indexed-later")

@@ -21,7 +21,7 @@ from wide_tables import random_keys, random_segments, random_table
 
 from merlot.query.shortcuts import joined_segments
 
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "10"))
+_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "4"))
 
 
 @pytest.mark.parametrize("sightings", [1, 1 << 60], ids=["joined", "apart"])

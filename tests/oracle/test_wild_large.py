@@ -25,7 +25,7 @@ from merlot.query import execute
 from merlot.query.context import ExecutionContext
 
 _IS_FUZZ = "MERLOT_FUZZ_SECONDS" in os.environ
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "30"))
+_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "20"))
 _SEED = int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
 _ROWS = 2_500_000 if _IS_FUZZ else 150_000
 pytestmark = pytest.mark.timeout(0)

@@ -26,7 +26,7 @@ from slt_oracle import Oracle
 from wild_queries import WildGenerator
 from wild_table import WildTable, wild
 
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "30"))
+_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "20"))
 _SECONDS_PER_TABLE = 10.0
 _MAX_PROBLEMS = 5
 _NEAR = ("one-segment", "twelve-segments", "upserted")

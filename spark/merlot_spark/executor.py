@@ -6,7 +6,6 @@ that travel as rows are exact when Spark retries a task, which accumulators are 
 
 from __future__ import annotations
 
-import itertools
 import json
 import socket
 import tempfile
@@ -15,24 +14,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import record_of
-from merlot.ingest import grouping, row_order, transform
-from merlot.ingest.batch import build_group
-from merlot.segment.build.builder import build_segment
-from merlot.segment.build.request import BuildRequest
+from merlot.ingest import grouping, transform
+from merlot.ingest.batch import request_of
+from merlot.segment.build.builder import SegmentWriter, build_segment
+from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.metadata import CreationFacts
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import COLUMN_TYPES, FieldSpec, TableSchema
 from merlot.spec.table import Table, TableSpec
 from merlot.store.deepstore import DeepStore
-from merlot_spark import parcels
+from merlot_spark import lots, parcels
+from merlot_spark.lots import GroupRows
 from merlot_spark.preparing import BatchFunction, read_table
 
 RESULT_SCHEMA = pa.schema([("kind", pa.string()), ("value", pa.string())])
 BUILDER = "merlot_spark"
+MAX_WAITING = 64
+MAX_WAITING_BYTES = 64 << 20
+"""Built segments wait until there are so many of them, or bytes, and are uploaded together: see `DeepStore.put_all`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +61,9 @@ def build(task: BuildTask) -> BatchFunction:
                 if isinstance(content, str):
                     yield _result("counts", content)
                     continue
-                for key, rows in groups(content, table):
-                    yield _result("segment", builder.build(key, rows))
-                    if task.on_built is not None:
-                        task.on_built(1)
+                for rows in lots.groups(content, table.spec, parcels.key_names(table)):
+                    yield from builder.build(rows)
+            yield from builder.upload()
 
     return run
 
@@ -79,23 +80,6 @@ def warm() -> None:
         build_segment(request, rows, Path(folder))
 
 
-def groups(rows: pa.Table, table: Table) -> Iterator[tuple[tuple[int, ...], pa.Table]]:
-    """The rows of each key, in the declared order, then that of time, then that of all other columns: equal rows give
-    equal files."""
-    spec = table.spec
-    names = parcels.key_names(table)
-    time = [] if spec.time_column is None else [spec.time_column]
-    rows = row_order.ordered(rows, list(dict.fromkeys([*names, *spec.indexing.sorted_columns, *time])))
-    keys = [rows.column(name).to_numpy() for name in names]
-    changed = np.zeros(rows.num_rows - 1, dtype=bool)
-    for key in keys:
-        changed |= key[1:] != key[:-1]
-    content = rows.select(spec.table_schema.names)
-    bounds = [0, *(np.flatnonzero(changed) + 1).tolist(), rows.num_rows]
-    for start, stop in itertools.pairwise(bounds):
-        yield tuple(int(key[start]) for key in keys), content.slice(start, stop - start)
-
-
 class _Builder:
     """Builds and uploads the segments of one task."""
 
@@ -103,23 +87,44 @@ class _Builder:
         self._table = table
         self._task = task
         self._folder = folder
-        self._store = DeepStore(task.deep_store)
+        self._store = DeepStore(task.deep_store, keeps_copies=False)
+        self._waiting: list[BuiltSegment] = []
+        self._seconds: list[float] = []
 
-    def build(self, key: tuple[int, ...], rows: pa.Table) -> str:
+    def build(self, rows: GroupRows) -> Iterator[pa.RecordBatch]:
+        """One segment; yields the results of those that were waiting if it is time to upload them."""
         started = time.monotonic()
-        group = grouping.group_of(key, self._table.spec)
+        group = grouping.group_of(rows.key, self._table.spec)
         creation = CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER)
-        suffix = self._task.name_suffix
-        built = build_group(self._table, group, rows, self._folder, creation, name_suffix=suffix)
-        url = self._store.url_of(self._table.name, built.metadata.key)
-        is_new = url not in self._task.present
-        if is_new:
-            self._store.put(built.path, url)
-        built.path.unlink()
-        record = record_of(built.metadata, url, built.size_bytes, built.blooms)
-        seconds = round(time.monotonic() - started, 4)
-        facts = {"uploaded": is_new, "seconds": seconds, "unpartitioned": dict(built.unpartitioned)}
-        return json.dumps({"record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True), **facts})
+        request = request_of(self._table, group, creation, name_suffix=self._task.name_suffix)
+        with SegmentWriter(request, rows.num_rows, self._folder) as writer:
+            for column in rows.columns():
+                writer.add(column)
+            self._waiting.append(writer.commit())
+        self._seconds.append(time.monotonic() - started)
+        if len(self._waiting) >= MAX_WAITING or sum(one.size_bytes for one in self._waiting) >= MAX_WAITING_BYTES:
+            yield from self.upload()
+
+    def upload(self) -> Iterator[pa.RecordBatch]:
+        """Put what waits into the deep store; yields a result for each."""
+        urls = [self._store.url_of(self._table.name, one.metadata.key) for one in self._waiting]
+        present = self._task.present
+        self._store.put_all(
+            [(one.path, url) for one, url in zip(self._waiting, urls, strict=True) if url not in present]
+        )
+        for built, url, seconds in zip(self._waiting, urls, self._seconds, strict=True):
+            built.path.unlink()
+            record = record_of(built.metadata, url, built.size_bytes, built.blooms)
+            facts = {
+                "record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+                "uploaded": url not in present,
+                "seconds": round(seconds, 4),
+                "unpartitioned": dict(built.unpartitioned),
+            }
+            yield _result("segment", json.dumps(facts))
+            if self._task.on_built is not None:
+                self._task.on_built(1)
+        self._waiting, self._seconds = [], []
 
 
 def _result(kind: str, value: str) -> pa.RecordBatch:

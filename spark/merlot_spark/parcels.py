@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import lz4.block
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -112,24 +113,25 @@ def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
                 yield pa.Table.from_batches(parts)
                 parts = []
             current = lot
-            parts.append(pa.ipc.read_record_batch(rows.as_buffer(), schema))
+            parts.append(pa.ipc.read_record_batch(pa.py_buffer(lz4.block.decompress(rows.as_buffer())), schema))
     if parts:
         yield pa.Table.from_batches(parts)
 
 
-def _lots(keys: Iterable[pa.ChunkedArray], num_tasks: int) -> NDArray[np.int64]:
+def _lots(keys: Iterable[pa.ChunkedArray], num_tasks: int) -> NDArray[np.unsignedinteger]:
     """The task and the lot of each row, as one number. Days in a row go to different tasks, and so do weeks."""
     code = np.zeros(1, np.int64)
     for key in keys:
         code = code * _SPREAD + key.to_numpy().astype(np.int64)
     turn, place = np.divmod(code, num_tasks)
     numbers: NDArray[np.int64] = (place + turn) % num_tasks * LOTS_PER_TASK + turn % LOTS_PER_TASK
-    return numbers
+    # numpy sorts numbers of 16 bits by radix: 1 ns each instead of 70.
+    return numbers.astype(np.min_scalar_type(num_tasks * LOTS_PER_TASK))
 
 
 def _parcels(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.RecordBatch:
-    tasks, lots = np.divmod([number for number, _ in pieces], LOTS_PER_TASK)
-    rows = [piece.serialize().to_pybytes() for _, piece in pieces]
+    tasks, lots = np.divmod(np.array([number for number, _ in pieces]), LOTS_PER_TASK)
+    rows = [lz4.block.compress(piece.serialize()) for _, piece in pieces]
     return _batch(tasks.tolist(), lots.tolist(), rows, [None] * len(pieces))
 
 

@@ -30,6 +30,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
     "spark.python.worker.reuse": "true",
     "spark.ui.showConsoleProgress": "false",
+    # What is shuffled are parcels, which are compressed as they are made.
+    "spark.shuffle.compress": "false",
 }
 PATIENT: Mapping[str, str] = {
     "spark.kubernetes.driver.connectionTimeout": "60000",

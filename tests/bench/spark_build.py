@@ -55,6 +55,8 @@ class Source:
     rows: pa.Table
     metrics: tuple[str, ...]
     time: str
+    days: int = 1
+    """Per segment."""
 
 
 def spread(rows: pa.Table, num_days: int) -> pa.Table:
@@ -74,7 +76,11 @@ def table_of(source: Source) -> Table:
         "apiVersion": "merlot.dev/v1alpha1",
         "kind": "Table",
         "metadata": {"name": source.name},
-        "spec": {"schema": {"fields": fields}, "timeColumn": source.time},
+        "spec": {
+            "schema": {"fields": fields},
+            "timeColumn": source.time,
+            "ingestion": {"daysPerSegment": source.days},
+        },
     }
     (table,) = manifest.load_tables(json.dumps(document))
     return table
@@ -167,6 +173,7 @@ def measure(spark: SparkSession, source: Source, folder: Path, repeats: int) -> 
     spark_wall, spark_cpu = read_only(spark, table, path)
     print(f"{source.name}: {spark_wall:.2f} s, CPU {spark_cpu:.2f} s without a builder", flush=True)
     label = f"{source.name} {source.rows.num_rows:,} rows × {source.rows.num_columns}"
+    label += f", {source.days} days a segment" if source.days > 1 else ""
     return [
         Case(f"{label}: Parquet to published", "k rows/s", source.rows.num_rows / wall / 1e3, "bar", BAR),
         Case(f"{label}: CPU of two cores", "k rows/s", 2 * source.rows.num_rows / cpu / 1e3, "bar", BAR),
@@ -180,10 +187,12 @@ def main() -> None:
     parser.add_argument("--only", help="one source alone")
     options = parser.parse_args()
     num_rows, repeats = (500_000, 1) if options.quick else (2_000_000, 3)
+    lines = lineitem(0.1 if options.quick else 1)
     found = [
         Source("ssb", spread(generate(num_rows), 60), SSB_METRICS, "at"),
         Source("flights", flights(), FLIGHT_METRICS, "time_hour"),
-        Source("lineitem", lineitem(0.1 if options.quick else 1), LINEITEM_METRICS, "l_shipdate"),
+        Source("lineitem", lines, LINEITEM_METRICS, "l_shipdate"),
+        Source("lineitem", lines, LINEITEM_METRICS, "l_shipdate", days=30),
     ]
     spark = create_session("local[2]", memory="2g")
     cases: list[Case] = []

@@ -166,8 +166,13 @@ def build_group(
     table: Table, group: SegmentGroup, rows: pa.Table, folder: Path, creation: CreationFacts, *, name_suffix: str = ""
 ) -> BuiltSegment:
     """Build the segment of one group; `rows` are conformed."""
+    return build_segment(request_of(table, group, creation, name_suffix=name_suffix), rows, folder)
+
+
+def request_of(table: Table, group: SegmentGroup, creation: CreationFacts, *, name_suffix: str = "") -> BuildRequest:
+    """What to build of the rows of a group."""
     spec = table.spec
-    request = BuildRequest(
+    return BuildRequest(
         name=group.name(table.raw_name) + name_suffix,
         table=table.raw_name,
         schema=spec.table_schema,
@@ -176,7 +181,6 @@ def build_group(
         partitioning=spec.partitioning,
         creation=creation,
     )
-    return build_segment(request, rows, folder)
 
 
 def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -> None:

@@ -21,11 +21,14 @@ from merlot.segment.build.rows import BuildColumn, CodedColumn, StoredColumn
 from merlot.segment.index import nulls as null_words
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.spec.schema import FieldSpec
+from merlot.values.types import TypeName
 
 Array = NDArray[Any]
 Rows = NDArray[np.uint32]
 Values: TypeAlias = Array | pa.Array
 TEXT_LIMIT = (1 << 31) - 1
+_MANY_VALUES = 4
+"""Per row: with more, to look which rows have is less work than to look which values occur."""
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
@@ -127,6 +130,11 @@ class Column:
         if self.every_value_occurs:
             return Coded(ids, values)
         ids = read_only(ids)
+        if len(values) > _MANY_VALUES * len(ids):
+            found = code(TypeName.INT, ids)
+            return Coded(
+                found.ids, values.take(pa.array(found.values)) if isinstance(values, pa.Array) else values[found.values]
+            )
         ranks = np.zeros(len(values), np.uint32)
         bits.mark_present(ids, 0, ranks)
         present = ranks != 0

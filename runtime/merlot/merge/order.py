@@ -30,7 +30,7 @@ def order_codes(column: Column) -> tuple[Array, int]:
 def key_codes(column: Column) -> tuple[Array, int]:
     """As `order_codes`, of lists too; values that are equal get equal ones, and a null one of its own, the last."""
     coded = with_one_zero(column.coded())
-    codes, cardinality = order_codes(coded) if coded.offsets is None else _list_codes(coded)
+    codes, cardinality = order_codes(coded) if coded.offsets is None else list_codes(coded)
     if column.nulls is not None and column.nulls.any():
         codes = np.where(column.nulls, np.uint32(cardinality), codes).astype(id_dtype(cardinality + 1))
         cardinality += 1
@@ -45,7 +45,7 @@ def with_one_zero(column: Column) -> Column:
     return column.coded().with_dictionary(column.coded().values + 0.0)
 
 
-def _list_codes(column: Column) -> tuple[Array, int]:
+def list_codes(column: Column) -> tuple[Array, int]:
     """Codes of whole lists, ordered by their elements."""
     assert column.ids is not None
     assert column.offsets is not None

@@ -7,6 +7,7 @@ Every chunk but the last expands to `chunk_bytes`; `ends` count from the end of 
 
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 import lz4.block
@@ -38,6 +39,10 @@ class ChunkError(ValueError):
 def compress(data: memoryview, codec: str, chunk_bytes: int = CHUNK_BYTES) -> bytes:
     """`data` as chunks of `codec`."""
     chunks = [_compress_chunk(data[start : start + chunk_bytes], codec) for start in range(0, len(data), chunk_bytes)]
+    return _joined(chunks, chunk_bytes)
+
+
+def _joined(chunks: Sequence[bytes], chunk_bytes: int) -> bytes:
     ends = np.cumsum([len(chunk) for chunk in chunks], dtype="<u8")
     return b"".join([_HEADER.pack(chunk_bytes, len(chunks)), ends.tobytes(), *chunks])
 
@@ -47,9 +52,13 @@ def compress_if_small(data: memoryview) -> bytes | None:
     if len(data) < AUTO_BYTES:
         return None
     sample = data[:CHUNK_BYTES]
-    if len(_compress_chunk(sample, ZSTD)) > 2 * AUTO_SHARE * len(sample):
+    first = _compress_chunk(sample, ZSTD)
+    if len(first) > 2 * AUTO_SHARE * len(sample):
         return None
-    stored = compress(data, ZSTD)
+    rest = (
+        _compress_chunk(data[start : start + CHUNK_BYTES], ZSTD) for start in range(CHUNK_BYTES, len(data), CHUNK_BYTES)
+    )
+    stored = _joined([first, *rest], CHUNK_BYTES)
     return stored if len(stored) <= AUTO_SHARE * len(data) else None
 
 
@@ -105,7 +114,10 @@ class ChunkTable:
 
 def _compress_chunk(chunk: memoryview, codec: str) -> bytes:
     if codec == ZSTD:
-        return zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(chunk)
+        compressor: zstandard.ZstdCompressor | None = getattr(_THREAD, "compressor", None)
+        if compressor is None:
+            compressor = _THREAD.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+        return compressor.compress(chunk)
     return bytes(lz4.block.compress(chunk, store_size=False))
 
 

@@ -15,6 +15,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -97,8 +98,17 @@ class DeepStore:
 
     def put(self, source: Path, url: str) -> None:
         """Copy a local file to `url`. Putting the same version again is harmless: equal bytes replace equal bytes."""
-        inside = self._inside(url)
-        retrying(self._retry, lambda: self._put_once(source, inside))
+        self.put_all([(source, url)])
+
+    def put_all(self, files: Sequence[tuple[Path, str]]) -> None:
+        """As `put` of each file. Of a local store all of them wait for the disk together, and a failure may leave some
+        under their names, all of them whole."""
+        inside = [(source, self._inside(url)) for source, url in files]
+        if self._is_local:
+            retrying(self._retry, lambda: self._put_local(inside))
+            return
+        for source, path in inside:
+            retrying(self._retry, partial(self._put_object, source, path))
 
     def fetch(
         self,
@@ -239,28 +249,46 @@ class DeepStore:
             if self._fs.get_file_info(path).type != fs.FileType.NotFound:
                 raise
 
-    def _put_once(self, source: Path, inside: str) -> None:
-        path = self._path_of(inside)
-        target = f"{path}.{secrets.token_hex(4)}.tmp" if self._is_local else path
+    def _put_object(self, source: Path, inside: str) -> None:
+        with self._told("write", inside):
+            self._copy_to(source, self._path_of(inside))
+
+    def _put_local(self, files: Sequence[tuple[Path, str]]) -> None:
+        """Under other names first. 64 files of 60 KB that are on their way to the disk before the first is waited for
+        take 0.6 ms each; one after the other, with their folder each time, 1.3 to 3.3."""
+        targets = [f"{self._path_of(inside)}.{secrets.token_hex(4)}.tmp" for _, inside in files]
+        folders = {os.path.dirname(inside): inside for _, inside in files}
         try:
-            with self._told("write", inside):
-                if self._is_local:
+            for inside in folders.values():
+                with self._told("write", inside):
                     self._local.make_parent(inside)
-                if self._links and _is_linked(str(source), target):
-                    os.utime(target)  # it is as old as its time in the store: see `modified_ms`
-                else:
-                    with source.open("rb") as reader, self._fs.open_output_stream(target) as writer:
-                        while chunk := reader.read(CHUNK_BYTES):
-                            writer.write(chunk)
-                if self._is_local:
-                    _sync(Path(target))
-                    Path(target).rename(path)
-                    _sync(Path(path).parent)
+            for (source, inside), target in zip(files, targets, strict=True):
+                with self._told("write", inside):
+                    self._write_local(source, target)
+            for (_, inside), target in zip(files, targets, strict=True):
+                with self._told("write", inside):
+                    _sync(target)
+                    os.rename(target, self._path_of(inside))
+            for folder, inside in folders.items():
+                with self._told("write", inside):
+                    _sync(self._path_of(folder))
         finally:
-            if self._is_local:
-                # There after a failure; and after success too if both names were one file's before.
+            # There after a failure; and after success too if both names were one file's before.
+            for target in targets:
                 with contextlib.suppress(OSError):
-                    Path(target).unlink(missing_ok=True)
+                    os.unlink(target)
+
+    def _write_local(self, source: Path, target: str) -> None:
+        if self._links and _is_linked(str(source), target):
+            os.utime(target)  # it is as old as its time in the store: see `modified_ms`
+        else:
+            self._copy_to(source, target)
+        _begin_writing(target)
+
+    def _copy_to(self, source: Path, path: str) -> None:
+        with source.open("rb") as reader, self._fs.open_output_stream(path) as writer:
+            while chunk := reader.read(CHUNK_BYTES):
+                writer.write(chunk)
 
     def _fetch_once(
         self,
@@ -360,7 +388,18 @@ def _is_linked(path: str, target: str) -> bool:
     return True
 
 
-def _sync(path: Path) -> None:
+def _begin_writing(path: str) -> None:
+    """Have the kernel begin to write a file's pages, without waiting for them."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path | str) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

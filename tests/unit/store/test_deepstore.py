@@ -55,6 +55,34 @@ def test_a_file_comes_back_as_it_was_put(store: DeepStore, tmp_path: Path) -> No
         store.fetch(url, tmp_path / "c")
 
 
+def test_many_files_are_put_at_once_and_may_be_put_again(store: DeepStore, tmp_path: Path) -> None:
+    keys = [SegmentKey(SegmentName(f"flights_{number}"), number) for number in range(3)]
+    files = [(written(tmp_path / key.name, key.name.encode()), store.url_of(TABLE, key)) for key in keys]
+    beside = store.url_below(TABLE, "folder", "0.json")
+    for _ in range(2):
+        store.put_all([*files, (files[0][0], beside)])
+        assert store.list(TABLE) == [url for _, url in files]
+        assert store.list_below(TABLE, "folder") == [beside]
+        assert all(source.exists() for source, _ in files)
+    for number, (source, url) in enumerate(files):
+        store.fetch(url, tmp_path / f"copy_{number}")
+        assert (tmp_path / f"copy_{number}").read_bytes() == source.read_bytes()
+    store.put_all([])
+    for url in (beside, *(url for _, url in files)):
+        store.delete(url)
+
+
+def test_of_files_that_are_put_at_once_each_is_whole_or_not_there(tmp_path: Path) -> None:
+    store = DeepStore(str(tmp_path / "deep"), retry=QUICK)
+    keys = [SegmentKey(SegmentName(f"flights_{number}"), number) for number in range(3)]
+    files = [(written(tmp_path / key.name), store.url_of(TABLE, key)) for key in keys]
+    files[1][0].unlink()
+    with pytest.raises(UnavailableError):
+        store.put_all(files)
+    left = [path for path in (tmp_path / "deep").rglob("*") if path.is_file()]
+    assert all(path.suffix == ".mseg" and path.read_bytes() == b"x" * 5000 for path in left)
+
+
 def test_what_is_in_folders_beside_the_segments_is_listed_apart(store: DeepStore, tmp_path: Path) -> None:
     beside = [store.url_below(TABLE, ".shuffle", entry, name) for entry in ("a", "b") for name in ("0.json", "0.mseg")]
     for url in (store.url_of(TABLE, KEY), *beside):

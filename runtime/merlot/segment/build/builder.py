@@ -2,6 +2,7 @@
 
 import logging
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -9,7 +10,7 @@ from typing import Any, Self
 import orjson
 
 from merlot.errors import InvalidInputError
-from merlot.segment.build.column_writer import WrittenColumn, request_of, write_column
+from merlot.segment.build.column_writer import WrittenColumn, requests_of, write_column
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.partitions import NotPartitionedError, partition_info
 from merlot.segment.build.request import BuildRequest, BuiltSegment
@@ -52,6 +53,7 @@ class SegmentWriter:
         _check_identity(request, num_docs)
         self._request = request
         self._num_docs = num_docs
+        self._requests = requests_of(request.indexing, request.schema)
         self._file = FileWriter(directory, request.name)
         self._columns: list[ColumnMetadata] = []
         self._derived: list[ColumnMetadata] = []
@@ -77,10 +79,11 @@ class SegmentWriter:
         request, field = self._request, column.field
         assert field is request.schema.fields[len(self._columns)]
         assert column.num_docs == self._num_docs
-        written = write_column(column, request_of(request.indexing, field), self._file)
+        written = write_column(column, self._requests[len(self._columns)], self._file)
         self._columns.append(written.metadata)
         self._trees.take(written.metadata, column, written.coded)
-        self._add_derived(column, written)
+        if request.indexing.may_derive:
+            self._add_derived(column, written)
         words = written.indexes.get(bloom.WORDS)
         if words is not None and words.nbytes <= bloom.MAX_RECORD_BYTES:
             self._blooms[field.name] = bloom.to_text(words)
@@ -112,7 +115,7 @@ class SegmentWriter:
         identity = {"name": self._request.name, "table": self._request.table}
         footer = Footer(content_bytes, identity, _creation(self._request))
         size = self._file.commit(footer)
-        metadata = _metadata(content, footer)
+        metadata = _metadata(content, footer, self._columns)
         return BuiltSegment(
             path=self._file.path,
             metadata=metadata,
@@ -175,7 +178,7 @@ def _creation(request: BuildRequest) -> dict[str, Any]:
     }
 
 
-def _metadata(content: dict[str, Any], footer: Footer) -> SegmentMetadata:
-    columns = {column["name"]: column for column in content["columns"]}
+def _metadata(content: dict[str, Any], footer: Footer, columns: Sequence[ColumnMetadata]) -> SegmentMetadata:
     facts = {"crc": zlib.crc32(footer.content), "format_version": FORMAT_VERSION, "creation": footer.creation}
-    return parse_metadata({**content, **footer.identity, **facts, "columns": columns})
+    metadata = parse_metadata({**content, **footer.identity, **facts, "columns": {}})
+    return metadata.model_copy(update={"columns": {column.name: column for column in columns}})

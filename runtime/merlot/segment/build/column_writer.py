@@ -21,7 +21,7 @@ from merlot.segment.index.registry import INDEXES, is_plain
 from merlot.segment.json_values import MAX_BOUND_LENGTH, to_json
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata, JsonValue
 from merlot.spec.indexing import INDEX_KINDS, Compression, Encoding, IndexingSpec
-from merlot.spec.schema import FieldSpec
+from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.values.types import TypeName
 
 CODECS = {Compression.NONE: compression.NONE, Compression.LZ4: compression.LZ4, Compression.ZSTD: compression.ZSTD}
@@ -38,6 +38,9 @@ class ColumnRequest:
     indexing: IndexingSpec = field(default_factory=IndexingSpec)
     """What else the table says of indexes."""
     sort_key: bool = False
+
+
+_last: tuple[IndexingSpec, TableSchema, tuple[ColumnRequest, ...]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +71,15 @@ def request_of(indexing: IndexingSpec, column: FieldSpec) -> ColumnRequest:
         indexing=indexing,
         sort_key=name in indexing.sorted_columns,
     )
+
+
+def requests_of(indexing: IndexingSpec, schema: TableSchema) -> tuple[ColumnRequest, ...]:
+    """What a table asks of each of its columns. The last answer is kept: a job asks for all of its segments."""
+    global _last
+    last = _last
+    if last is None or last[0] is not indexing or last[1] is not schema:
+        last = _last = (indexing, schema, tuple(request_of(indexing, field) for field in schema.fields))
+    return last[2]
 
 
 def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter) -> WrittenColumn:

@@ -49,6 +49,8 @@ class ZoneMaps:
 
 def write(values: Array, nulls: NDArray[np.uint64] | None) -> dict[str, Array]:
     """Buffers of the zones of `values`, one per doc; empty for a single block."""
+    if len(values) <= BLOCK_DOCS:
+        return {}
     return _write_blocks(values, _block_starts(len(values)), nulls)
 
 

@@ -1,0 +1,101 @@
+"""A lot's rows as segments are built of them: one dictionary per column for all of the lot's segments, and one order.
+
+Values are compared once per lot, in making the dictionaries; rows are ordered, and divided into segments, by ids.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.errors import InvalidInputError
+from merlot.merge.columns import Column
+from merlot.merge.order import list_codes, order_codes, order_of
+from merlot.segment.build.coding import code
+from merlot.segment.build.rows import BuildColumn, stored_column
+from merlot.segment.index.dict_ids import id_dtype
+from merlot.spec.schema import FieldSpec
+from merlot.spec.table import TableSpec
+from merlot.values.types import TypeName
+from merlot.vectors.groups import KeyWords
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """The rows of one segment."""
+
+    key: tuple[int, ...]
+    lot: Sequence[Column]
+    place: slice
+    """Where they are in the columns of the lot."""
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.place.stop - self.place.start)
+
+    def columns(self) -> Iterator[BuildColumn]:
+        """In the order of the schema."""
+        for column in self.lot:
+            yield column.take(self.place).for_build()
+
+
+def groups(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> Iterator[GroupRows]:
+    """The rows of each key, in the declared order, then that of time, then that of all other columns: equal rows give
+    equal files. InvalidInputError if they cannot be sorted as declared."""
+    keys = [rows.column(name).to_numpy() for name in key_names]
+    columns = [_coded(field, rows.column(field.name)) for field in spec.table_schema.fields]
+    order = _order(keys, columns, spec)
+    if order is not None:
+        keys, columns = [key[order] for key in keys], [column.take(order) for column in columns]
+    is_new = np.zeros(max(0, rows.num_rows - 1), dtype=bool)
+    for key in keys:
+        is_new |= key[1:] != key[:-1]
+    bounds = [0, *(np.flatnonzero(is_new) + 1).tolist(), rows.num_rows]
+    for start, stop in itertools.pairwise(bounds):
+        yield GroupRows(tuple(int(key[start]) for key in keys), columns, slice(start, stop))
+
+
+def _coded(field: FieldSpec, rows: pa.ChunkedArray) -> Column:
+    stored = stored_column(field, rows)
+    coded = code(field.type, stored.values)
+    return Column(
+        field=field,
+        num_rows=stored.num_docs,
+        values=coded.values,
+        ids=coded.ids,
+        offsets=None if stored.offsets is None else stored.offsets.astype(np.int64),
+        nulls=np.asarray(rows.is_null()) if stored.num_nulls else None,
+        every_value_occurs=True,
+    )
+
+
+def _order(keys: Sequence[NDArray[np.int32]], columns: Sequence[Column], spec: TableSpec) -> NDArray[np.uint32] | None:
+    """Places of the rows in their order, None if they are in it. Rows that are equal in it are equal in all that a
+    segment stores of them: -0.0 is before 0.0, and a null before a value that is its default."""
+    by_name = {column.field.name: column for column in columns}
+    words = KeyWords(len(keys[0]))
+    for key in keys:
+        coded = code(TypeName.INT, key)
+        words.add(coded.ids, coded.cardinality)
+    for name in spec.indexing.sorted_columns:
+        if by_name[name].offsets is not None:
+            raise InvalidInputError(f"rows cannot be sorted by this column column={name}")
+        words.add(*order_codes(by_name[name]))
+    leading = [*spec.indexing.sorted_columns, *([] if spec.time_column is None else [spec.time_column])]
+    for name in dict.fromkeys([*leading, *by_name]):
+        words.add(*_codes(by_name[name]))
+    return order_of(words)
+
+
+def _codes(column: Column) -> tuple[NDArray[np.unsignedinteger], int]:
+    """Numbers in the order of the values, null first."""
+    codes, cardinality = order_codes(column) if column.offsets is None else list_codes(column)
+    if column.nulls is None:
+        return codes, cardinality
+    apart = np.where(column.nulls, np.uint32(0), codes + np.uint32(1))
+    return apart.astype(id_dtype(cardinality + 1)), cardinality + 1

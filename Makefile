@@ -18,8 +18,6 @@ TAG ?= $(shell awk -F '"' '/^version = / {print $$2; exit}' pyproject.toml)
 IMAGES := operator runtime spark
 comma := ,
 KIND_CONFIG := build/kind/kubeconfig
-# Bytecode is kept wherever images say otherwise: without it a process of ours compiles 1,300 modules at its start.
-unexport PYTHONDONTWRITEBYTECODE
 
 # Each of the hundreds of processes that tests start would compile all modules anew, for two seconds.
 unexport PYTHONDONTWRITEBYTECODE

@@ -60,6 +60,7 @@ def _many() -> dict[str, tuple[Fold, ...]]:
         "minstringmv": (Fold(("e",), listed % "min"),),
         "maxstringmv": (Fold(("e",), listed % "max"),),
         "distinctcountmv": (Fold(("a",), distinct), Fold(("e",), distinct)),
+        "distinctcounthllplusmv": (Fold(("a",), distinct), Fold(("e",), distinct)),
         "distinctcountbitmapmv": (Fold(("a",), distinct),),
         "distinctsummv": (Fold(("a",), refs % "distinctsum", "0"),),
         "distinctavgmv": (Fold(("a",), refs % "distinctavg", _LEAST),),
@@ -172,6 +173,8 @@ AGGREGATES_LEFT_OUT: Final = {
     **dict.fromkeys(
         [
             "distinctcountrawhll",
+            "distinctcountrawhllplus",
+            "distinctcountrawhllplusmv",
             "distinctcountrawhllmv",
             "distinctcountrawthetasketch",
             "distinctcountrawcpcsketch",

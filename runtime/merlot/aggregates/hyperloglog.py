@@ -76,7 +76,7 @@ class SketchState(State):
         self._log2m = log2m
         self._num_groups = num_groups
         self._dictionary = dictionary
-        self._hash_of_id: Hashes | None = None
+        self._hash_of_id: NDArray[Any] | None = None
         self._registers: NDArray[np.uint8] | None = np.zeros(0, np.uint8)
         self._notes: list[NDArray[np.int64]] = []
         self._num_notes = 0
@@ -94,14 +94,14 @@ class SketchState(State):
         if self._hash_of_id is None:
             assert self._dictionary is not None
             numeric = self._dictionary.numeric
-            self._hash_of_id = hashes_of(self._type, self._dictionary.arrow() if numeric is None else numeric)
+            self._hash_of_id = self._hashes(self._dictionary.arrow() if numeric is None else numeric)
         self._offer(self._hash_of_id[ids], all_in_one(groups, len(ids)))
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         if self._type is TypeName.BYTES:
             self._wait(values[0], all_in_one(groups, num_rows))
         else:
-            self._offer(hashes_of(self._type, values[0]), all_in_one(groups, num_rows))
+            self._offer(self._hashes(values[0]), all_in_one(groups, num_rows))
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         self._wait(columns[0], groups)
@@ -112,11 +112,14 @@ class SketchState(State):
         united = _united(states, self._num_groups)
         return [united.take(pa.array(groups)).cast(pa.binary())]
 
-    def _offer(self, hashes: Hashes, groups: Groups) -> None:
+    def _hashes(self, values: Any) -> NDArray[Any]:
+        return hashes_of(self._type, values)
+
+    def _offer(self, hashes: NDArray[Any], groups: Groups) -> None:
         space = self._num_groups << self._log2m
         if self._registers is not None and space > MAX_DENSE_SPACE:
             places = np.flatnonzero(self._registers)
-            self._note(places << _RANK_BITS | self._registers[places])
+            self._keep(places, self._registers[places])
             self._registers = None
         if self._registers is not None:
             self._registers = grown(self._registers, space)
@@ -125,6 +128,10 @@ class SketchState(State):
         places = groups.astype(np.int64) << self._log2m | hashes.astype(np.int64) >> (32 - self._log2m)
         ranks = np.zeros(len(hashes), np.uint8)
         kernels.ranks(hashes, self._log2m, ranks)
+        self._keep(places, ranks)
+
+    def _keep(self, places: NDArray[np.int64], ranks: NDArray[np.uint8]) -> None:
+        """Note that registers, numbered through all groups, have such a rank at least."""
         self._note(places << _RANK_BITS | ranks)
 
     def _note(self, notes: NDArray[np.int64]) -> None:
@@ -156,7 +163,7 @@ class SketchState(State):
             start, stop = np.searchsorted(owners, [first, first + BLOCK])
             registers = np.zeros((min(BLOCK, len(found) - first), size), np.uint8)
             registers[owners[start:stop] - first, places[start:stop] & (size - 1)] = ranks[start:stop]
-            parts.append(_packed(registers, self._log2m))
+            parts.append(packed(registers, self._log2m))
         return found, pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
 
 
@@ -185,7 +192,7 @@ def _united(states: Sequence[tuple[pa.Array, Groups]], num_groups: int) -> pa.Ar
     ).cast(pa.large_binary())
 
 
-def _packed(registers: NDArray[np.uint8], log2m: int) -> pa.Array:
+def packed(registers: NDArray[np.uint8], log2m: int) -> pa.Array:
     """Sketches of rows of registers, as `HyperLogLog.getBytes` writes them."""
     number, size = registers.shape
     words = size // REGISTERS_PER_WORD + 1
@@ -283,5 +290,5 @@ class DistinctCountRawHll(DistinctCountHll):
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         log2m = self._log2m(call)
-        nothing = _packed(np.zeros((1, 1 << log2m), np.uint8), log2m)[0].as_py()
+        nothing = packed(np.zeros((1, 1 << log2m), np.uint8), log2m)[0].as_py()
         return Vector(call.result, pa.array([(cell or nothing).hex() for cell in columns[0].to_pylist()], pa.string()))

@@ -24,6 +24,7 @@ from merlot.aggregates.funnel_windows import (
 from merlot.aggregates.funnels import FunnelCount
 from merlot.aggregates.histogram import Histogram
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
+from merlot.aggregates.hyperloglog_plus import DistinctCountRawHllPlus
 from merlot.aggregates.id_set import IdSet
 from merlot.aggregates.kll import PercentileKll, PercentileRawKll
 from merlot.aggregates.modes import DistinctSum, Mode
@@ -65,6 +66,7 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     DistinctForm("distinctcountull", LONG, PRECISION, takes=NO_SKETCHES),
     DistinctCountHll(),
     DistinctCountRawHll(),
+    DistinctCountRawHllPlus(),
     DistinctCountTheta(),
     DistinctCountRawTheta(),
     DistinctCountCpc(),
@@ -104,7 +106,16 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
 )
 _WITH_LISTS: Final = frozenset(
     {"count", "sum", "min", "max", "minstring", "maxstring", "avg", "minmaxrange", "distinctcount"}
-    | {"distinctcounthll", "distinctcountrawhll", "distinctsum", "distinctavg", "percentile", "percentileest"}
+    | {
+        "distinctcounthllplus",
+        "distinctcountrawhllplus",
+        "distinctcounthll",
+        "distinctcountrawhll",
+        "distinctsum",
+        "distinctavg",
+        "percentile",
+        "percentileest",
+    }
     | {"percentiletdigest", "percentilerawtdigest", "percentilekll", "percentilerawkll", "distinctcountbitmap"}
 )
 """Those that have a …MV form."""

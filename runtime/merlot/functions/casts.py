@@ -16,11 +16,11 @@ from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import STRING, SqlType
-from merlot.values.number_text import java_text
 from merlot.values.types import TypeName
 from merlot.vectors.errors import UnsupportedQueryError
 from merlot.vectors.exact import at_scale
 from merlot.vectors.scaled import Scaled, bounded, scaled_of
+from merlot.vectors.texts import float_texts
 from merlot.vectors.timestamps import timestamp_texts
 from merlot.vectors.vector import (
     DTYPES,
@@ -209,19 +209,10 @@ def _to_text(vector: Vector) -> pa.Array:
     if base is TypeName.BIG_DECIMAL:
         return vector.to_arrow(len(vector.data))
     if base in _FLOATS:
-        return _number_texts(vector.data)
+        return float_texts(vector.data)
     if base is TypeName.TIMESTAMP:
         return pa.array(timestamp_texts(vector.data), pa.string())
     return pc.cast(pa.array(vector.data), pa.string())
-
-
-def _number_texts(numbers: Any) -> pa.Array:
-    """FLOAT or DOUBLE as Java writes them: as Python does but for the small, the large and what is no number."""
-    texts = numbers.astype(str).astype(object)
-    size = np.abs(numbers)
-    others = np.flatnonzero(~((size >= 1e-3) & (size < 1e7) | (size == 0)))
-    texts[others] = [java_text(text) for text in texts[others]]
-    return pa.array(texts, pa.string())
 
 
 # Texts

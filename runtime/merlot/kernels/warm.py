@@ -33,6 +33,7 @@ from merlot.kernels import (
     moments,
     murmur,
     murmur3,
+    murmur64,
     ordering,
     partial,
     partition,
@@ -400,6 +401,8 @@ def _sketches() -> Iterator[Case]:
     yield hll.hash_bytes, (column(np.int64, size=3), column(np.uint8), hashes)
     yield hll.offer, (hashes, groups, 8, np.zeros(256, np.uint8))
     yield hll.ranks, (hashes, 8, np.zeros(2, np.uint8))
+    yield murmur64.hash_bytes, (column(np.int64, size=3), column(np.uint8), np.zeros(2, np.uint64))
+    yield murmur64.ranks, (column(np.uint64, size=2), 14, np.zeros(2, np.uint8))
     yield murmur3.hash_words, (column(np.uint64, size=2), np.zeros(2, np.uint64))
     yield murmur3.hash_bytes, (column(np.int64, size=3), column(np.uint8), np.zeros(2, np.uint64))
     yield sketch.merge_centroids, (*facts, 100.0, np.zeros(64, np.uint8), places.copy())

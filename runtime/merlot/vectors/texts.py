@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.kernels.find import find_parts
+from merlot.values.number_text import java_text
 
 ASCII: Final = 0x80
 """Bytes below are characters by themselves."""
@@ -46,3 +47,12 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def float_texts(numbers: Any) -> pa.Array:
+    """FLOAT or DOUBLE as Java writes them: as Python does but for the small, the large and what is no number."""
+    texts = numbers.astype(str).astype(object)
+    size = np.abs(numbers)
+    others = np.flatnonzero(~((size >= 1e-3) & (size < 1e7) | (size == 0)))
+    texts[others] = [java_text(text) for text in texts[others]]
+    return pa.array(texts, pa.string())

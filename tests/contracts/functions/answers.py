@@ -26,6 +26,7 @@ ANSWERS: Final[dict[str, str]] = {
     "distinctcountull": "the exact number of distinct values, where Pinot estimates; settings do nothing",
     "distinctcounthll": "an estimate of the number of distinct values by a HyperLogLog, digit for digit as in Pinot",
     "distinctcountrawhll": "the sketch of DISTINCTCOUNTHLL, as hex",
+    "distinctcountrawhllplus": "the sketch of Pinot's DISTINCTCOUNTHLLPLUS, as hex; for BYTES, stored ones united",
     "distinctcountthetasketch": "an estimate of the number of distinct values by a theta sketch",
     "distinctcountrawthetasketch": "the sketch of DISTINCTCOUNTTHETASKETCH, in base 64 as Pinot answers it",
     "distinctcountcpcsketch": "an estimate of the number of distinct values by a CPC sketch",

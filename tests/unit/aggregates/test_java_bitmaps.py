@@ -10,11 +10,14 @@ from tests.unit import java_oracle
 from merlot.aggregates.distinct_forms import DistinctCountBitmap
 from merlot.aggregates.function import AggregateCall
 from merlot.aggregates.hyperloglog import DistinctCountHll
+from merlot.aggregates.hyperloglog_plus import DistinctCountRawHllPlus
 from merlot.tree.types import DOUBLE, FLOAT, INT, LONG, STRING
 from merlot.upsert.valid_docs import Bits
 
 ORACLE = """
 import com.clearspring.analytics.stream.cardinality.HyperLogLog;
+import com.clearspring.analytics.stream.cardinality.HyperLogLogPlus;
+import com.clearspring.analytics.stream.cardinality.ICardinality;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
@@ -29,7 +32,8 @@ public class Oracle {
     while (lines.hasNext()) {
       String kind = lines.next();
       if (kind.equals("bitmap")) copy(HexFormat.of().parseHex(lines.next()));
-      if (kind.equals("hll")) hll(lines.nextInt(), lines.nextInt(), lines.next());
+      if (kind.equals("hll")) offer(new HyperLogLog(lines.nextInt()), lines.nextInt(), lines.next());
+      if (kind.equals("plus")) offer(new HyperLogLogPlus(lines.nextInt(), 0), lines.nextInt(), lines.next());
     }
   }
   static void copy(byte[] image) throws Exception {
@@ -47,8 +51,7 @@ public class Oracle {
     copy.serialize(new DataOutputStream(out));
     System.out.println(read.getCardinality() + " " + sum + " " + HexFormat.of().formatHex(out.toByteArray()));
   }
-  static void hll(int log2m, int number, String type) throws Exception {
-    HyperLogLog sketch = new HyperLogLog(log2m);
+  static void offer(ICardinality sketch, int number, String type) throws Exception {
     for (int place = 0; place < number; place++) {
       if (type.equals("INT")) sketch.offer(Integer.valueOf(place * 7919 - 20000));
       if (type.equals("LONG")) sketch.offer(Long.valueOf(((long) place * 7919 - 20000) << 20));
@@ -120,3 +123,18 @@ def test_hyperloglogs_of_raw_values_are_clearspring_s_byte_for_byte(tmp_path: Pa
         count, image = answer.split()
         assert columns[0][0].as_py().hex() == image
         assert function.finish(call, columns).data.tolist() == [int(count)]
+
+
+@pytest.mark.cluster
+def test_hyperloglogs_plus_of_raw_values_are_clearspring_s_byte_for_byte(tmp_path: Path) -> None:
+    asked = [(p, number, type_) for p in (4, 9, 14) for number in (1, 50, 30_000) for type_ in TYPES]
+    text = "\n".join(f"plus {p} {number} {type_.base.value}" for p, number, type_ in asked)
+    answers = java_oracle.run(ORACLE, JARS, text, tmp_path)
+    function = DistinctCountRawHllPlus()
+    for (p, number, type_), answer in zip(asked, answers, strict=True):
+        call = AggregateCall(types=(type_,), constants=(p,), result=STRING)
+        state = function.start(call, 1)
+        values = values_of(type_, number)
+        state.add([values[: number // 2]], None, number // 2)
+        state.add([values[number // 2 :]], None, number - number // 2)
+        assert function.finish(call, state.columns(ONE)).data.to_pylist() == [answer.split()[1]]

@@ -97,8 +97,10 @@ EXACT_COUNTS |= {"distinctcountoffheap", "distinctcountsmarthll", "distinctcount
 KLLS = ["kll", "rawkll"]
 CONSTANTS: dict[tuple[str, str], object] = {
     ("distinctcounthll", "log2m"): 6,
-    ("distinctcounthllplus", "p"): 14,
-    ("distinctcounthllplus", "sp"): 32,
+    **{(f"distinctcounthllplus{lists}", "p"): 14 for lists in ("", "mv")},
+    **{(f"distinctcounthllplus{lists}", "sp"): 32 for lists in ("", "mv")},
+    **{(f"distinctcountrawhllplus{lists}", "p"): 6 for lists in ("", "mv")},
+    **{(f"distinctcountrawhllplus{lists}", "sp"): 0 for lists in ("", "mv")},
     ("distinctcountull", "p"): 12,
     ("distinctcountrawhll", "log2m"): 4,
     ("distinctcounthllmv", "log2m"): 6,

@@ -1,0 +1,164 @@
+"""DISTINCTCOUNTRAWHLLPLUS: the sketch that Pinot makes of distinct values, clearspring's `HyperLogLogPlus.getBytes`.
+
+Values are hashed by their texts, as there, and registers are those of a `HyperLogLog` (`aggregates.hyperloglog`), whose
+bytes states travel as. Only the head differs: it says p, that nothing is sparse, and how long the registers are. A
+sketch is sparse where the query's third argument asks for that, which is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    INTEGERS,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Dictionary,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+)
+from merlot.aggregates.hyperloglog import SketchState, packed
+from merlot.aggregates.sketches import SketchError
+from merlot.aggregates.stored import StoredStates
+from merlot.kernels import murmur64
+from merlot.kernels.jit import read_only
+from merlot.kernels.sketch import HLL_HEADER, REGISTERS_PER_WORD
+from merlot.tree.nodes import Value
+from merlot.tree.types import STRING, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.encoding import one_zero
+from merlot.vectors.texts import float_texts
+from merlot.vectors.vector import TEXT, Vector
+
+DEFAULT_P: Final = 14
+LEAST_P: Final = 4
+MOST_P: Final = 16
+_VERSION: Final = (-2).to_bytes(4, "big", signed=True)
+_NORMAL: Final = 0
+NO_SKETCH: Final = "bytes are no serialized HyperLogLogPlus"
+
+
+def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
+    """clearspring's `MurmurHash.hash64` of values of a type: of their texts, as Java's toString has them."""
+    if type_ in TEXT:
+        texts = values
+    elif values.dtype.kind == "f":
+        texts = float_texts(one_zero(values))
+    else:
+        texts = pa.array(values.astype(np.int64)).cast(pa.string())
+    flat = texts.cast(pa.large_binary())
+    _, offsets, data = flat.buffers()
+    places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
+    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    out = np.empty(len(flat), np.uint64)
+    murmur64.hash_bytes(read_only(places), read_only(content), out)
+    return out
+
+
+class PlusState(SketchState):
+    """Notes of (group, register, rank), and sketches of others."""
+
+    def __init__(self, type_: TypeName, num_groups: int, p: int, dictionary: Dictionary | None = None) -> None:
+        super().__init__(type_, num_groups, p, dictionary)
+        self._p = p
+        self._registers = None
+
+    def _hashes(self, values: Any) -> NDArray[Any]:
+        return hashes_of(self._type, values)
+
+    def _offer(self, hashes: NDArray[Any], groups: Groups) -> None:
+        ranks = np.zeros(len(hashes), np.uint8)
+        murmur64.ranks(read_only(hashes), self._p, ranks)
+        within = (hashes >> np.uint64(64 - self._p)).astype(np.int64)
+        self._keep(groups.astype(np.int64) << self._p | within, ranks)
+
+
+class DistinctCountRawHllPlus(AggregationFunction):
+    """The sketch, as hex."""
+
+    name = "distinctcountrawhllplus"
+    parameters = (
+        Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
+        *(
+            Parameter(name=name, takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True)
+            for name in ("p", "sp")
+        ),
+    )
+    has_bytes = True
+
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        p = _p(constants)
+        if not LEAST_P <= p <= MOST_P:
+            return f"p must be {LEAST_P} to {MOST_P} got={p}"
+        return "sp must be 0: sparse sketches are not made" if len(constants) > 1 and constants[1] != 0 else None
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return STRING
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("sketch", pa.binary()),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        base, p = call.types[0].base, _p(call.constants)
+        if base is TypeName.BYTES:
+            return StoredStates(self, PlusState(base, num_groups, p))
+        return PlusState(base, num_groups, p, (*inputs, UNKNOWN)[0].dictionary())
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        p = _p(call.constants)
+        nothing = _stored(packed(np.zeros((1, 1 << p), np.uint8), p)[0].as_py())
+        cells = [(cell or nothing).hex() for cell in self.to_bytes(call, columns).to_pylist()]
+        return Vector(call.result, pa.array(cells, pa.string()))
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        return pa.array([_stored(cell) if cell else b"" for cell in columns[0].to_pylist()], pa.binary())
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        cells = []
+        for row, cell in enumerate(stored.to_pylist()):
+            p, registers = _read(cell, row)
+            cells.append(p.to_bytes(4, "big") + len(registers).to_bytes(4, "big") + registers)
+        return [pa.array(cells, pa.binary())]
+
+
+def _p(constants: Sequence[Value]) -> int:
+    p = constants[0] if constants else DEFAULT_P
+    assert isinstance(p, int)
+    return p
+
+
+def _stored(cell: bytes) -> bytes:
+    """clearspring's bytes of a state."""
+    registers = cell[HLL_HEADER:]
+    return _VERSION + bytes([cell[3], 0, _NORMAL]) + _varint(len(registers)) + registers
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the least first; all but the last one have the eighth."""
+    parts = []
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def _read(cell: bytes, row: int) -> tuple[int, bytes]:
+    """p and registers; raises SketchError."""
+    if len(cell) < len(_VERSION) + 4 or not cell.startswith(_VERSION) or not LEAST_P <= cell[4] <= MOST_P:
+        raise SketchError(NO_SKETCH, row)
+    if cell[6] != _NORMAL:
+        raise SketchError("sparse HyperLogLogPlus cannot be read", row)
+    size = 4 * ((1 << cell[4]) // REGISTERS_PER_WORD + 1)
+    head = 7 + len(_varint(size))
+    if cell[7:head] != _varint(size) or len(cell) != head + size:
+        raise SketchError(NO_SKETCH, row)
+    return cell[4], cell[head:]

@@ -1,0 +1,57 @@
+"""MurmurHash2 of 64 bits with clearspring's seed, and what HyperLogLogPlus makes of such hashes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Hashes = NDArray[np.uint64]
+
+_SEED: Final = np.uint64(0xE17A1465)
+_MULTIPLIER: Final = np.uint64(0xC6A4A7935BD1E995)
+_SHIFT: Final = np.uint64(47)
+MOST_RANK: Final = 31
+"""What a register of 5 bits holds."""
+
+
+@kernel
+def _word(data: NDArray[np.uint8], start: Any, stop: Any) -> Any:
+    """Up to eight bytes as a number, the first the least."""
+    found = np.uint64(0)
+    for place in range(stop - start):
+        found |= np.uint64(data[start + place]) << np.uint64(8 * place)
+    return found
+
+
+@kernel
+def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
+    """`MurmurHash.hash64` of each data[offsets[k] : offsets[k + 1]]."""
+    for row in range(out.shape[0]):
+        start = offsets[row]
+        stop = offsets[row + 1]
+        hashed = _SEED ^ (np.uint64(stop - start) * _MULTIPLIER)
+        while stop - start >= 8:
+            word = _word(data, start, start + 8) * _MULTIPLIER
+            word = (word ^ (word >> _SHIFT)) * _MULTIPLIER
+            hashed = (hashed ^ word) * _MULTIPLIER
+            start += 8
+        if stop > start:
+            hashed = (hashed ^ _word(data, start, stop)) * _MULTIPLIER
+        hashed = (hashed ^ (hashed >> _SHIFT)) * _MULTIPLIER
+        out[row] = hashed ^ (hashed >> _SHIFT)
+
+
+@kernel
+def ranks(hashes: Hashes, p: Any, out: NDArray[np.uint8]) -> None:
+    """Leading zeros after the first p bits of each hash, plus one, at most MOST_RANK."""
+    for row in range(hashes.shape[0]):
+        rest = hashes[row] << np.uint64(p)
+        rank = 1
+        while rank < MOST_RANK and rest >> np.uint64(63) == 0:
+            rest <<= np.uint64(1)
+            rank += 1
+        out[row] = rank

@@ -18,7 +18,7 @@ from merlot.functions.conditional import typed_case
 from merlot.functions.date_fields import FIELD_NAMES
 from merlot.functions.instants import Moment
 from merlot.functions.time_words import TRUNC_UNITS
-from merlot.sql import funnels, predicates
+from merlot.sql import chains, funnels, predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
 from merlot.sql.labels import DISTINCT_FORMS, OPERATOR_NAMES, cast_type_name
@@ -204,6 +204,10 @@ def _connector(binder: Binder, node: Any) -> Expr:
     parts.append(node)
     combine = conjunction if kind is exp.And else disjunction
     return combine([binder.condition(part) for part in reversed(parts)])
+
+
+def _chain(binder: Binder, node: Any) -> Expr:
+    return chains.bound(node, bind=binder.bind, condition=binder.condition, nulls=binder.nulls, budget=binder.budget)
 
 
 def _negation(binder: Binder, node: Any) -> Expr:
@@ -468,6 +472,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
     exp.DPipe: _concat,
     exp.And: _connector,
     exp.Or: _connector,
+    chains.Chain: _chain,
     exp.Not: _negation,
     exp.In: _membership,
     exp.Between: _between,
@@ -494,6 +499,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
 _BINARY_ARGS = frozenset({"this", "expression"})
 _ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
     exp.Column: frozenset({"this", "table"}),
+    chains.Chain: frozenset({"this", "parts", "expressions"}),
     exp.Literal: frozenset({"this", "is_string"}),
     exp.In: frozenset({"this", "expressions", "query", "unnest", "field"}),
     exp.Between: frozenset({"this", "low", "high", "symmetric"}),

@@ -5,6 +5,7 @@ Valid in three-valued logic too: only FALSE ends an AND and only TRUE ends an OR
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Final
 
@@ -75,11 +76,12 @@ def without_null_verdict(expr: Expr) -> Expr:
     """A filter that keeps the same rows, its NULL verdicts made FALSE (a row is kept only where TRUE)."""
     if isinstance(expr, Literal) and expr.value is None:
         return FALSE
-    if isinstance(expr, Call) and expr.function == "and":
-        return conjunction(without_null_verdict(arg) for arg in expr.args)
-    if isinstance(expr, Call) and expr.function == "or":
-        return disjunction(without_null_verdict(arg) for arg in expr.args)
-    return expr
+    if not (isinstance(expr, Call) and expr.function in ("and", "or")):
+        return expr
+    args = [without_null_verdict(arg) for arg in expr.args]
+    if all(map(operator.is_, args, expr.args)):  # thousands of conditions are not combined again for nothing
+        return expr
+    return conjunction(args) if expr.function == "and" else disjunction(args)
 
 
 def _combine(function: str, args: Iterable[Expr], *, neutral: Expr, absorbing: Expr) -> Expr:

@@ -1,8 +1,8 @@
 """Plain SELECTs, read in a fifth of the time: the same syntax tree as the dialect's parser makes, or None.
 
-Plain is: names that no dialect reserves, numbers, texts without escapes, `+ - * /`, calls, comparisons, BETWEEN, IN of
-constants, LIKE, IS NULL, AND, OR, NOT, DISTINCT, AS, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT and OFFSET, over one
-table. Whatever else is met, every error included, is left to `sql.parse`, which has the words for it: nothing is
+Plain is: names that no dialect reserves, numbers, texts without backslashes, `+ - * /`, calls, comparisons, BETWEEN,
+IN of constants, LIKE, IS NULL, AND, OR, NOT, DISTINCT, AS, WHERE, GROUP BY, HAVING, ORDER BY, LIMIT and OFFSET, over
+one table. Whatever else is met, every error included, is left to `sql.parse`, which has the words for it: nothing is
 refused here, what passes a limit of `sql.parse` neither. Pure and safe on any thread.
 """
 
@@ -16,19 +16,20 @@ from sqlglot import exp
 
 from merlot.sql import limits, lists
 from merlot.sql.budget import Budget
+from merlot.sql.chains import Comparison, Part, joined, node_of, unquoted
 from merlot.sql.dialect import MerlotDialect
 
 T = TypeVar("T")
 
 MAX_CHARS: Final = 1 << 18
-"""A longer text that is not plain after all would be read twice for too long."""
+"""Longer texts with more commas than expressions may be hold long lists, which are not read here."""
 MAX_DEPTH: Final = 50
 """Operators, calls and parentheses of one expression, of which no tree is deeper."""
 MAX_OPEN: Final = 10
 """Parentheses within one another: some five Python frames each."""
 
 _TOKEN: Final = re.compile(
-    r"[A-Za-z_]\w{0,99}|[0-9]+(?:\.[0-9]+)?(?![\w.])|'[^'\\]*'(?!')|<>|!=|<=|>=|[^ \t\n\r]", re.ASCII
+    r"[A-Za-z_]\w{0,99}|[0-9]+(?:\.[0-9]+)?(?![\w.])|'(?:[^'\\]++|'')*+'|<>|!=|<=|>=|[^ \t\n\r]", re.ASCII
 )
 """What is no token of a plain text is taken letter by letter, which nothing expects."""
 _NAME_STARTS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_")
@@ -48,6 +49,7 @@ _COMPARISONS: Final[dict[str, type[exp.Expr]]] = {
     ">": exp.GT,
     ">=": exp.GTE,
 }
+_ARITHMETIC: Final = frozenset("+-*/")
 _END: Final = ""
 
 
@@ -57,7 +59,7 @@ class _NotPlainError(Exception):
 
 def read_plain(sql: str, budget: Budget | None = None) -> exp.Select | None:
     """The tree of a plain SELECT; None of any other text. Raises what `budget` does when its time is over."""
-    if len(sql) > MAX_CHARS or "--" in sql or "/*" in sql:
+    if "--" in sql or "/*" in sql or (len(sql) > MAX_CHARS and sql.count(",") > limits.MAX_ITEMS):
         return None
     try:
         return _Reader(_TOKEN.findall(sql), budget or Budget()).select()
@@ -70,8 +72,15 @@ class _Reader:
 
     def __init__(self, tokens: list[str], budget: Budget) -> None:
         self._budget = budget
-        self._parts_left = min(limits.MAX_PREDICATES, limits.MAX_ITEMS)
-        """Conditions, and expressions between commas, of all clauses together: within each limit of its own."""
+        self._items_left = limits.MAX_ITEMS
+        """Expressions between commas, of all clauses together."""
+        self._values_left = limits.MAX_IN_VALUES
+        self._joins_left = limits.MAX_PREDICATES
+        """ANDs and ORs."""
+        self._names: set[str] = set()
+        """Of columns, as far as they are known to be names."""
+        self._is_labelled = True
+        """Whether the clause's expressions name columns of the answer, for which each node is read again."""
         self._tokens = [*tokens, _END]
         self._at = 0
         self._depth = 0
@@ -106,20 +115,30 @@ class _Reader:
         if self._depth > MAX_DEPTH:
             raise _NotPlainError
 
-    def _list(self, item: Callable[[], exp.Expr]) -> list[exp.Expr]:
+    def _list(self, item: Callable[[], T]) -> list[T]:
         items = [self._item(item)]
         while self._takes(","):
             items.append(self._item(item))
         return items
 
-    def _item(self, item: Callable[[], exp.Expr]) -> exp.Expr:
-        self._budget.step()
-        self._parts_left -= 1
-        if self._parts_left < 0:
+    def _item(self, item: Callable[[], T]) -> T:
+        self._items_left -= 1
+        if self._items_left < 0:
             raise _NotPlainError
+        return self._apart(item)
+
+    def _join(self, condition: Callable[[], T]) -> T:
+        self._joins_left -= 1
+        if self._joins_left < 0:
+            raise _NotPlainError
+        return self._apart(condition)
+
+    def _apart(self, read: Callable[[], T]) -> T:
+        """What goes as deep as it does by itself."""
+        self._budget.step()
         if not self._open:
             self._depth = 0
-        return item()
+        return read()
 
     # Clauses
 
@@ -130,7 +149,9 @@ class _Reader:
         self._expect("FROM")
         select.set("from_", exp.From(this=exp.Table(this=self._name())))
         if self._takes("WHERE"):
+            self._is_labelled = False
             select.set("where", exp.Where(this=self._item(self._either)))
+            self._is_labelled = True
         if self._takes("GROUP"):
             self._expect("BY")
             select.set("group", exp.Group(expressions=self._list(self._either)))
@@ -162,23 +183,53 @@ class _Reader:
     # Conditions, each method of what binds more tightly than the one before
 
     def _either(self) -> exp.Expr:
-        left = self._both()
-        while self._takes("OR"):
-            left = exp.Or(this=left, expression=self._item(self._both))
-        return left
+        return node_of(self._joined("OR", exp.Or, self._both))
 
-    def _both(self) -> exp.Expr:
-        left = self._condition()
-        while self._takes("AND"):
-            left = exp.And(this=left, expression=self._item(self._condition))
-        return left
+    def _both(self) -> Part:
+        return self._joined("AND", exp.And, self._condition)
 
-    def _condition(self) -> exp.Expr:
+    def _joined(self, word: str, kind: type[exp.Connector], read: Callable[[], Part]) -> Part:
+        first = read()
+        if not self._takes(word):
+            return first
+        parts = [first, self._join(read)]
+        while self._takes(word):
+            parts.append(self._join(read))
+        return joined(kind, parts, is_labelled=self._is_labelled)
+
+    def _condition(self) -> Part:
         if self._takes("NOT"):
             self._deeper()
             if self._word() == "NOT":
                 raise _NotPlainError
-            return exp.Not(this=self._condition())
+            return exp.Not(this=node_of(self._condition()))
+        return self._comparison() or self._test()
+
+    def _comparison(self) -> Comparison | None:
+        """`column = constant`, if that is what follows: most conditions of long texts are."""
+        tokens, at = self._tokens, self._at
+        name = tokens[at]
+        if name not in self._names:
+            if name[:1] not in _NAME_STARTS or name.upper() in _RESERVED:
+                return None
+            self._names.add(name)
+        kind = _COMPARISONS.get(tokens[at + 1])
+        if kind is None:
+            return None
+        at += 2
+        constant = tokens[at]
+        if constant == "-":
+            at += 1
+            constant = "-" + tokens[at]
+            is_constant = tokens[at][:1] in _DIGITS
+        else:
+            is_constant = constant[:1] in _DIGITS or (constant[:1] == "'" and len(constant) > 1)
+        if not is_constant or tokens[at + 1] in _ARITHMETIC:
+            return None
+        self._at = at + 1
+        return name, kind, constant
+
+    def _test(self) -> exp.Expr:
         left = self._sum()
         comparison = _COMPARISONS.get(self._tokens[self._at])
         if comparison is not None:
@@ -215,12 +266,15 @@ class _Reader:
         if word != "IN":
             raise _NotPlainError
         self._expect("(")
-        constants = [self._item(self._constant)]
+        constants = [self._constant()]
         while self._takes(","):
             if len(constants) + 1 >= lists.MIN_VALUES:
                 raise _NotPlainError  # long ones are not made nodes of, value by value
-            constants.append(self._item(self._constant))
+            constants.append(self._constant())
         self._expect(")")
+        self._values_left -= len(constants)
+        if self._values_left < 0:
+            raise _NotPlainError
         return exp.In(this=left, expressions=constants)
 
     # Values
@@ -291,7 +345,7 @@ class _Reader:
         token = self._tokens[self._at]
         if token[:1] == "'" and len(token) > 1:
             self._at += 1
-            return exp.Literal(this=token[1:-1], is_string=True)
+            return exp.Literal(this=unquoted(token), is_string=True)
         if token == "-":
             self._at += 1
             return exp.Neg(this=self._number())

@@ -1,5 +1,6 @@
 """Exactness, limits, cancellation and statistics, over many segments and split ones."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -24,15 +25,15 @@ FIELDS = [
 
 
 def rows(number, *, seed=1, large=False):
-    random = np.random.default_rng(seed)
+    numbers = np.random.default_rng(seed)
     scale = 2**62 if large else 10**6
     return pa.table(
         {
-            "k": pa.array(random.integers(0, 40, number).astype(np.int32)),
-            "s": pa.array([f"s{value}" for value in random.integers(0, 300, number)]),
-            "n": pa.array(random.integers(-scale // 2, scale, number)),
-            "d": pa.array(random.normal(size=number) * 10.0 ** random.integers(-8, 12, number)),
-            "tags": pa.array([[f"x{tag}" for tag in range(value)] for value in random.integers(1, 4, number)]),
+            "k": pa.array(numbers.integers(0, 40, number).astype(np.int32)),
+            "s": pa.array([f"s{value}" for value in numbers.integers(0, 300, number)]),
+            "n": pa.array(numbers.integers(-scale // 2, scale, number)),
+            "d": pa.array(numbers.normal(size=number) * 10.0 ** numbers.integers(-8, 12, number)),
+            "tags": pa.array([[f"x{tag}" for tag in range(value)] for value in numbers.integers(1, 4, number)]),
         }
     )
 
@@ -62,6 +63,21 @@ def test_a_list_longer_than_the_dictionary_finds_what_a_short_one_finds(make_tab
         ]
         assert many == table.query(f"SELECT COUNT(*), SUM(n) FROM t WHERE {join.join(parts)}")
         assert 0 < many[0][0] < 500
+
+
+@pytest.mark.parametrize("word", ["OR", "AND"])
+def test_ten_thousand_conditions_find_the_rows_that_meet_them(make_table, word):
+    data = rows(500)
+    sign = "=" if word == "OR" else "<>"
+    numbers, texts = {*data["n"].to_pylist()[:150], *range(3_000)}, {f"s{number}" for number in range(0, 1_000, 7)}
+    conditions = [f"n {sign} {number}" for number in numbers] + [f"s {sign} '{text}'" for text in texts]
+    conditions += [f"n {sign} {number}.5" for number in range(10_000 - len(conditions))]
+    random.Random(1).shuffle(conditions)
+    is_kept = [(row["n"] in numbers or row["s"] in texts) == (word == "OR") for row in data.to_pylist()]
+    found = [number for number, kept in zip(data["n"].to_pylist(), is_kept, strict=True) if kept]
+    sql = f"SELECT COUNT(*), SUM(n) FROM t WHERE {f' {word} '.join(conditions)}"
+    assert make_table(FIELDS, data.slice(0, 200), data.slice(200)).query(sql) == [[len(found), float(sum(found))]]
+    assert 0 < len(found) < 500
 
 
 def test_float_sums_do_not_depend_on_how_rows_fall_into_segments(make_table, tmp_path):

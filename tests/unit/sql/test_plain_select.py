@@ -13,6 +13,7 @@ from tests.sql.slt_reader import read_file
 from merlot.errors import InvalidInputError
 from merlot.sql import limits
 from merlot.sql.budget import Budget
+from merlot.sql.chains import Chain, joined
 from merlot.sql.parse import parse_statement, read_any
 from merlot.sql.plain_select import MAX_CHARS, read_plain
 
@@ -21,6 +22,8 @@ SLT = Path(__file__).parents[2] / "sql"
 
 def parts(node: Any) -> Any:
     """A tree as plain values, without parts that are not there."""
+    if isinstance(node, Chain):
+        return parts(joined(node.this, node.args["parts"], is_labelled=True))
     if isinstance(node, exp.Expr):
         return type(node), {name: parts(value) for name, value in node.args.items() if value not in (None, [], False)}
     return [parts(one) for one in node] if isinstance(node, list) else node
@@ -66,6 +69,8 @@ def test_benchmarks_read_alike() -> None:
         "SELECT a FROM t WHERE NOT (a = 1 OR NOT b = 2) AND c NOT BETWEEN 1 AND b + 1 AND f(a > 1, b)",
         "SELECT a > 1 AND b FROM t WHERE a\t=\r\n1",
         "SELECT a FROM t OFFSET 3",
+        "SELECT 'it''s', '''' FROM t WHERE a = '''x''''y' AND b IN ('', '''')",
+        f"SELECT a FROM t WHERE a = '{MAX_CHARS * 'x'}'",
     ],
 )
 def test_plain_texts_are_read(sql: str) -> None:
@@ -94,7 +99,7 @@ def test_plain_texts_are_read(sql: str) -> None:
         "SELECT a FROM t WHERE a IN (1, b)",
         "SELECT a FROM t WHERE a IN (SELECT 1)",
         "SELECT a FROM t WHERE (a, b) = (1, 2)",
-        "SELECT a FROM t WHERE a = 'it''s'",
+        "SELECT a FROM t WHERE a = 'it''s",
         "SELECT a FROM t WHERE a = 'x\\y'",
         "SELECT a FROM t WHERE a = 'open",
         "SELECT a FROM t WHERE a = 1e5",
@@ -132,8 +137,8 @@ def test_plain_texts_are_read(sql: str) -> None:
         f"SELECT {'(' * 11}a{')' * 11} FROM t",
         f"SELECT {'+'.join('a' * 60)} FROM t",
         f"SELECT a FROM t WHERE a IN ({', '.join(map(str, range(64)))})",
-        f"SELECT a FROM t WHERE a = '{MAX_CHARS * 'x'}'",
-        f"SELECT a FROM t WHERE {' OR '.join(['a = 1'] * (limits.MAX_ITEMS + 1))}",
+        f"SELECT a FROM t WHERE a IN ({', '.join(map(str, range(MAX_CHARS // 5)))})",
+        f"SELECT a FROM t WHERE {' OR '.join(['a = 1'] * (limits.MAX_PREDICATES + 2))}",
         f"SELECT {', '.join(['a'] * (limits.MAX_ITEMS + 1))} FROM t",
     ],
 )
@@ -142,6 +147,7 @@ def test_other_texts_are_left_to_the_parser(sql: str) -> None:
 
 
 def test_long_texts_of_many_conditions_are_plain() -> None:
+    assert read_plain(f"SELECT a FROM t WHERE {' OR '.join(['a = 1'] * (limits.MAX_PREDICATES + 1))}") is not None
     listed = ", ".join(map(str, range(100_000, 100_060)))
     assert is_read(f"SELECT a FROM t WHERE {' OR '.join(f'a IN ({listed})' for _ in range(100))}")
 
@@ -173,6 +179,38 @@ def test_random_words_read_alike_or_not_at_all() -> None:
         except InvalidInputError as error:
             pytest.fail(f"{sql} is read, but refused: {error}")
     assert num_read > 200
+
+
+NAMES, CONSTANTS = ("a", "A", "b", "t"), ("1", "-2", "007", "2.5", "-0.0", "'x'", "''", "'it''s'", "9" * 20)
+TESTS = (
+    "{0} = {1}",
+    "{0} <> {1}",
+    "{0} >= {1}",
+    "{0}<{1}",
+    "{0} LIKE {1}",
+    "{0} = {1} + 1",
+    "NOT {0} = {1}",
+    "f({0}, {1}) = 3",
+)
+"""Of which most are a column compared with a constant."""
+
+
+def random_filter(rng: random.Random, depth: int = 0) -> str:
+    word = rng.choice((" OR ", " AND "))
+    tests = TESTS if rng.random() < 0.5 else rng.choices(TESTS, k=2)
+    found = []
+    for _ in range(rng.choice((1, 2, 3, 20))):
+        if depth < 3 and rng.random() < 0.1:
+            found.append(rng.choice(("({})", "NOT ({})", "{}", "({}) = 1")).format(random_filter(rng, depth + 1)))
+        else:
+            found.append(rng.choice(tests).format(rng.choice(NAMES), rng.choice(CONSTANTS)))
+    return word.join(found)
+
+
+def test_random_filters_read_alike() -> None:
+    rng = random.Random(11)
+    texts = [f"SELECT a FROM t WHERE {random_filter(rng)} LIMIT 5" for _ in range(200)]
+    assert sum(map(is_read, texts)) > 120
 
 
 def test_plain_texts_are_parsed_by_it() -> None:

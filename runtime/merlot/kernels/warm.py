@@ -100,7 +100,7 @@ def _decodes() -> Iterator[Case]:
         yield bits.unpack, (words, 1, 0, 0, np.zeros(64, dtype))
         yield bits.unpack_at, (words, 1, docs, 0, np.zeros(1, dtype))
     for ids in IDS:
-        yield bits.expand_runs, (np.array([0, 1], np.uint32), np.zeros(1, ids))
+        yield bits.expand_runs, (column(np.uint32, size=2), np.zeros(1, ids))
 
 
 def _codes() -> Iterator[Case]:

@@ -1,7 +1,5 @@
 """The log of queries: one entry per normal form, bounded, with constants only where they are wanted."""
 
-import asyncio
-
 import pytest
 
 from merlot.broker.query_errors import named
@@ -12,6 +10,7 @@ from merlot.codes import QueryErrorCode
 from merlot.query.answer.result import QueryStats
 from merlot.sql.normalised import normalised
 from merlot.testing.clock import FakeClock
+from merlot.testing.patience import until
 from merlot.values.periods import DAY_MS
 
 
@@ -118,6 +117,5 @@ async def test_a_day_is_kept_beside_the_one_that_runs_and_then_goes() -> None:
 async def test_queries_are_sorted_in_by_themselves() -> None:
     log = a_log()
     log.observe("SELECT a FROM t", "", answered("t"), 0.1)
-    await asyncio.sleep(0.3)
-    assert log._pending == []
+    await until(lambda: log._pending == [])
     log.close()

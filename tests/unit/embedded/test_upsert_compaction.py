@@ -36,8 +36,8 @@ async def num_compacted(board: Board) -> int:
 
 async def test_replaced_rows_leave_sealed_segments_while_others_replace_more_and_queries_run(board: Board) -> None:
     await board.create(BY_VERSION, rows=200)
-    async with asyncio.timeout(PATIENCE_S):
-        for number in range(100):
+    for number in range(100):
+        async with asyncio.timeout(PATIENCE_S):
             board.write(board.random_rows(160))
             await board.shows_newest()
             if number > 4 and await num_compacted(board) >= 2:

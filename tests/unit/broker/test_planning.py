@@ -117,6 +117,7 @@ async def test_no_query_takes_longer_than_its_table_allows() -> None:
 
 
 LONG = "SELECT carrier FROM flights WHERE " + " OR ".join(f"carrier > '{number}'" for number in range(5_000))
+PATIENT = f"timeoutMs={int(PATIENCE_S * 1000)}"
 
 
 class HeldTables(Tables):
@@ -124,6 +125,7 @@ class HeldTables(Tables):
 
     def __init__(self) -> None:
         super().__init__()
+        self.flights = served(manifest=MANIFEST.replace("limits: {timeoutMs: 700}", "limits: {}"))
         self.is_asked, self.may_answer = threading.Event(), threading.Event()
 
     def find(self, name: str) -> ServedTable | None:
@@ -135,9 +137,9 @@ class HeldTables(Tables):
 async def test_a_client_that_hangs_up_ends_the_planning() -> None:
     tables = HeldTables()
     planner = Planner(tables.find, SystemClock())
-    planning = asyncio.create_task(planner.plan(LONG, ""))
+    planning = asyncio.create_task(planner.plan(LONG, PATIENT))
     assert await asyncio.to_thread(tables.is_asked.wait, PATIENCE_S)
-    waiting = asyncio.create_task(planner.plan(LONG + " ", ""))
+    waiting = asyncio.create_task(planner.plan(LONG + " ", PATIENT))
     await asyncio.sleep(0)
     planning.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -146,7 +148,7 @@ async def test_a_client_that_hangs_up_ends_the_planning() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     tables.may_answer.set()
-    assert (await planner.plan(LONG, "")).table == FLIGHTS
+    assert (await planner.plan(LONG, PATIENT)).table == FLIGHTS
     planner.close()
 
 
@@ -166,7 +168,7 @@ async def test_short_texts_do_not_wait_for_long_ones_and_too_many_long_ones_are_
     waiting = [asyncio.create_task(planner.plan(text, "")) for text in texts]
     await asyncio.sleep(0)
     with pytest.raises(PlanningBusyError):
-        await planner.plan(LONG + "\n", "")
+        await planner.plan(LONG + "\n", PATIENT)
     assert (await planner.plan("SELECT 1", "")).constant is not None
     for task in waiting:
         task.cancel()

@@ -66,11 +66,12 @@ async def test_no_answer_lacks_a_key_or_has_it_twice_while_files_take_the_place_
 
 async def test_segments_without_a_valid_row_are_removed(board: Board) -> None:
     await board.create(BY_VERSION, rows=200)
-    async with asyncio.timeout(PATIENCE_S):
-        while await board.num_sealed() < 12:
-            rows = board.random_rows(100, keys=20)
-            board.write([{**row, "version": board.num_rows + place} for place, row in enumerate(rows)])
+    while await board.num_sealed() < 12:
+        rows = board.random_rows(100, keys=20)
+        board.write([{**row, "version": board.num_rows + place} for place, row in enumerate(rows)])
+        async with asyncio.timeout(PATIENCE_S):
             await board.shows_newest()
+    async with asyncio.timeout(PATIENCE_S):
         # A server lets go of a segment's rows a little after its record is gone.
         while await board.num_sealed() > 6 or await stored(board) > 1000:
             await board.shows_newest()

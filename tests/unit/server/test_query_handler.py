@@ -43,7 +43,7 @@ class HandlerBench:
         return QueryHandler({ORDERS: self.keeper}.get, self.scheduler, SystemClock(), "here", settings)
 
     def request(
-        self, sql: str, *, segments: tuple[str, ...] | None = None, timeout_ms: int = 5000, table: Table | None = None
+        self, sql: str, *, segments: tuple[str, ...] | None = None, timeout_ms: int = 60_000, table: Table | None = None
     ) -> ServerRequest:
         schema = (table or orders_manifest()).spec.table_schema
         return ServerRequest(

@@ -283,7 +283,8 @@ def test_several_documents_are_read_and_their_problems_numbered() -> None:
         ("a: [1\n", "expected ',' or ']'"),
         ("a: !!python/object:os.system x", "not YAML: could not determine a constructor for the tag"),
         ("a: &x [*x]", "not YAML: more than 50 levels"),
-        ("[" * 100_000, "not YAML: more than 50 levels"),
+        ("[" * 900, "not YAML: more than 50 levels"),
+        ("[" * 100_000, "not YAML: "),  # libyaml has a bound of its own from 0.2.6 on, and words of its own
         ("a: [" + "1," * 1_000_000, "100,000 values"),
         ("a: 1\n---\n" * 200_000, "100,000 values"),
         ("a: !!int ''", "a value is not what its tag says"),

@@ -199,6 +199,8 @@ async def test_a_call_that_gave_up_tells_the_server_and_its_late_answer_is_dropp
 ) -> None:
     async def answer_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await greet(reader, writer)
+        _, opening, _ = await next_frame(reader)
+        writer.write(encode(Kind.LAST, opening, b"\x02\0\0\0{}"))
         _, first, _ = await next_frame(reader)
         kind, call, _ = await next_frame(reader)
         assert (kind, call) == (Kind.CANCEL, first)
@@ -207,6 +209,7 @@ async def test_a_call_that_gave_up_tells_the_server_and_its_late_answer_is_dropp
         writer.write(encode(Kind.LAST, second, b"\x02\0\0\0{}"))
 
     channel = await fake_server(exits, answer_late)
+    assert await channel.execute(REQUEST, 60.0) == ServerResponse(), "connected, so that only the answer is late"
     with pytest.raises(UnavailableError, match="in time"):
         await channel.execute(REQUEST, TICK_S)
     assert await channel.execute(REQUEST, 60.0) == ServerResponse()

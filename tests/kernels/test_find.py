@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from merlot.vectors.texts import holds_parts
 
 LETTERS = st.text("abé", max_size=6)
+AT_EDGES = st.integers(57, 131).map(lambda size: "c" * size + "ab")
+"""What is found lies across the blocks that are looked at."""
 TEXTS = st.lists(
-    st.one_of(LETTERS, st.text("ab", min_size=50, max_size=200), st.text("bcdef", max_size=150)), max_size=20
+    st.one_of(LETTERS, AT_EDGES, st.text("ab", min_size=50, max_size=200), st.text("bcdef", max_size=150)), max_size=20
 )
 
 

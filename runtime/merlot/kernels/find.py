@@ -5,9 +5,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, lowest_bit, pairs
 
 BLOCK = 64
+
+
+@kernel
+def _end_of_others(data: Any, place: Any, end: Any, parts: NDArray[np.uint8], starts: NDArray[np.int64]) -> Any:
+    """Where the last part ends if all but the first are in data[place:end], one behind the other; else -1."""
+    for number in range(1, starts.shape[0] - 1):
+        begin, size = starts[number], starts[number + 1] - starts[number]
+        same = 0
+        while place + size <= end:
+            same = 0
+            while same < size and data[place + same] == parts[begin + same]:
+                same += 1
+            if same == size:
+                break
+            place += 1
+        if place + size > end:
+            return -1
+        place += size
+    return place
 
 
 @kernel
@@ -16,59 +35,40 @@ def find_parts(
 ) -> None:
     """found[k] = 1 where text k, data[offsets[k]:offsets[k + 1]], has all parts, one behind the other; 0 at first.
 
-    Part p is parts[starts[p]:starts[p + 1]], none empty. A block without the first part's first byte and, at its
-    distance, its last is passed over by a few vector instructions, wherever texts begin in it: 'google' in 73 MB of
-    addresses takes 8 ms, and 132 by Arrow's search of text by text."""
+    Part p is parts[starts[p]:starts[p + 1]], none empty. The first part's first byte and, at its distance, its last are
+    looked for in a block of bytes at once, wherever texts begin in it, and only where both are is the rest compared. In
+    78 MB of addresses 'google' takes 6 ms, 'pogoda', which a fifth of them have, 17; byte by byte in blocks that have
+    both anywhere, 16 and 62."""
     length = starts[1]
     first, last, gap = parts[0], parts[length - 1], length - 1
     end = np.int64(offsets[offsets.shape[0] - 1])
-    place = np.int64(offsets[0])
-    row = 0
-    while place + length <= end:
-        stop = end - gap
-        if place + BLOCK < stop:
-            stop = place + BLOCK
-            # Slices, since indexes that may be negative keep LLVM from vectorising.
-            heads, tails = data[place:stop], data[place + gap : stop + gap]
-            met = np.uint8(0)
-            for position in range(BLOCK):
-                met |= np.uint8(heads[position] == first) & np.uint8(tails[position] == last)
-            if met == 0:
-                place = stop
-                continue
-        while place < stop:
-            if data[place] != first or data[place + gap] != last:
-                place += 1
+    block = np.int64(offsets[0])
+    row, passed = 0, block
+    while block + length <= end:
+        if block + BLOCK <= end - gap:
+            hits = pairs(data, block, first, gap, last)
+        else:
+            hits = np.uint64(0)
+            for begin in range(block, end - gap):
+                if data[begin] == first and data[begin + gap] == last:
+                    hits |= np.uint64(1) << np.uint64(begin - block)
+        while hits != 0:
+            place = block + lowest_bit(hits)
+            hits &= hits - np.uint64(1)
+            if place < passed:
                 continue
             same = 1
             while same < gap and data[place + same] == parts[same]:
                 same += 1
             if same < gap:
-                place += 1
                 continue
             while offsets[row + 1] <= place:
                 row += 1
             row_end = np.int64(offsets[row + 1])
-            after = place + length
-            if after > row_end:
-                place += 1
+            if place + length > row_end:
                 continue
             # What comes behind the first place of the first part is all that comes behind any other.
-            number = 1
-            while number < starts.shape[0] - 1:
-                begin, size = starts[number], starts[number + 1] - starts[number]
-                same = 0
-                while after + size <= row_end:
-                    same = 0
-                    while same < size and data[after + same] == parts[begin + same]:
-                        same += 1
-                    if same == size:
-                        break
-                    after += 1
-                if same < size or after + size > row_end:
-                    break
-                after += size
-                number += 1
-            if number == starts.shape[0] - 1:
+            if _end_of_others(data, place + length, row_end, parts, starts) >= 0:
                 found[row] = 1
-            place = row_end
+            passed = row_end
+        block = max(block + BLOCK, passed)

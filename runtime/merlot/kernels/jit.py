@@ -1,4 +1,4 @@
-"""The one door to numba: how every kernel is compiled, and the three instructions that numba does not expose.
+"""The one door to numba: how every kernel is compiled, and the few instructions that numba does not expose.
 
 `nogil`, so that segments of a query run side by side on the server's threads; never `parallel`, whose threads would
 fight the segment pool; cached on disk, because a cold query must not wait seconds for LLVM. `cache` and
@@ -133,7 +133,28 @@ def _load_intrinsic(_context: Any, data: Any, place: Any) -> Any:
     return numba.uint64(data, numba.int64), generate
 
 
+def _pairs_intrinsic(_context: Any, data: Any, place: Any, first: Any, gap: Any, last: Any) -> Any:
+    vector = ir.VectorType(ir.IntType(8), 64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        _, begin, head, distance, tail = arguments
+
+        def equal(place: Any, byte: Any) -> Any:
+            bytes_ = builder.load(builder.bitcast(builder.gep(array.data, [place]), vector.as_pointer()))
+            bytes_.align = 1
+            one = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.IntType(32)(0))
+            every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64))
+            return builder.icmp_unsigned("==", bytes_, every)
+
+        both = builder.and_(equal(begin, head), equal(builder.add(begin, distance), tail))
+        return builder.bitcast(both, ir.IntType(64))
+
+    return numba.uint64(data, numba.int64, numba.uint8, numba.int64, numba.uint8), generate
+
+
 _load: Any = intrinsic(_load_intrinsic)
+_pairs: Any = intrinsic(_pairs_intrinsic)
 _cttz: Any = intrinsic(_cttz_intrinsic)
 _ctpop: Any = intrinsic(_ctpop_intrinsic)
 
@@ -150,6 +171,12 @@ if cast(Any, numba.config).DISABLE_JIT:
     def load_word(data: Any, place: Any) -> Any:
         """data[place:place + 8], of bytes, as a u64, the first lowest; the caller knows that there are as many."""
         return data[place : place + 8].view("<u8")[0]
+
+    def pairs(data: Any, place: Any, first: Any, gap: Any, last: Any) -> Any:
+        """A u64, bit k of which says whether data[place + k], of bytes, is first and data[place + gap + k] is last, for
+        each k < 64; the caller knows that there are as many."""
+        both = (data[place : place + 64] == first) & (data[place + gap : place + gap + 64] == last)
+        return np.packbits(both, bitorder="little").view("<u8")[0]
 
 else:
 
@@ -169,3 +196,9 @@ else:
     def load_word(data: Any, place: Any) -> Any:
         """data[place:place + 8], of bytes, as a u64, the first lowest; the caller knows that there are as many."""
         return _load(data, place)
+
+    @kernel
+    def pairs(data: Any, place: Any, first: Any, gap: Any, last: Any) -> Any:
+        """A u64, bit k of which says whether data[place + k], of bytes, is first and data[place + gap + k] is last, for
+        each k < 64; the caller knows that there are as many."""
+        return _pairs(data, place, first, gap, last)

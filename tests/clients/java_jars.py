@@ -1,10 +1,11 @@
-"""Pinot's Java clients of 1.2.0 and the jars that they load, fetched by Maven into build/, once.
+"""Jars that Maven fetches into build/, once: Pinot's Java clients of 1.2.0 and what they load, and others' own.
 
 All that they declare is 167 jars, of Helix, gRPC and Groovy too: what no client loads is left out by naming the rest.
 """
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,28 +72,33 @@ def compiler() -> str:
 
 
 def class_path() -> str:
-    """Of all jars, fetched if they are not there; skips without Maven or without its repository."""
-    if not FOLDER.is_dir():
-        _fetch()
-    return str(FOLDER / "*")
+    """Of Pinot's clients and all they load; skips without Maven or without its repository."""
+    return fetched(FOLDER, COORDINATES)
 
 
-def _fetch() -> None:
-    """Into a folder beside, which becomes FOLDER when it is whole."""
+def fetched(folder: Path, coordinates: Sequence[str]) -> str:
+    """Class path of jars in a folder, fetched if it is not there; skips without Maven or without its repository."""
+    if not folder.is_dir():
+        _fetch(folder, coordinates)
+    return str(folder / "*")
+
+
+def _fetch(folder: Path, coordinates: Sequence[str]) -> None:
+    """Into a folder beside, which becomes the asked one when it is whole."""
     maven = shutil.which("mvn")
     if maven is None:
-        pytest.skip("no Maven: put mvn on the PATH, it fetches Pinot's Java clients")
-    work = FOLDER.with_suffix(".part")
+        pytest.skip(f"no Maven: put mvn on the PATH, it fetches {folder.name}")
+    work = folder.with_suffix(".part")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    (work / "pom.xml").write_text(_POM.format("".join(_DEPENDENCY.format(*one.split(":")) for one in COORDINATES)))
+    (work / "pom.xml").write_text(_POM.format("".join(_DEPENDENCY.format(*one.split(":")) for one in coordinates)))
     command = [maven, "-q", "-B", "-f", str(work / "pom.xml"), PLUGIN, f"-DoutputDirectory={work / 'jars'}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"Maven took more than {FETCH_TIMEOUT_S} s to fetch Pinot's Java clients: run the test again")
+        pytest.skip(f"Maven took more than {FETCH_TIMEOUT_S} s to fetch {folder.name}: run the test again")
     if done.returncode:
         cause = next((line for line in done.stdout.splitlines() if "ERROR" in line), done.stdout[-300:])
-        pytest.skip(f"Maven cannot fetch Pinot's Java clients, is its repository reachable? {cause}")
-    (work / "jars").rename(FOLDER)
+        pytest.skip(f"Maven cannot fetch {folder.name}, is its repository reachable? {cause}")
+    (work / "jars").rename(folder)
     shutil.rmtree(work)

@@ -176,6 +176,7 @@ AGGREGATES_LEFT_OUT: Final = {
             "distinctcountrawhllplus",
             "distinctcountrawhllplusmv",
             "distinctcountrawhllmv",
+            "distinctcountrawull",
             "distinctcountrawthetasketch",
             "distinctcountrawcpcsketch",
             "percentilerawtdigest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import struct
 from functools import cache
@@ -18,6 +19,7 @@ SKETCHED_FIELDS = [
     {"name": "keys", "type": "LONG", "multiValue": True},
     {"name": "tuples", "type": "BYTES"},
     {"name": "thetas", "type": "BYTES"},
+    {"name": "ulls", "type": "BYTES"},
 ]
 """Rows without sketches have no keys."""
 
@@ -46,7 +48,11 @@ def _row(number: int, chance: random.Random) -> dict[str, Any]:
     keys = None if number % 11 == 3 else chance.sample(range(500), chance.randrange(1, 12))
     part, clicks = chance.choice("abcd"), chance.randrange(-3, 30)
     row: dict[str, Any] = {"id": number, "part": part, "clicks": clicks, "keys": keys}
-    return row | {"tuples": None, "thetas": None} if keys is None else row | _sketches(keys, clicks)
+    return (
+        row | {"tuples": None, "thetas": None, "ulls": None}
+        if keys is None
+        else row | _sketches(keys, clicks) | {"ulls": _ultraloglog(keys, 11 + number % 2)}
+    )
 
 
 def _sketches(keys: list[int], clicks: int) -> dict[str, bytes]:
@@ -55,3 +61,14 @@ def _sketches(keys: list[int], clicks: int) -> dict[str, bytes]:
         tuples.update(key, clicks)
         thetas.update(key)
     return {"tuples": tuples.compact().serialize(_IntegerSums()), "thetas": thetas.compact().serialize()}
+
+
+def _ultraloglog(keys: list[int], p: int) -> bytes:
+    """By its definition: which bits each register met, of some hash; then the highest of them and the two below it."""
+    met = [0] * (1 << p)
+    for key in keys:
+        hashed = int.from_bytes(hashlib.blake2b(key.to_bytes(8), digest_size=8).digest())
+        rest = hashed & ((1 << (64 - p)) - 1)
+        met[hashed >> (64 - p)] |= 1 << (64 - p - rest.bit_length() + p - 1)
+    tops = [bits.bit_length() - 1 for bits in met]
+    return bytes([p, *(4 * top + (bits >> (top - 2)) % 4 if bits else 0 for top, bits in zip(tops, met, strict=True))])

@@ -31,7 +31,6 @@ from merlot.values.types import TypeName
 
 NO_BITMAP = "bytes are no serialized roaring bitmap"
 TEXT: Final = MappingProxyType({"settings": TypeName.STRING})
-PRECISION: Final = MappingProxyType({"p": TypeName.INT})
 NO_SKETCHES: Final = ANYTHING - {TypeName.BYTES}
 """Of what Pinot counts where it unites sketches that are stored in bytes."""
 PRECISIONS: Final = MappingProxyType({"p": TypeName.INT, "sp": TypeName.INT})

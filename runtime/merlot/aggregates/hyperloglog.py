@@ -42,10 +42,13 @@ from merlot.vectors.vector import TEXT, Vector
 DEFAULT_LOG2M: Final = 8
 MOST_LOG2M: Final = 16
 MAX_PENDING: Final = 1 << 20
-"""Sketches, or notes for registers, that wait to be united."""
+"""Notes for registers that wait to be united."""
+MAX_WAITING: Final = 1 << 28
+"""Bytes of sketches that wait to be united."""
 BLOCK: Final = 4_096
 """Sketches that are laid out at a time."""
-_RANK_BITS: Final = 6
+_NOTE_BITS: Final = 8
+"""A note is a register's place and then these."""
 
 Hashes = NDArray[np.uint32]
 
@@ -71,6 +74,9 @@ class SketchState(State):
     """Registers of raw values by group while they are few, else notes of (group, register, rank); stored sketches wait
     to be united."""
 
+    merge_name = "DISTINCTCOUNTHLL"
+    """How sketches are united, of `aggregates.sketches.MERGES`."""
+
     def __init__(self, type_: TypeName, num_groups: int, log2m: int, dictionary: Dictionary | None) -> None:
         self._type = type_
         self._log2m = log2m
@@ -81,7 +87,7 @@ class SketchState(State):
         self._notes: list[NDArray[np.int64]] = []
         self._num_notes = 0
         self._sketches: list[tuple[pa.Array, Groups]] = []
-        self._num_sketches = 0
+        self._num_waiting = 0
 
     def grow(self, num_groups: int) -> None:
         self._num_groups = max(num_groups, self._num_groups)
@@ -109,7 +115,7 @@ class SketchState(State):
     def columns(self, groups: Chosen) -> list[pa.Array]:
         found, made = self._made()
         states = self._sketches if not len(found) else [*self._sketches, (made, found.astype(np.uint32))]
-        united = _united(states, self._num_groups)
+        united = self._united(states)
         return [united.take(pa.array(groups)).cast(pa.binary())]
 
     def _hashes(self, values: Any) -> NDArray[Any]:
@@ -121,32 +127,40 @@ class SketchState(State):
             places = np.flatnonzero(self._registers)
             self._keep(places, self._registers[places])
             self._registers = None
-        if self._registers is not None:
+        if self._registers is None:
+            within, registers = self._apart(hashes)
+            self._keep(groups.astype(np.int64) << self._log2m | within, registers)
+        else:
             self._registers = grown(self._registers, space)
-            kernels.offer(hashes, groups, self._log2m, self._registers)
-            return
-        places = groups.astype(np.int64) << self._log2m | hashes.astype(np.int64) >> (32 - self._log2m)
+            self._take_in(hashes, groups, self._registers)
+
+    def _take_in(self, hashes: NDArray[Any], groups: Groups, registers: NDArray[np.uint8]) -> None:
+        """Have hashes in the registers (G << log2m,) of their groups."""
+        kernels.offer(hashes, groups, self._log2m, registers)
+
+    def _apart(self, hashes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """To which register of its group each hash falls, and what that one would have of it alone."""
         ranks = np.zeros(len(hashes), np.uint8)
         kernels.ranks(hashes, self._log2m, ranks)
-        self._keep(places, ranks)
+        return hashes.astype(np.int64) >> (32 - self._log2m), ranks
 
-    def _keep(self, places: NDArray[np.int64], ranks: NDArray[np.uint8]) -> None:
-        """Note that registers, numbered through all groups, have such a rank at least."""
-        self._note(places << _RANK_BITS | ranks)
+    def _keep(self, places: NDArray[np.int64], registers: NDArray[np.uint8]) -> None:
+        """Note what registers, numbered through all groups, have at least."""
+        self._note(places << _NOTE_BITS | registers)
 
     def _note(self, notes: NDArray[np.int64]) -> None:
         self._notes.append(notes)
         self._num_notes += len(notes)
         if self._num_notes > MAX_PENDING:
-            self._notes = [_greatest(self._notes)]
+            self._notes = [self._joined(self._notes)]
             self._num_notes = max(0, len(self._notes[0]) - MAX_PENDING)
 
     def _wait(self, sketches: pa.Array, groups: Groups) -> None:
         self._sketches.append((sketches, groups))
-        self._num_sketches += len(sketches)
-        if self._num_sketches > MAX_PENDING:
-            self._sketches = [(_united(self._sketches, self._num_groups), np.arange(self._num_groups, dtype=np.uint32))]
-            self._num_sketches = 0
+        self._num_waiting += sketches.nbytes
+        if self._num_waiting > MAX_WAITING:
+            self._sketches = [(self._united(self._sketches), np.arange(self._num_groups, dtype=np.uint32))]
+            self._num_waiting = 0
 
     def _made(self) -> tuple[NDArray[np.int64], pa.Array]:
         """Groups with raw values, and their sketches."""
@@ -154,8 +168,8 @@ class SketchState(State):
             places = np.flatnonzero(self._registers)
             ranks = self._registers[places]
         else:
-            notes = _greatest(self._notes)
-            places, ranks = notes >> _RANK_BITS, (notes & ((1 << _RANK_BITS) - 1)).astype(np.uint8)
+            notes = self._joined(self._notes)
+            places, ranks = notes >> _NOTE_BITS, (notes & ((1 << _NOTE_BITS) - 1)).astype(np.uint8)
         found, owners = np.unique(places >> self._log2m, return_inverse=True)
         size = 1 << self._log2m
         parts = []
@@ -163,33 +177,31 @@ class SketchState(State):
             start, stop = np.searchsorted(owners, [first, first + BLOCK])
             registers = np.zeros((min(BLOCK, len(found) - first), size), np.uint8)
             registers[owners[start:stop] - first, places[start:stop] & (size - 1)] = ranks[start:stop]
-            parts.append(packed(registers, self._log2m))
+            parts.append(self._packed(registers))
         return found, pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
 
+    def _joined(self, notes: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """One note of each register, ascending: the one with the greatest rank."""
+        ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *notes]))
+        is_last = np.ones(len(ordered), np.bool_)
+        is_last[:-1] = ordered[1:] >> _NOTE_BITS != ordered[:-1] >> _NOTE_BITS
+        greatest: NDArray[np.int64] = ordered[is_last]
+        return greatest
 
-def _greatest(notes: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Of the notes of each register the one with the greatest rank, ascending."""
-    if not notes:
-        return np.zeros(0, np.int64)
-    ordered = np.sort(np.concatenate(notes))
-    is_last = np.ones(len(ordered), np.bool_)
-    is_last[:-1] = ordered[1:] >> _RANK_BITS != ordered[:-1] >> _RANK_BITS
-    greatest: NDArray[np.int64] = ordered[is_last]
-    return greatest
+    def _packed(self, registers: NDArray[np.uint8]) -> pa.Array:
+        """Sketches of rows of registers."""
+        return packed(registers, self._log2m)
 
-
-def _united(states: Sequence[tuple[pa.Array, Groups]], num_groups: int) -> pa.Array:
-    values = [sketches.cast(pa.large_binary()) for sketches, _ in states]
-    of_rows = [groups for _, groups in states]
-    return merge_sketches(
-        Serialized(
+    def _united(self, states: Sequence[tuple[pa.Array, Groups]]) -> pa.Array:
+        """One sketch per group, empty of none; raises SketchError."""
+        values = [sketches.cast(pa.large_binary()) for sketches, _ in states]
+        of_rows = [groups for _, groups in states]
+        given = Serialized(
             values=pa.concat_arrays(values) if values else pa.array([], pa.large_binary()),
             of_rows=np.concatenate(of_rows) if of_rows else np.zeros(0, np.uint32),
-            num_groups=num_groups,
-        ),
-        "DISTINCTCOUNTHLL",
-        {},
-    ).cast(pa.large_binary())
+            num_groups=self._num_groups,
+        )
+        return merge_sketches(given, self.merge_name, {}).cast(pa.large_binary())
 
 
 def packed(registers: NDArray[np.uint8], log2m: int) -> pa.Array:

@@ -20,7 +20,6 @@ from merlot.aggregates.function import (
     AggregateCall,
     AggregationFunction,
     Dictionary,
-    Groups,
     Input,
     Parameter,
     State,
@@ -75,11 +74,10 @@ class PlusState(SketchState):
     def _hashes(self, values: Any) -> NDArray[Any]:
         return hashes_of(self._type, values)
 
-    def _offer(self, hashes: NDArray[Any], groups: Groups) -> None:
+    def _apart(self, hashes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         ranks = np.zeros(len(hashes), np.uint8)
         murmur64.ranks(read_only(hashes), self._p, ranks)
-        within = (hashes >> np.uint64(64 - self._p)).astype(np.int64)
-        self._keep(groups.astype(np.int64) << self._p | within, ranks)
+        return (hashes >> np.uint64(64 - self._p)).astype(np.int64), ranks
 
 
 class DistinctCountRawHllPlus(AggregationFunction):

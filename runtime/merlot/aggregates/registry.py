@@ -12,7 +12,7 @@ from merlot.aggregates.collected import ArrayAgg, ListAgg
 from merlot.aggregates.counts import Count
 from merlot.aggregates.cpc import DistinctCountCpc, DistinctCountRawCpc
 from merlot.aggregates.distinct import DistinctCount
-from merlot.aggregates.distinct_forms import NO_SKETCHES, PRECISION, PRECISIONS, TEXT, DistinctCountBitmap, DistinctForm
+from merlot.aggregates.distinct_forms import NO_SKETCHES, PRECISIONS, TEXT, DistinctCountBitmap, DistinctForm
 from merlot.aggregates.extremes import Extreme
 from merlot.aggregates.function import AggregationFunction
 from merlot.aggregates.funnel_windows import (
@@ -39,6 +39,7 @@ from merlot.aggregates.tdigest import PercentileRawTDigest, PercentileTDigest
 from merlot.aggregates.text_extremes import TextExtreme
 from merlot.aggregates.theta import DistinctCountRawTheta, DistinctCountTheta
 from merlot.aggregates.tuples import AvgValueTuple, DistinctCountRawTuple, DistinctCountTuple, SumValuesTuple
+from merlot.aggregates.ultraloglog import DistinctCountRawUll, DistinctCountUll
 from merlot.aggregates.with_time import WithTime
 from merlot.tree.names import canonical_key
 from merlot.tree.types import INT, LONG
@@ -63,10 +64,11 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     DistinctForm("distinctcountoffheap", INT, TEXT),
     DistinctForm("distinctcountsmarthll", INT, TEXT),
     DistinctForm("distinctcounthllplus", LONG, PRECISIONS, takes=NO_SKETCHES),
-    DistinctForm("distinctcountull", LONG, PRECISION, takes=NO_SKETCHES),
+    DistinctCountUll(),
     DistinctCountHll(),
     DistinctCountRawHll(),
     DistinctCountRawHllPlus(),
+    DistinctCountRawUll(),
     DistinctCountTheta(),
     DistinctCountRawTheta(),
     DistinctCountCpc(),

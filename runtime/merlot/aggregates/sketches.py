@@ -1,8 +1,8 @@
-"""Serialized sketches of many rows to one per group: HyperLogLog, t-digest, pairs of sum and count.
+"""Serialized sketches of many rows to one per group: HyperLogLog, UltraLogLog, t-digest, pairs of sum and count.
 
-The forms are those that Pinot stores: `HyperLogLog.getBytes` of clearspring's stream-lib, `MergingDigest.asBytes` and
-`asSmallBytes` of com.tdunning's t-digest, AvgPair. Nulls and empty bytes do not count. The only sketch of a group stays
-as it is, to the byte.
+The forms are those that Pinot stores: `HyperLogLog.getBytes` of clearspring's stream-lib, p and `UltraLogLog.getState`
+of hash4j, `MergingDigest.asBytes` and `asSmallBytes` of com.tdunning's t-digest, AvgPair. Nulls and empty bytes do not
+count. The only sketch of a group stays as it is, to the byte.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from merlot.aggregates.counts import CountState
 from merlot.aggregates.sums import FloatSum, rounded
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError
-from merlot.kernels import sketch
+from merlot.kernels import sketch, ultraloglog
 from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
 from merlot.tree.types import DOUBLE
 
@@ -25,6 +25,7 @@ _MAX_LOG2M: Final = 30
 PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
 """Pinot's AvgPair."""
 NO_PAIR: Final = "bytes are no pair of sum and count"
+NO_ULTRALOGLOG: Final = "bytes are no serialized UltraLogLog"
 _TEXT_LIMIT: Final = (1 << 31) - 1
 Places = NDArray[np.int64]
 
@@ -146,6 +147,34 @@ def _union_hll(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDAr
     return out, starts
 
 
+def _unite_ull(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
+    """Exact, in whatever steps; of the least p in a group."""
+    _check_ull(sketches)
+    first = sketches.bounds[:-1]
+    is_used = sketches.bounds[1:] > first
+    precisions = sketches.data[sketches.starts[sketches.members]]
+    least = np.minimum.reduceat(precisions, first[is_used]) if is_used.any() else precisions
+    starts = np.zeros(len(sketches.bounds), np.int64)
+    starts[1:][is_used] = 1 + (np.int64(1) << least.astype(np.int64))
+    starts = np.cumsum(starts)
+    out = np.zeros(int(starts[-1]), np.uint8)
+    out[starts[:-1][is_used]] = least
+    facts = (sketches.data, sketches.starts, sketches.members, sketches.bounds)
+    unfit = ultraloglog.unite(*facts, out, starts)
+    if unfit >= 0:
+        raise sketches.error(NO_ULTRALOGLOG, unfit)
+    return out, starts
+
+
+def _check_ull(sketches: _Sketches) -> None:
+    """Their sizes; registers are looked at as they are united."""
+    lengths = sketches.lengths[sketches.members]
+    precisions = sketches.data[sketches.starts[sketches.members]].astype(np.int64)
+    is_known = (precisions >= ultraloglog.LEAST_P) & (precisions <= ultraloglog.MOST_P)
+    sizes = 1 + (np.int64(1) << np.where(is_known, precisions, 0))
+    sketches.check(is_known & (lengths == sizes), NO_ULTRALOGLOG)
+
+
 def _check_hll(sketches: _Sketches) -> None:
     lengths = sketches.lengths[sketches.members]
     problem = "bytes are no serialized HyperLogLog"
@@ -208,6 +237,8 @@ Merge = Callable[[_Sketches, Mapping[str, str]], tuple[NDArray[np.uint8], Places
 MERGES: Final[Mapping[str, Merge]] = {
     "DISTINCTCOUNTHLL": _union_hll,
     "DISTINCTCOUNTRAWHLL": _union_hll,
+    "DISTINCTCOUNTULL": _unite_ull,
+    "DISTINCTCOUNTRAWULL": _unite_ull,
     "PERCENTILETDIGEST": _merge_digests,
     "PERCENTILERAWTDIGEST": _merge_digests,
     "AVG": _add_pairs,

@@ -46,7 +46,9 @@ from merlot.kernels import (
     take,
     texts,
     topk,
+    ultraloglog,
     upsert,
+    wyhash,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -403,6 +405,13 @@ def _sketches() -> Iterator[Case]:
     yield hll.ranks, (hashes, 8, np.zeros(2, np.uint8))
     yield murmur64.hash_bytes, (column(np.int64, size=3), column(np.uint8), np.zeros(2, np.uint64))
     yield murmur64.ranks, (column(np.uint64, size=2), 14, np.zeros(2, np.uint8))
+    yield wyhash.hash_words, (column(np.uint64, size=2), True, np.zeros(2, np.uint64))
+    yield wyhash.hash_texts, (column(np.int64, size=3), column(np.uint8), np.zeros(2, np.uint64))
+    of_groups = (column(np.uint64, size=2), column(np.uint32, size=2))
+    yield ultraloglog.offer, (*of_groups, 12, np.zeros(1 << 12, np.uint8))
+    yield ultraloglog.registers_of, (column(np.uint64, size=2), 12, np.zeros(2, np.uint8))
+    yield ultraloglog.join_notes, (np.zeros(2, np.int64),)
+    yield ultraloglog.unite, (*facts[:2], none, bounds, np.zeros(64, np.uint8), places)
     yield murmur3.hash_words, (column(np.uint64, size=2), np.zeros(2, np.uint64))
     yield murmur3.hash_bytes, (column(np.int64, size=3), column(np.uint8), np.zeros(2, np.uint64))
     yield sketch.merge_centroids, (*facts, 100.0, np.zeros(64, np.uint8), places.copy())

@@ -122,6 +122,14 @@ def test_hyperloglogs_become_the_one_that_java_makes_of_them():
     assert fold(first_two, [0, 0], "DISTINCTCOUNTHLL") == [union]
 
 
+def test_ultraloglogs_become_one_of_the_least_size():
+    """Of 2^4 registers the last two become one, of bit 4 that the first has and bit 2 of any hash in the second."""
+    small, large = bytes([3, 8, 12, *bytes(6)]), bytes([4, *bytes(14), 16, 12])
+    union = bytes([3, 8, 12, *bytes(5), 17])
+    assert fold([large, small, None, small], [0, 0, 0, 1], "distinctCountULL") == [union, small]
+    assert fold([large, None], [0, 0], "DISTINCTCOUNTRAWULL") == [large]
+
+
 def test_verbose_digests_become_the_one_that_java_makes_of_them():
     *parts, merged = raw(VERBOSE)
     assert fold(parts, [0, 0, 0], "PERCENTILETDIGEST", FACTOR) == [merged]

@@ -136,7 +136,7 @@ def test_an_interrupt_past_the_first_rows_ends_a_run(tmp_path: Path, numbers: pa
 
 
 def test_lists_of_rows_for_aggregates_are_bounded_by_the_memory(tmp_path: Path, numbers: pa.Table) -> None:
-    mode = EngineFunction("f0", Aggregate("distinctcountull", (Column("x0", STRING),), LONG), (STRING,))
+    mode = EngineFunction("f0", Aggregate("distinctcounthllplus", (Column("x0", STRING),), LONG), (STRING,))
     listed = query("SELECT f0(list(c1)) AS c0 FROM t", mode)
     assert Engine(limits(tmp_path)).run(listed, {"t": numbers}).columns[0].to_pylist() == [ROWS]
     with pytest.raises(LimitExceededError, match="stages need more"):

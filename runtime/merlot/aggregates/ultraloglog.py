@@ -1,0 +1,172 @@
+"""DISTINCTCOUNTRAWULL and DISTINCTCOUNTULL of stored sketches: UltraLogLogs, as hash4j makes and Pinot stores them.
+
+A state is what Pinot stores, a byte that says p and hash4j's registers, empty of nothing. Sketches of several p unite
+to one of the least. Values are hashed by their bytes, as there. DISTINCTCOUNTULL of values counts exactly.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.aggregates.function import (
+    ANYTHING,
+    INTEGERS,
+    UNKNOWN,
+    AggregateCall,
+    AggregationFunction,
+    Groups,
+    Input,
+    Parameter,
+    State,
+    StateField,
+)
+from merlot.aggregates.hyperloglog import SketchState
+from merlot.aggregates.ultraloglog_estimate import counts_of, estimates, rounded
+from merlot.kernels import ultraloglog, wyhash
+from merlot.kernels.jit import read_only
+from merlot.tree.nodes import Value
+from merlot.tree.types import LONG, STRING, SqlType
+from merlot.values.types import TypeName
+from merlot.vectors.encoding import one_zero
+from merlot.vectors.vector import TEXT, Vector
+
+DEFAULT_P: Final = 12
+MOST_P: Final = 20
+"""Of what is made; stored sketches may have up to `ultraloglog.MOST_P`."""
+BLOCK: Final = 1 << 22
+"""Registers that are estimated at a time."""
+_WIDE: Final = frozenset({TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})
+
+
+def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
+    """hash4j's wyhashFinal4 of values of a type; equal values have equal ones."""
+    out = np.empty(len(values), np.uint64)
+    if type_ in TEXT:
+        flat = values.cast(pa.large_binary())
+        _, offsets, data = flat.buffers()
+        places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
+        content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        wyhash.hash_texts(read_only(places), read_only(content), out)
+        return out
+    if values.dtype.kind == "f":
+        words = one_zero(values).view(np.uint64 if values.itemsize == 8 else np.uint32).astype(np.uint64)
+    else:
+        words = values.astype(np.int64).view(np.uint64)
+    wyhash.hash_words(read_only(words), type_ in _WIDE, out)
+    return out
+
+
+class UltraLogLogState(SketchState):
+    """Registers of raw values by group, or notes of them; stored sketches wait to be united."""
+
+    merge_name = "DISTINCTCOUNTULL"
+
+    def _hashes(self, values: Any) -> NDArray[Any]:
+        return hashes_of(self._type, values)
+
+    def _take_in(self, hashes: NDArray[Any], groups: Groups, registers: NDArray[np.uint8]) -> None:
+        ultraloglog.offer(read_only(hashes), read_only(groups), self._log2m, registers)
+
+    def _apart(self, hashes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        registers = np.zeros(len(hashes), np.uint8)
+        ultraloglog.registers_of(read_only(hashes), self._log2m, registers)
+        return (hashes >> np.uint64(64 - self._log2m)).astype(np.int64), registers
+
+    def _joined(self, notes: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+        ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *notes]))
+        return ordered[: ultraloglog.join_notes(ordered)]
+
+    def _packed(self, registers: NDArray[np.uint8]) -> pa.Array:
+        number, size = registers.shape
+        cells = np.empty((number, 1 + size), np.uint8)
+        cells[:, 0], cells[:, 1:] = self._log2m, registers
+        offsets = np.arange(number + 1, dtype=np.int64) * (1 + size)
+        return pa.Array.from_buffers(
+            pa.large_binary(), number, [None, pa.py_buffer(offsets), pa.py_buffer(cells.tobytes())]
+        )
+
+
+class _UltraLogLog(AggregationFunction):
+    has_bytes = True
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("sketch", pa.binary()),)
+
+    def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
+        return UltraLogLogState(call.types[0].base, num_groups, _p(call.constants), (*inputs, UNKNOWN)[0].dictionary())
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        return columns[0]
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        return [stored]
+
+
+class DistinctCountUll(_UltraLogLog):
+    """The estimate of stored sketches; of values, exactly how many there are."""
+
+    name = "distinctcountull"
+    parameters = (
+        Parameter(name="x", takes=ANYTHING),
+        Parameter(name="p", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
+    )
+
+    def variant(self, types: Sequence[SqlType]) -> str:
+        return self.name if types[0].base is TypeName.BYTES else "distinctcounthllplus"
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return LONG
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        return Vector(call.result, counted(columns[0]))
+
+
+class DistinctCountRawUll(_UltraLogLog):
+    """The registers, in base 64 as Pinot answers them."""
+
+    name = "distinctcountrawull"
+    parameters = (
+        Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
+        Parameter(name="p", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True),
+    )
+
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        p = _p(constants)
+        return None if ultraloglog.LEAST_P <= p <= MOST_P else f"p must be {ultraloglog.LEAST_P} to {MOST_P} got={p}"
+
+    def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
+        return STRING
+
+    def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        nothing = bytes(1 + (1 << _p(call.constants)))
+        cells = [base64.b64encode((cell or nothing)[1:]).decode() for cell in columns[0].to_pylist()]
+        return Vector(call.result, pa.array(cells, pa.string()))
+
+
+def _p(constants: Sequence[Value]) -> int:
+    p = constants[0] if constants else DEFAULT_P
+    assert isinstance(p, int)
+    return p
+
+
+def counted(sketches: pa.Array) -> NDArray[np.int64]:
+    """hash4j's `getDistinctCountEstimate` of each, rounded; 0 of empty bytes."""
+    counts = np.zeros(len(sketches), np.int64)
+    cells: list[bytes] = sketches.to_pylist()
+    by_p: dict[int, list[int]] = {}
+    for place, cell in enumerate(cells):
+        if cell:
+            by_p.setdefault(cell[0], []).append(place)
+    for p, places in by_p.items():
+        block = max(1, BLOCK >> p)
+        for start in range(0, len(places), block):
+            some = places[start : start + block]
+            content = np.frombuffer(b"".join([cells[place] for place in some]), np.uint8).reshape(len(some), -1)
+            counts[some] = rounded(estimates(counts_of(content[:, 1:]), p))
+    return counts

@@ -1,0 +1,130 @@
+"""Registers of UltraLogLog, as hash4j keeps them: of 2^p registers of a byte, the first p bits of a hash say which.
+
+A register stands for bits that hashes set: p - 1, and one more for each leading zero after the first p bits of a hash.
+Its upper six bits are the highest bit that is set, its lower two whether the two bits below it are; 0 is of nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels.jit import kernel
+
+Bytes = NDArray[np.uint8]
+Hashes = NDArray[np.uint64]
+Places = NDArray[np.int64]
+REGISTER_BITS = 8
+"""A note is a register's place and then these."""
+LEAST_P = 3
+MOST_P = 26
+_REGISTER = (1 << REGISTER_BITS) - 1
+
+
+@kernel
+def leading_zeros(word: Any) -> Any:
+    """Of 64 bits."""
+    number = 64
+    for step in (32, 16, 8, 4, 2, 1):
+        if word >> np.uint64(step) != 0:
+            word >>= np.uint64(step)
+            number -= step
+    return number - 1 if word != 0 else number
+
+
+@kernel
+def bits_of(register: Any) -> Any:
+    """Those a register stands for."""
+    value = np.uint64(register)
+    if value == 0:
+        return np.uint64(0)
+    return (np.uint64(4) | (value & np.uint64(3))) << ((value >> np.uint64(2)) - np.uint64(2))
+
+
+@kernel
+def register_of(bits: Any) -> Any:
+    """Of bits, not none: the highest and the two below it. There are three at least, the lower ones perhaps not set."""
+    highest = np.uint64(63 - leading_zeros(bits))
+    return np.uint8((highest << np.uint64(2)) | ((bits >> (highest - np.uint64(2))) & np.uint64(3)))
+
+
+@kernel
+def bit_of(hashed: Any, p: Any) -> Any:
+    """The bit that a hash sets."""
+    rest = (hashed << np.uint64(p)) | ((np.uint64(1) << np.uint64(p)) - np.uint64(1))
+    return leading_zeros(rest) + p - 1
+
+
+@kernel
+def offer(hashes: Hashes, groups: NDArray[np.uint32], p: Any, registers: Bytes) -> None:
+    """Take hashes into the registers (G << p,) of their groups."""
+    for row in range(hashes.shape[0]):
+        place = (np.int64(groups[row]) << p) + np.int64(hashes[row] >> np.uint64(64 - p))
+        bits = bits_of(registers[place]) | (np.uint64(1) << np.uint64(bit_of(hashes[row], p)))
+        registers[place] = register_of(bits)
+
+
+@kernel
+def registers_of(hashes: Hashes, p: Any, out: Bytes) -> None:
+    """Of each hash alone."""
+    for row in range(hashes.shape[0]):
+        out[row] = bit_of(hashes[row], p) << 2
+
+
+@kernel
+def join_notes(notes: Places) -> Any:
+    """Make one note of those of each place, in front; they ascend. Returns how many there are."""
+    number = 0
+    row = 0
+    while row < len(notes):
+        place = notes[row] >> REGISTER_BITS
+        bits = np.uint64(0)
+        while row < len(notes) and notes[row] >> REGISTER_BITS == place:
+            bits |= bits_of(notes[row] & _REGISTER)
+            row += 1
+        notes[number] = (place << REGISTER_BITS) | np.int64(register_of(bits))
+        number += 1
+    return number
+
+
+@kernel
+def unite(data: Bytes, starts: Places, members: Places, bounds: Places, out: Bytes, out_starts: Places) -> Any:
+    """Sketches of many to one per group: a byte that says p, and registers.
+
+    `members` are entries, whose bytes begin at `starts`, those of group g at [bounds[g], bounds[g + 1]); `out` has
+    zeros, and at out_starts[g] the p of the group, at most that of each of its members. Returns the place among the
+    members of one with a register that nothing leads to, else -1."""
+    for group in range(len(bounds) - 1):
+        for place in range(bounds[group], bounds[group + 1]):
+            start, target = starts[members[place]], out_starts[group]
+            p = np.int64(data[start])
+            if not _is_sound(data, start + 1, p):
+                return place
+            _take_in(data, start + 1, p, out, target + 1, np.int64(out[target]))
+    return -1
+
+
+@kernel
+def _is_sound(data: Bytes, start: Any, p: Any) -> bool:
+    """Whether registers are such as hashes lead to: none has a bit below p - 1, the first one."""
+    is_sound = True
+    for place in range(1 << p):
+        above = np.int64(data[start + place]) - (p << 2)
+        is_sound &= above >= 4 or above == 0 or above == 2 or above == -4 or data[start + place] == 0
+    return is_sound
+
+
+@kernel
+def _take_in(data: Bytes, start: Any, p: Any, out: Bytes, target: Any, to: Any) -> None:
+    """Registers of 2^p into 2^to: an index's bits that fall away are the first ones of the rest of a hash."""
+    step = p - to
+    for place in range(1 << to):
+        first = start + (place << step)
+        bits = bits_of(out[target + place]) | bits_of(data[first])
+        for other in range(1, 1 << step):
+            if data[first + other] != 0:
+                bits |= np.uint64(1) << np.uint64(p - 65 + leading_zeros(np.uint64(other)))
+        if bits != 0:
+            out[target + place] = register_of(bits)

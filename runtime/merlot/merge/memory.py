@@ -50,7 +50,7 @@ def _row_bytes(plan: MergePlan, selection: Selection) -> float:
     """Keys and orders, per row."""
     if plan.merge_type is MergeType.CONCAT:
         return 40.0 if plan.indexing.sorted_columns else 4.0
-    bits = sum(_key_bits(selection, field.name) for field in plan.key_fields())
+    bits = sum(1 if one.name in plan.erased else _key_bits(selection, one.name) for one in plan.key_fields())
     # The words twice (as they grow, and side by side), once more in the table of groups; groups, slots, orders.
     return 3 * 8 * (bits // 63 + 1) + 48
 

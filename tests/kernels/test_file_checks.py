@@ -41,6 +41,14 @@ def test_strings_ascend_by_their_bytes(dtype: str, texts: list[bytes]) -> None:
     assert ordering.strings_ascend(*laid_out(texts, dtype)) == ascends
 
 
+@given(parts=st.lists(TEXTS, min_size=1, max_size=4))
+def test_strings_of_parts_ascend_each_part_by_itself(parts: list[list[bytes]]) -> None:
+    texts = laid_out([text for part in parts for text in part], "<i4")
+    firsts = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+    ascends = all(one < other for part in parts for one, other in pairwise(part))
+    assert ordering.strings_ascend_in_parts(*texts, firsts) == ascends
+
+
 @pytest.mark.parametrize("dtype", ["<i4", "<i8"])
 @given(numbers=st.lists(st.integers(-3, 3) | st.sampled_from([-(1 << 31), (1 << 31) - 1]), max_size=5))
 def test_integers_ascend(dtype: str, numbers: list[int]) -> None:

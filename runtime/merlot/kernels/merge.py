@@ -1,16 +1,99 @@
-"""Rows of several segments brought together: gathers of lists, hashes of rows."""
+"""Rows of several segments brought together: buffers of many small ones, gathers of lists, hashes of rows.
+
+Of many segments, parts lie side by side in bytes, and at least 16 more bytes behind them, so that pairs of words are
+loaded without a branch. Part k starts at byte starts[k] and holds the rows [ends[k], ends[k + 1]) as numbers of
+widths[k] bits, FORMAT.md §4.1: plain arrays are such numbers of 8 to 64 bits.
+"""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, load_word
 
 Array = NDArray[Any]
 Rows = NDArray[np.uint32]
+Places = NDArray[np.int64]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel
+def _mask(width: int) -> np.uint64:
+    """So many low bits."""
+    return np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width) if width else np.uint64(0)
+
+
+@kernel
+def _number(data: NDArray[np.uint8], start: int, bit: int, mask: np.uint64) -> np.uint64:
+    """The number at a bit of the part that starts at a byte. Branch-free, as `bits.unpack`."""
+    place = start + ((bit >> 6) << 3)
+    shift = np.uint64(bit & 63)
+    low = np.uint64(load_word(data, place)) >> shift
+    high = (np.uint64(load_word(data, place + 8)) << np.uint64(1)) << (np.uint64(63) - shift)
+    return (low | high) & mask
+
+
+@kernel
+def unpack_parts(
+    data: NDArray[np.uint8], starts: Places, widths: Places, bases: Places, ends: Places, out: Array
+) -> None:
+    """Numbers of all parts, to each of part k bases[k] added; widths 0..64; out (ends[-1],) integers, written."""
+    for part in range(starts.shape[0]):
+        start, width, first = starts[part], widths[part], ends[part]
+        mask, base = _mask(width), np.uint64(bases[part])
+        for position in range(ends[part + 1] - first):
+            out[first + position] = _number(data, start, position * width, mask) + base
+
+
+@kernel
+def map_parts(
+    data: NDArray[np.uint8],
+    starts: Places,
+    widths: Places,
+    ends: Places,
+    firsts: Places,
+    table: Array,
+    out: Array,
+) -> bool:
+    """Dict ids of all parts by a dictionary of all: out[row] = table[firsts[k] + id], (ends[-1],), written.
+
+    Part k has firsts[k + 1] - firsts[k] entries. A width below 0: runs, each entry's first row and one past the last.
+    False if an id is none of them or runs are not those of all rows; then what is in `out` means nothing."""
+    for part in range(starts.shape[0]):
+        start, width, first, last = starts[part], widths[part], ends[part], ends[part + 1]
+        entry, entries = firsts[part], firsts[part + 1] - firsts[part]
+        if width < 0:
+            if not _map_runs(data, start, table[entry : entry + entries], out[first:last]):
+                return False
+            continue
+        mask, known, largest = _mask(width), np.uint64(entries), np.uint64(0)
+        for position in range(last - first):
+            found = _number(data, start, position * width, mask)
+            largest = max(largest, found)
+            if found < known:
+                out[first + position] = table[entry + np.int64(found)]
+        if largest >= known:
+            return False
+    return True
+
+
+@kernel
+def _map_runs(data: NDArray[np.uint8], start: int, table: Array, out: Array) -> bool:
+    """As `map_parts`, of one part of runs."""
+    row, low_half = np.int64(0), np.uint64(0xFFFFFFFF)
+    if np.uint64(load_word(data, start)) & low_half:
+        return False
+    for entry in range(table.shape[0]):
+        stop = np.int64(np.uint64(load_word(data, start + 4 * (entry + 1))) & low_half)
+        if stop < row or stop > out.shape[0]:
+            return False
+        for place in range(row, stop):
+            out[place] = table[entry]
+        row = stop
+    covers: bool = row == out.shape[0]
+    return covers
 
 
 @kernel

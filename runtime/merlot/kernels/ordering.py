@@ -46,6 +46,16 @@ def _compare(data: NDArray[np.uint8], first: int, middle: int, last: int) -> int
 
 
 @kernel
+def strings_ascend_in_parts(offsets: NDArray[Any], data: NDArray[np.uint8], firsts: NDArray[np.int64]) -> bool:
+    """As `strings_ascend`, of each part by itself: the strings [firsts[k], firsts[k + 1])."""
+    for part in range(firsts.size - 1):
+        for position in range(firsts[part] + 1, firsts[part + 1]):
+            if _compare(data, offsets[position - 1], offsets[position], offsets[position + 1]) >= 0:
+                return False
+    return True
+
+
+@kernel
 def strings_ascend(offsets: NDArray[Any], data: NDArray[np.uint8]) -> bool:
     """Whether each string is less than the next, by their bytes. Offsets (N + 1,) i32 or i64 that cut the data."""
     for position in range(1, offsets.size - 1):

@@ -382,10 +382,15 @@ def _finds() -> Iterator[Case]:
 
 def _merges() -> Iterator[Case]:
     words, rows, offsets = column(np.uint64), column(np.uint32), column(np.int64, size=65)
+    data, zero, ends = column(np.uint8, size=64), column(np.int64, size=1), np.array([0, 1], np.int64)
     for ids in IDS:
         for dtype in IDS:
             yield bits.gather, (column(dtype), column(ids), np.zeros(64, dtype))
         yield merge.take_lists, (column(ids), offsets, rows, offsets, np.zeros(64, ids))
+        yield merge.map_parts, (data, zero, zero, ends, ends, column(ids, size=1), np.zeros(1, ids))
+    for out in (np.zeros(1, np.uint8), np.zeros(1, np.int32), np.zeros(1, np.int64)):
+        yield merge.unpack_parts, (data, zero, zero, zero, ends, out)
+    yield ordering.strings_ascend_in_parts, (column(np.int32, size=2), data, ends)
     yield merge.hash_numbers, (words, words.copy())
     yield merge.hash_bytes, (offsets, column(np.uint8), words.copy())
     yield merge.hash_lists, (words, offsets, words.copy())

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from merlot.merge.plan import MergePlan, MergeType
-from merlot.merge.source import Selection, num_rows
+from merlot.merge.source import Selection, no_collections, num_rows
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import width_bytes
 from merlot.segment.metadata import ColumnMetadata
@@ -41,8 +41,9 @@ def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> i
     docs = sum(segment.num_docs for segment in _segments(selection))
     # Of an erased column nothing is read: its entry in each footer need not be looked at.
     read = [name for name in plan.schema.names if name not in plan.erased]
-    widest = max([_column_bytes(selection, name) for name in read], default=0.0) / max(docs, 1)
-    per_row = widest + _row_bytes(plan, selection)
+    with no_collections():
+        widest = max([_column_bytes(selection, name) for name in read], default=0.0) / max(docs, 1)
+        per_row = widest + _row_bytes(plan, selection)
     return max(_LEAST_ROWS, int(max(memory_bytes - _FIXED_BYTES, memory_bytes // 2) / per_row))
 
 

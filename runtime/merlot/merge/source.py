@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from merlot.merge.columns import Column, Rows, Values, concat, fixed_dtype
 from merlot.merge.plan import MergePlan, Window
 from merlot.merge.times import rounded, rows_by_window
+from merlot.merge.together import read_together
 from merlot.segment.arrow_types import is_fixed_width, stored_arrow_type
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import OrderedDictionary
@@ -143,10 +144,7 @@ class Source:
         """A column of the selected rows: erased, rounded, as the plan says."""
         if field.name in self._plan.erased:
             return constant_column(field, num_rows(selection), is_null=True)
-        pieces = [_read(part, field) for part in selection]
-        column = concat(pieces) if pieces else constant_column(field, 0, is_null=False)
-        for part in selection:
-            part.segment.close()
+        column = _read_small(field, selection) or _read_each(field, selection)
         if field.name == self._plan.time_column and self._plan.round_period is not None:
             return rounded(column, self._plan.round_period)
         return column
@@ -166,7 +164,7 @@ def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:
     """Open the inputs; raises CorruptionError, NotFoundError or UnavailableError if one cannot be read."""
     segments: list[ImmutableSegment] = []
     try:
-        with _no_collections():
+        with no_collections():
             segments += [ImmutableSegment.open(path) for path in paths]
         yield Source(plan, segments)
     finally:
@@ -175,9 +173,9 @@ def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
-    """Hundreds of footers are many objects and no garbage: looking for some took two thirds of the time to open
-    them."""
+def no_collections() -> Iterator[None]:
+    """Hundreds of footers and their entries are many objects and no garbage: looking for some took two thirds of the
+    time to open them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -219,6 +217,28 @@ def _default(field: FieldSpec) -> Values:
 def _by_time(segment: ImmutableSegment) -> tuple[bool, int, str]:
     start = segment.metadata.start_time_ms
     return start is None, start or 0, segment.metadata.name
+
+
+def _read_small(field: FieldSpec, selection: Selection) -> Column | None:
+    """The selected rows, where inputs are so small that they are read together."""
+    whole = read_together(field, [part.segment for part in selection])
+    if whole is None or all(part.is_whole for part in selection):
+        return whole
+    rows, start = [], 0
+    for part in selection:
+        docs = part.docs
+        of_part = np.arange(docs.start, docs.stop, dtype=np.uint32) if isinstance(docs, slice) else docs
+        rows.append(of_part + np.uint32(start))
+        start += part.segment.num_docs
+    return whole.take(np.concatenate(rows))
+
+
+def _read_each(field: FieldSpec, selection: Selection) -> Column:
+    """The selected rows, one input after another."""
+    pieces = [_read(part, field) for part in selection]
+    for part in selection:
+        part.segment.close()
+    return concat(pieces) if pieces else constant_column(field, 0, is_null=False)
 
 
 def _read(part: Part, field: FieldSpec) -> Column:

@@ -180,6 +180,11 @@ class MappedFile:
             return np.frombuffer(self._view[stored.offset : stored.offset + length], dtype=dtype)
         return DECODE_CACHE.get((self.owner, str(ref.number)), lambda: self._expanded(ref, dtype))
 
+    def plain(self, ref: BufferRef) -> memoryview | None:
+        """The bytes of a buffer, of whatever length; None of a compressed one. Raises CorruptionError."""
+        offset, length, _, codec = self.stored(ref)
+        return self._view[offset : offset + length] if codec == compression.NONE else None
+
     def decoded(self, name: str, count: int, dtype: np.dtype[Any], fill: Callable[[Array], None]) -> Array:
         """The array of `count` elements that `fill` writes into zeros, kept under a name of this file's.
 

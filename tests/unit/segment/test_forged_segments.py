@@ -47,9 +47,8 @@ INDEXING = IndexingSpec(
 )
 
 
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    rows = {
+def honest_rows() -> dict[str, list[Any]]:
+    return {
         "sorted": [number // 400 for number in range(NUM_DOCS)],
         "few": [f"f{number % 5}" if number % 9000 != 5 else "f9" for number in range(NUM_DOCS)],
         "exact": [("-1.5", "0", "2", "10", "10.25")[number % 5] for number in range(NUM_DOCS)],
@@ -62,7 +61,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         "maybe": [None if number % 50 == 0 else number % 6 for number in range(NUM_DOCS)],
         "tags": [["a", "b", "c"][: number % 4] for number in range(NUM_DOCS)],
     }
-    return build(tmp_path_factory.mktemp("honest"), SCHEMA, table_of(SCHEMA, rows), INDEXING).path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    table = table_of(SCHEMA, honest_rows())
+    return build(tmp_path_factory.mktemp("honest"), SCHEMA, table, INDEXING).path.read_bytes()
 
 
 def ref(parts: Parts, column: str, buffer: str) -> list[Any]:

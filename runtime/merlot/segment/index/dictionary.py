@@ -75,7 +75,7 @@ def shapes(column: ColumnMetadata) -> Shapes:
         return shapes_of(_PREFIX, cardinality)
     if PACKED not in column.buffers:
         return {VALUES: (STORED_NAMES[column.type], cardinality)}
-    width = _width(column)
+    width = stored_width(column)
     # Of any other number of bits: a shape that nothing has.
     fits = STORED_DTYPES[column.type].kind == "i" and 0 < width < bits.MAX_WIDTH and cardinality <= PACKED_VALUES
     return {PACKED: (("u8",) if fits else (), bits.packed_words(cardinality, width))}
@@ -108,7 +108,8 @@ def check_strings(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetad
             file.require(told == stored, f"values of a dictionary are not between min and max column={metadata.name}")
 
 
-def _width(column: ColumnMetadata) -> int:
+def stored_width(column: ColumnMetadata) -> int:
+    """Bits of a value of a packed dictionary, above the least."""
     return (int(column.max or 0) - int(column.min or 0)).bit_length()
 
 
@@ -274,7 +275,7 @@ class _Decimals(Sequence[Decimal]):
 
 def _unpacked(metadata: ColumnMetadata, file: MappedFile) -> Array:
     values = np.empty(metadata.cardinality or 0, dtype=STORED_DTYPES[metadata.type])
-    width = _width(metadata)
+    width = stored_width(metadata)
     words = file.array(metadata.buffers[PACKED], bits.packed_words(len(values), width))
     bits.unpack(words, width, 0, int(metadata.min or 0), values)
     values.flags.writeable = False

@@ -1,0 +1,287 @@
+"""A column of many small inputs, read at once.
+
+To read a column of a day's thousand rows takes less than to make the objects that read it. Here the buffers of all
+inputs are laid side by side, and each kind is checked and decoded by one call. What is looked at is what
+`segment.index` looks at, and where anything is not as usual, or not as it should be, nothing is read: the inputs are
+then read one by one, which serves every case and says what is wrong with which file.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels import merge as kernels
+from merlot.kernels import ordering
+from merlot.kernels.jit import read_only
+from merlot.merge.columns import TEXT_LIMIT, Array, Column, Values, fixed_dtype
+from merlot.segment.buffers import MappedFile
+from merlot.segment.build.coding import code
+from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.index import dict_ids, dictionary, nulls, raw, variable
+from merlot.segment.json_values import from_json
+from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata
+from merlot.spec.schema import FieldSpec
+from merlot.values.types import TypeName
+
+SMALL_DOCS: Final = 1 << 15
+"""Of larger inputs the rows, not the objects, take the time."""
+_FEW: Final = 2
+_RUNS: Final = -1
+_TEXTS: Final = (TypeName.STRING, TypeName.JSON)
+_PREFIX: Final = "dict."
+_SPARE: Final = bytes(16)
+"""Kernels load pairs of words."""
+Places = NDArray[np.int64]
+
+
+def read_together(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> Column | None:
+    """All rows of a column, one segment after another, none without rows; None if they must be read one by one.
+
+    Raises CorruptionError if an entry of a footer cannot be."""
+    if len(segments) < _FEW or field.multi_value or max(segment.num_docs for segment in segments) > SMALL_DOCS:
+        return None
+    stored = _stored(field, segments)
+    if stored is None:
+        return None
+    column = _coded(field, stored) if stored.columns[0].encoding.has_dictionary else _plain(field, stored)
+    return column if column is not None and _is_in_order(column, stored) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """One column in its files."""
+
+    columns: list[ColumnMetadata]
+    files: list[MappedFile]
+    ends: Places
+    """(N + 1,): the rows of file k are [ends[k], ends[k + 1])."""
+
+
+def _stored(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> _Stored | None:
+    """The column, if all have it, as the schema does, and all or none with a dictionary."""
+    columns = []
+    for segment in segments:
+        column = segment.metadata.columns.get(field.name)
+        if column is None or column.type is not field.type or column.multi_value or segment.sidecar_path is not None:
+            return None
+        columns.append(column)
+    if len({column.encoding.has_dictionary for column in columns}) > 1:
+        return None
+    return _Stored(columns, [segment.file for segment in segments], _ends([segment.num_docs for segment in segments]))
+
+
+def _ends(counts: Sequence[int]) -> Places:
+    ends = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    return ends
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Buffers side by side, as kernels take them."""
+
+    data: NDArray[np.uint8]
+    starts: Places
+    widths: Places
+    bases: Places
+
+
+_Choose = Callable[[ColumnMetadata], tuple[BufferRef | None, int, int]]
+"""Which buffer holds a column's numbers, None if they are all the base; bits of each; what is added to each."""
+
+
+def _parts(stored: _Stored, choose: _Choose) -> _Parts | None:
+    """None if one is compressed."""
+    views, places, size = [], [], 0
+    for column, file in zip(stored.columns, stored.files, strict=True):
+        ref, width, base = choose(column)
+        places.append((size, width, base))
+        if ref is not None:
+            view = file.plain(ref)
+            if view is None:
+                return None
+            views.append(view)
+            size += len(view)
+    starts, widths, bases = np.ascontiguousarray(np.array(places, np.int64).T)
+    return _Parts(np.frombuffer(b"".join([*views, _SPARE]), np.uint8), starts, widths, bases)
+
+
+def _unpacked(parts: _Parts, ends: Places, dtype: np.dtype[Any]) -> Array:
+    """All numbers; of floats, which are never packed, the bits."""
+    out = np.empty(int(ends[-1]), f"<i{dtype.itemsize}" if dtype.kind == "f" else dtype)
+    kernels.unpack_parts(parts.data, parts.starts, parts.widths, parts.bases, ends, out)
+    return out.view(dtype)
+
+
+# Values by dictionary
+
+
+def _coded(field: FieldSpec, stored: _Stored) -> Column | None:
+    firsts = _ends([column.cardinality or 0 for column in stored.columns])
+    ids, rows_null = _parts(stored, _choose_ids), _nulls(stored)
+    values = None if ids is None or rows_null is None else _entries(field, stored, firsts)
+    if ids is None or rows_null is None or values is None:
+        return None
+    entries = code(field.type, values)
+    out = np.empty(int(stored.ends[-1]), entries.ids.dtype)
+    table = read_only(entries.ids)
+    if not kernels.map_parts(ids.data, ids.starts, ids.widths, stored.ends, firsts, table, out):
+        return None
+    return Column(
+        field=field,
+        num_rows=len(out),
+        values=entries.values,
+        ids=out,
+        nulls=rows_null if len(rows_null) else None,
+        every_value_occurs=True,
+    )
+
+
+def _choose_ids(column: ColumnMetadata) -> tuple[BufferRef, int, int]:
+    cardinality, buffers = column.cardinality or 0, column.buffers
+    if column.encoding is ColumnEncoding.DICTIONARY_RUNS:
+        return buffers[dict_ids.RUNS], _RUNS, 0
+    if column.encoding is ColumnEncoding.DICTIONARY_ALIGNED:
+        return buffers[dict_ids.ALIGNED], 8 * dict_ids.width_bytes(cardinality), 0
+    return buffers[dict_ids.PACKED], dict_ids.width_bits(cardinality), 0
+
+
+def _entries(field: FieldSpec, stored: _Stored, firsts: Places) -> Values | None:
+    """Entries of all dictionaries, each ascending from its column's least value to the greatest."""
+    dtype = fixed_dtype(field)
+    if dtype is not None:
+        return _number_entries(stored, firsts, dtype)
+    return _text_entries(field.type, stored, firsts) if field.type in _TEXTS else None
+
+
+def _number_entries(stored: _Stored, firsts: Places, dtype: np.dtype[Any]) -> Array | None:
+    def choose(column: ColumnMetadata) -> tuple[BufferRef, int, int]:
+        packed = column.buffers.get(dictionary.PACKED)
+        if packed is None:
+            return column.buffers[dictionary.VALUES], 8 * dtype.itemsize, 0
+        return packed, dictionary.stored_width(column), int(column.min or 0)
+
+    parts = _parts(stored, choose)
+    if parts is None:
+        return None
+    values = _unpacked(parts, firsts, dtype)
+    ascends = _before(values[:-1], values[1:])
+    ascends[firsts[1:-1] - 1] = True
+    for bounds, ends in (
+        ([column.min for column in stored.columns], values[firsts[:-1]]),
+        ([column.max for column in stored.columns], values[firsts[1:] - 1]),
+    ):
+        told = np.array([from_json(stored.columns[0].type, bound) for bound in bounds if bound is not None], dtype)
+        if len(told) != len(ends) or not np.array_equal(told, ends, equal_nan=dtype.kind == "f"):
+            return None
+    return values if ascends.all() else None
+
+
+def _before(low: Array, high: Array) -> NDArray[np.bool_]:
+    """Where one value is less than the next, as in `ordering.floats_ascend`."""
+    if low.dtype.kind != "f":
+        return np.less(low, high)
+    is_zeros = (low == high) & np.signbit(low) & ~np.signbit(high)
+    is_last_nan = ~np.isnan(low) & np.isnan(high) & ~np.signbit(high)
+    found: NDArray[np.bool_] = (low < high) | is_zeros | is_last_nan
+    return found
+
+
+def _text_entries(type_name: TypeName, stored: _Stored, firsts: Places) -> pa.Array | None:
+    texts = _texts(stored, firsts)
+    if texts is None:
+        return None
+    offsets, data = texts
+    values = variable.arrow_values(type_name, offsets, data)
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        return None
+    if not ordering.strings_ascend_in_parts(read_only(offsets), data, firsts):
+        return None
+    at = dictionary.Slices(offsets, data)
+    for column, first, last in zip(stored.columns, firsts[:-1].tolist(), (firsts[1:] - 1).tolist(), strict=True):
+        for bound, place in ((column.min, first), (column.max, last)):
+            if bound is not None and str(bound).encode() != at[place]:
+                return None
+    return values
+
+
+def _texts(stored: _Stored, firsts: Places) -> tuple[Array, NDArray[np.uint8]] | None:
+    """Offsets and bytes of all entries, of each column those that its offsets cut, all of them."""
+    cuts, texts = [], []
+    for column, file in zip(stored.columns, stored.files, strict=True):
+        ref = column.buffers[_PREFIX + variable.OFFSETS]
+        cut, text = file.plain(ref), file.plain(column.buffers[_PREFIX + variable.BYTES])
+        if cut is None or text is None or ref.dtype != "i4":
+            return None
+        cuts.append(cut)
+        texts.append(text)
+    bases = _ends([len(text) for text in texts])
+    if bases[-1] > TEXT_LIMIT:
+        return None
+    counts = np.diff(firsts) + 1
+    starts = _ends(counts.tolist())
+    own = np.frombuffer(b"".join(cuts), "<i4")
+    rises = own[1:] >= own[:-1]
+    rises[starts[1:-1] - 1] = True
+    if own[starts[:-1]].any() or not rises.all() or not np.array_equal(own[starts[1:] - 1], np.diff(bases)):
+        return None
+    # Where one column's bytes end the next one's start.
+    offsets = np.delete(own + np.repeat(bases[:-1], counts), starts[1:-1]).astype("<i4")
+    return offsets, np.frombuffer(b"".join(texts), np.uint8)
+
+
+# Values as they are
+
+
+def _plain(field: FieldSpec, stored: _Stored) -> Column | None:
+    dtype = fixed_dtype(field)
+    if dtype is None:
+        return None
+
+    def choose(column: ColumnMetadata) -> tuple[BufferRef, int, int]:
+        if column.encoding is ColumnEncoding.RAW_FIXED:
+            return column.buffers[raw.VALUES], 8 * dtype.itemsize, 0
+        return column.buffers[raw.PACKED], column.bits or 0, column.base
+
+    parts, rows_null = _parts(stored, choose), _nulls(stored)
+    if parts is None or rows_null is None:
+        return None
+    values = _unpacked(parts, stored.ends, dtype)
+    return Column(field=field, num_rows=len(values), values=values, nulls=rows_null if len(rows_null) else None)
+
+
+def _nulls(stored: _Stored) -> NDArray[np.bool_] | None:
+    """Which rows are null, of no length if none is; None if they are not those that were counted."""
+    counts = [column.num_nulls for column in stored.columns]
+    if not any(counts):
+        return np.zeros(0, np.bool_)
+    parts = _parts(stored, _choose_nulls)
+    if parts is None:
+        return None
+    found = _unpacked(parts, stored.ends, np.dtype(np.uint8))
+    every = int(np.bitwise_count(parts.data).sum(dtype=np.int64))
+    is_right = np.array_equal(np.add.reduceat(found, stored.ends[:-1], dtype=np.int64), counts)
+    # A bit past the last row is counted, but of no row.
+    return found.view(np.bool_) if is_right and every == sum(counts) else None
+
+
+def _choose_nulls(column: ColumnMetadata) -> tuple[BufferRef | None, int, int]:
+    ref = column.buffers.get(nulls.WORDS)
+    return ref, 0 if ref is None else 1, 0
+
+
+def _is_in_order(column: Column, stored: _Stored) -> bool:
+    """Whether values ascend in the files whose footers say so."""
+    flags = np.array([one.is_sorted for one in stored.columns])
+    if not flags.any():
+        return True
+    flat = column.values if column.ids is None else column.ids
+    falls = np.flatnonzero(flat[1:] < flat[:-1]) + 1
+    of_file = np.searchsorted(stored.ends, falls, side="right") - 1
+    return not bool(np.any(flags[of_file] & (falls != stored.ends[of_file])))

@@ -101,7 +101,7 @@ def run_load(url: str, queries: Sequence[str], num_clients: int, seconds: float)
     """Measure from a process of its own."""
     command = [sys.executable, "-m", "tests.bench.http_load", url, str(num_clients), str(seconds)]
     lines = "\n".join(json.dumps({"sql": sql}) for sql in queries)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=True)
     return Load(**json.loads(done.stdout))
 
 

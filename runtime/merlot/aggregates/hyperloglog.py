@@ -18,25 +18,25 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
-    AggregationFunction,
     Chosen,
     Dictionary,
     Groups,
     Input,
     Parameter,
     State,
-    StateField,
     all_in_one,
     grown,
 )
-from merlot.aggregates.sketches import Serialized, merge_sketches
+from merlot.aggregates.sketches import Serialized, binaries, in_blocks, merge_sketches
+from merlot.aggregates.stored import SketchFunction
 from merlot.kernels import hll as kernels
 from merlot.kernels.jit import read_only
-from merlot.kernels.sketch import HLL_HEADER, REGISTER_BITS, REGISTERS_PER_WORD
+from merlot.kernels.sketch import REGISTER_BITS, REGISTERS_PER_WORD
 from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import MAX_DENSE_SPACE, one_zero
+from merlot.vectors.texts import text_buffers
 from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_LOG2M: Final = 8
@@ -57,17 +57,20 @@ def hashes_of(type_: TypeName, values: Any) -> Hashes:
     """clearspring's `MurmurHash.hash` of values of a type; equal values have equal ones."""
     out = np.empty(len(values), np.uint32)
     if type_ in TEXT:
-        flat = values.cast(pa.large_binary())
-        _, offsets, data = flat.buffers()
-        places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
-        content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        kernels.hash_bytes(read_only(places), read_only(content), out)
+        kernels.hash_bytes(*text_buffers(values.cast(pa.large_binary())), out)
         return out
     numbers = values
     if numbers.dtype.kind == "f":
         numbers = one_zero(numbers).view(np.int32 if numbers.itemsize == 4 else np.int64)
     kernels.hash_longs(read_only(numbers.astype(np.int64, copy=False)), out)
     return out
+
+
+def precision_of(constants: Sequence[Value], default: int) -> int:
+    """The logarithm of a sketch's registers that a call asks for."""
+    asked = constants[0] if constants else default
+    assert isinstance(asked, int)
+    return asked
 
 
 class SketchState(State):
@@ -181,8 +184,11 @@ class SketchState(State):
         return found, pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
 
     def _joined(self, notes: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """One note of each register, ascending: the one with the greatest rank."""
-        ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *notes]))
+        """One note of each register, ascending."""
+        return self._one_each(np.sort(np.concatenate([np.zeros(0, np.int64), *notes])))
+
+    def _one_each(self, ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of ascending notes, what those of each register come to: the one with the greatest rank."""
         is_last = np.ones(len(ordered), np.bool_)
         is_last[:-1] = ordered[1:] >> _NOTE_BITS != ordered[:-1] >> _NOTE_BITS
         greatest: NDArray[np.int64] = ordered[is_last]
@@ -214,24 +220,14 @@ def packed(registers: NDArray[np.uint8], log2m: int) -> pa.Array:
     content = np.bitwise_or.reduce(padded.reshape(number, words, REGISTERS_PER_WORD) << shifts, axis=2)
     out = np.empty((number, 2 + words), ">i4")
     out[:, 0], out[:, 1], out[:, 2:] = log2m, 4 * words, content.astype(np.int32)
-    offsets = np.arange(number + 1, dtype=np.int64) * (HLL_HEADER + 4 * words)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out.tobytes())]
-    return pa.Array.from_buffers(pa.large_binary(), number, buffers)
+    return binaries(out.view(np.uint8))
 
 
 def estimates(sketches: pa.Array) -> NDArray[np.int64]:
     """`HyperLogLog.cardinality` of each; 0 of empty bytes."""
     counts = np.zeros(len(sketches), np.int64)
-    cells: list[bytes] = sketches.to_pylist()
-    by_length: dict[int, list[int]] = {}
-    for place, cell in enumerate(cells):
-        if cell:
-            by_length.setdefault(len(cell), []).append(place)
-    for length, places in by_length.items():
-        for start in range(0, len(places), BLOCK):
-            block = places[start : start + BLOCK]
-            content = np.frombuffer(b"".join([cells[place] for place in block]), ">u4").reshape(-1, length // 4)
-            counts[block] = _cardinalities(content.astype(np.uint32))
+    for places, cells in in_blocks(sketches):
+        counts[places] = _cardinalities(cells.view(">u4").astype(np.uint32))
     return counts
 
 
@@ -250,7 +246,7 @@ def _cardinalities(content: NDArray[np.uint32]) -> NDArray[np.int64]:
     return rounded
 
 
-class DistinctCountHll(AggregationFunction):
+class DistinctCountHll(SketchFunction):
     """The estimate."""
 
     name = "distinctcounthll"
@@ -258,8 +254,6 @@ class DistinctCountHll(AggregationFunction):
         Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
         Parameter(name="log2m", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True),
     )
-
-    has_bytes = True
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
         for log2m in constants:
@@ -270,26 +264,12 @@ class DistinctCountHll(AggregationFunction):
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return LONG
 
-    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
-        return (StateField("sketch", pa.binary()),)
-
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         dictionary = (*inputs, UNKNOWN)[0].dictionary()
-        return SketchState(call.types[0].base, num_groups, self._log2m(call), dictionary)
+        return SketchState(call.types[0].base, num_groups, precision_of(call.constants, DEFAULT_LOG2M), dictionary)
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         return Vector(call.result, estimates(columns[0]))
-
-    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        return columns[0]
-
-    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
-        return [stored]
-
-    def _log2m(self, call: AggregateCall) -> int:
-        log2m = call.constants[0] if call.constants else DEFAULT_LOG2M
-        assert isinstance(log2m, int)
-        return log2m
 
 
 class DistinctCountRawHll(DistinctCountHll):
@@ -301,6 +281,6 @@ class DistinctCountRawHll(DistinctCountHll):
         return STRING
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        log2m = self._log2m(call)
+        log2m = precision_of(call.constants, DEFAULT_LOG2M)
         nothing = packed(np.zeros((1, 1 << log2m), np.uint8), log2m)[0].as_py()
         return Vector(call.result, pa.array([(cell or nothing).hex() for cell in columns[0].to_pylist()], pa.string()))

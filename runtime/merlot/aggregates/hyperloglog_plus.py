@@ -18,16 +18,14 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
-    AggregationFunction,
     Dictionary,
     Input,
     Parameter,
     State,
-    StateField,
 )
-from merlot.aggregates.hyperloglog import SketchState, packed
+from merlot.aggregates.hyperloglog import SketchState, packed, precision_of
 from merlot.aggregates.sketches import SketchError
-from merlot.aggregates.stored import StoredStates
+from merlot.aggregates.stored import SketchFunction, StoredStates
 from merlot.kernels import murmur64
 from merlot.kernels.jit import read_only
 from merlot.kernels.sketch import HLL_HEADER, REGISTERS_PER_WORD
@@ -35,7 +33,7 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import one_zero
-from merlot.vectors.texts import float_texts
+from merlot.vectors.texts import float_texts, text_buffers
 from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_P: Final = 14
@@ -54,12 +52,8 @@ def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
         texts = float_texts(one_zero(values))
     else:
         texts = pa.array(values.astype(np.int64)).cast(pa.string())
-    flat = texts.cast(pa.large_binary())
-    _, offsets, data = flat.buffers()
-    places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
-    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    out = np.empty(len(flat), np.uint64)
-    murmur64.hash_bytes(read_only(places), read_only(content), out)
+    out = np.empty(len(texts), np.uint64)
+    murmur64.hash_bytes(*text_buffers(texts.cast(pa.large_binary())), out)
     return out
 
 
@@ -68,7 +62,6 @@ class PlusState(SketchState):
 
     def __init__(self, type_: TypeName, num_groups: int, p: int, dictionary: Dictionary | None = None) -> None:
         super().__init__(type_, num_groups, p, dictionary)
-        self._p = p
         self._registers = None
 
     def _hashes(self, values: Any) -> NDArray[Any]:
@@ -76,11 +69,11 @@ class PlusState(SketchState):
 
     def _apart(self, hashes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         ranks = np.zeros(len(hashes), np.uint8)
-        murmur64.ranks(read_only(hashes), self._p, ranks)
-        return (hashes >> np.uint64(64 - self._p)).astype(np.int64), ranks
+        murmur64.ranks(read_only(hashes), self._log2m, ranks)
+        return (hashes >> np.uint64(64 - self._log2m)).astype(np.int64), ranks
 
 
-class DistinctCountRawHllPlus(AggregationFunction):
+class DistinctCountRawHllPlus(SketchFunction):
     """The sketch, as hex."""
 
     name = "distinctcountrawhllplus"
@@ -91,10 +84,9 @@ class DistinctCountRawHllPlus(AggregationFunction):
             for name in ("p", "sp")
         ),
     )
-    has_bytes = True
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
-        p = _p(constants)
+        p = precision_of(constants, DEFAULT_P)
         if not LEAST_P <= p <= MOST_P:
             return f"p must be {LEAST_P} to {MOST_P} got={p}"
         return "sp must be 0: sparse sketches are not made" if len(constants) > 1 and constants[1] != 0 else None
@@ -102,17 +94,14 @@ class DistinctCountRawHllPlus(AggregationFunction):
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return STRING
 
-    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
-        return (StateField("sketch", pa.binary()),)
-
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        base, p = call.types[0].base, _p(call.constants)
+        base, p = call.types[0].base, precision_of(call.constants, DEFAULT_P)
         if base is TypeName.BYTES:
             return StoredStates(self, PlusState(base, num_groups, p))
         return PlusState(base, num_groups, p, (*inputs, UNKNOWN)[0].dictionary())
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        p = _p(call.constants)
+        p = precision_of(call.constants, DEFAULT_P)
         nothing = _stored(packed(np.zeros((1, 1 << p), np.uint8), p)[0].as_py())
         cells = [(cell or nothing).hex() for cell in self.to_bytes(call, columns).to_pylist()]
         return Vector(call.result, pa.array(cells, pa.string()))
@@ -126,12 +115,6 @@ class DistinctCountRawHllPlus(AggregationFunction):
             p, registers = _read(cell, row)
             cells.append(p.to_bytes(4, "big") + len(registers).to_bytes(4, "big") + registers)
         return [pa.array(cells, pa.binary())]
-
-
-def _p(constants: Sequence[Value]) -> int:
-    p = constants[0] if constants else DEFAULT_P
-    assert isinstance(p, int)
-    return p
 
 
 def _stored(cell: bytes) -> bytes:

@@ -18,20 +18,18 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import (
     NUMBERS,
     AggregateCall,
-    AggregationFunction,
     Chosen,
     Groups,
     Input,
     Parameter,
     State,
-    StateField,
     all_in_one,
     nothing,
 )
 from merlot.aggregates.kll_images import checked, in_order
 from merlot.aggregates.moments import doubles
 from merlot.aggregates.percentiles import PERCENT, percent_problem
-from merlot.aggregates.stored import StoredStates
+from merlot.aggregates.stored import SketchFunction, StoredStates
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, STRING, SqlType
 from merlot.values.types import TypeName
@@ -104,7 +102,7 @@ class KllState(State):
         return sketch
 
 
-class PercentileKll(AggregationFunction):
+class PercentileKll(SketchFunction):
     """PERCENTILEKLL(x, p [, K]); NaN of nothing."""
 
     name = "percentilekll"
@@ -113,7 +111,6 @@ class PercentileKll(AggregationFunction):
         PERCENT,
         Parameter(name="k", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
     )
-    has_bytes = True
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
         is_sound = len(constants) < 2 or (isinstance(constants[1], int) and LEAST_K <= constants[1] <= MOST_K)
@@ -122,9 +119,6 @@ class PercentileKll(AggregationFunction):
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return DOUBLE
-
-    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
-        return (StateField("sketch", pa.binary()),)
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         state = KllState(num_groups, _k(call))
@@ -138,9 +132,6 @@ class PercentileKll(AggregationFunction):
         sketches = [kll_doubles_sketch.deserialize(image) if image else None for image in images]
         answers = [np.nan if one is None else one.get_quantile(rank, inclusive=True) for one in sketches]
         return Vector(call.result, np.array(answers, np.float64), nothing(call, _lengths(images)))
-
-    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        return columns[0]
 
     def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
         return [checked(stored)]

@@ -5,7 +5,7 @@ of hash4j, `MergingDigest.asBytes` and `asSmallBytes` of com.tdunning's t-digest
 count. The only sketch of a group stays as it is, to the byte.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -27,6 +27,8 @@ PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
 NO_PAIR: Final = "bytes are no pair of sum and count"
 NO_ULTRALOGLOG: Final = "bytes are no serialized UltraLogLog"
 _TEXT_LIMIT: Final = (1 << 31) - 1
+_BLOCK_BYTES: Final = 1 << 22
+"""Of sketches that are estimated at a time."""
 Places = NDArray[np.int64]
 
 
@@ -115,6 +117,28 @@ def _by_group(given: Serialized) -> _Sketches:
     sketch.rows_by_group(of_rows, bounds[:-1].copy(), order)
     rows = kept[order]
     return _Sketches(data, starts[:-1], lengths, rows, entries[rows], bounds)
+
+
+def binaries(cells: NDArray[np.uint8]) -> pa.Array:
+    """Each row (N, size) as bytes."""
+    number, size = cells.shape
+    offsets = np.arange(number + 1, dtype=np.int64) * size
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(cells.tobytes())]
+    return pa.Array.from_buffers(pa.large_binary(), number, buffers)
+
+
+def in_blocks(sketches: pa.Array) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
+    """Places of sketches of one length, and these (N, length), some at a time; empty ones are in none."""
+    cells: list[bytes] = sketches.to_pylist()
+    by_length: dict[int, list[int]] = {}
+    for place, cell in enumerate(cells):
+        if cell:
+            by_length.setdefault(len(cell), []).append(place)
+    for length, places in by_length.items():
+        step = max(1, _BLOCK_BYTES // length)
+        for start in range(0, len(places), step):
+            some = places[start : start + step]
+            yield some, np.frombuffer(b"".join([cells[place] for place in some]), np.uint8).reshape(len(some), length)
 
 
 def bytes_of(values: Any) -> tuple[Places, NDArray[np.uint8]]:

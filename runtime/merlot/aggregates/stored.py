@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.aggregates.function import AggregationFunction, Chosen, Groups, State, all_in_one
+from merlot.aggregates.function import (
+    AggregateCall,
+    AggregationFunction,
+    Chosen,
+    Groups,
+    State,
+    StateField,
+    all_in_one,
+)
 from merlot.aggregates.sketches import SketchError, bytes_of
 
 
@@ -34,6 +42,21 @@ class StoredStates(State):
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         return self._inner.columns(groups)
+
+
+class SketchFunction(AggregationFunction):
+    """An aggregate whose state is one sketch, empty of nothing; BYTES hold it as it is, unless said otherwise."""
+
+    has_bytes = True
+
+    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
+        return (StateField("sketch", pa.binary()),)
+
+    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
+        return columns[0]
+
+    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
+        return [stored]
 
 
 def records(stored: pa.Array, layout: np.dtype[Any], problem: str) -> NDArray[Any]:

@@ -19,19 +19,17 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
-    AggregationFunction,
     Chosen,
     Dictionary,
     Groups,
     Input,
     Parameter,
     State,
-    StateField,
     all_in_one,
     grown,
 )
 from merlot.aggregates.settings_text import nominal_entries, nominal_entries_problem
-from merlot.aggregates.stored import StoredStates
+from merlot.aggregates.stored import SketchFunction, StoredStates
 from merlot.aggregates.theta_images import MAX_THETA, Sketches, empty_image, images, read_images
 from merlot.kernels import murmur3
 from merlot.kernels.jit import read_only
@@ -39,6 +37,7 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import one_zero
+from merlot.vectors.texts import text_buffers
 from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_ENTRIES: Final = 16_384
@@ -52,11 +51,7 @@ def hashes_of(type_: TypeName, values: Any) -> Hashes:
     """Hashes as DataSketches makes them of Java's values: whole numbers as long, others as double, texts in UTF-8."""
     out = np.empty(len(values), np.uint64)
     if type_ in TEXT:
-        flat = values.cast(pa.large_binary())
-        _, offsets, data = flat.buffers()
-        places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
-        content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        murmur3.hash_bytes(read_only(places), read_only(content), out)
+        murmur3.hash_bytes(*text_buffers(values.cast(pa.large_binary())), out)
         return out
     if values.dtype.kind == "f":
         words = one_zero(values.astype(np.float64)).view(np.uint64)
@@ -144,7 +139,7 @@ class ThetaState(State):
         return self._parts[0]
 
 
-class DistinctCountTheta(AggregationFunction):
+class DistinctCountTheta(SketchFunction):
     """The estimate, of values or of stored sketches in BYTES."""
 
     name = "distinctcountthetasketch"
@@ -152,16 +147,12 @@ class DistinctCountTheta(AggregationFunction):
         Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
         Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True),
     )
-    has_bytes = True
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
         return nominal_entries_problem(constants)
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return LONG
-
-    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
-        return (StateField("sketch", pa.binary()),)
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         entries = nominal_entries(call.constants, DEFAULT_ENTRIES)
@@ -172,12 +163,6 @@ class DistinctCountTheta(AggregationFunction):
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         return Vector(call.result, estimates(columns[0]))
-
-    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        return columns[0]
-
-    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
-        return [stored]
 
 
 class DistinctCountRawTheta(DistinctCountTheta):

@@ -19,14 +19,14 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
-    AggregationFunction,
     Groups,
     Input,
     Parameter,
     State,
-    StateField,
 )
-from merlot.aggregates.hyperloglog import SketchState
+from merlot.aggregates.hyperloglog import SketchState, precision_of
+from merlot.aggregates.sketches import binaries, in_blocks
+from merlot.aggregates.stored import SketchFunction
 from merlot.aggregates.ultraloglog_estimate import counts_of, estimates, rounded
 from merlot.kernels import ultraloglog, wyhash
 from merlot.kernels.jit import read_only
@@ -34,13 +34,12 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import one_zero
+from merlot.vectors.texts import text_buffers
 from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_P: Final = 12
 MOST_P: Final = 20
 """Of what is made; stored sketches may have up to `ultraloglog.MOST_P`."""
-BLOCK: Final = 1 << 22
-"""Registers that are estimated at a time."""
 _WIDE: Final = frozenset({TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})
 
 
@@ -48,11 +47,7 @@ def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
     """hash4j's wyhashFinal4 of values of a type; equal values have equal ones."""
     out = np.empty(len(values), np.uint64)
     if type_ in TEXT:
-        flat = values.cast(pa.large_binary())
-        _, offsets, data = flat.buffers()
-        places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
-        content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        wyhash.hash_texts(read_only(places), read_only(content), out)
+        wyhash.hash_texts(*text_buffers(values.cast(pa.large_binary())), out)
         return out
     if values.dtype.kind == "f":
         words = one_zero(values).view(np.uint64 if values.itemsize == 8 else np.uint32).astype(np.uint64)
@@ -78,34 +73,21 @@ class UltraLogLogState(SketchState):
         ultraloglog.registers_of(read_only(hashes), self._log2m, registers)
         return (hashes >> np.uint64(64 - self._log2m)).astype(np.int64), registers
 
-    def _joined(self, notes: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        ordered = np.sort(np.concatenate([np.zeros(0, np.int64), *notes]))
+    def _one_each(self, ordered: NDArray[np.int64]) -> NDArray[np.int64]:
         return ordered[: ultraloglog.join_notes(ordered)]
 
     def _packed(self, registers: NDArray[np.uint8]) -> pa.Array:
         number, size = registers.shape
         cells = np.empty((number, 1 + size), np.uint8)
         cells[:, 0], cells[:, 1:] = self._log2m, registers
-        offsets = np.arange(number + 1, dtype=np.int64) * (1 + size)
-        return pa.Array.from_buffers(
-            pa.large_binary(), number, [None, pa.py_buffer(offsets), pa.py_buffer(cells.tobytes())]
-        )
+        return binaries(cells)
 
 
-class _UltraLogLog(AggregationFunction):
-    has_bytes = True
-
-    def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
-        return (StateField("sketch", pa.binary()),)
-
+class _UltraLogLog(SketchFunction):
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        return UltraLogLogState(call.types[0].base, num_groups, _p(call.constants), (*inputs, UNKNOWN)[0].dictionary())
-
-    def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        return columns[0]
-
-    def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
-        return [stored]
+        return UltraLogLogState(
+            call.types[0].base, num_groups, precision_of(call.constants, DEFAULT_P), (*inputs, UNKNOWN)[0].dictionary()
+        )
 
 
 class DistinctCountUll(_UltraLogLog):
@@ -137,36 +119,21 @@ class DistinctCountRawUll(_UltraLogLog):
     )
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
-        p = _p(constants)
+        p = precision_of(constants, DEFAULT_P)
         return None if ultraloglog.LEAST_P <= p <= MOST_P else f"p must be {ultraloglog.LEAST_P} to {MOST_P} got={p}"
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return STRING
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        nothing = bytes(1 + (1 << _p(call.constants)))
+        nothing = bytes(1 + (1 << precision_of(call.constants, DEFAULT_P)))
         cells = [base64.b64encode((cell or nothing)[1:]).decode() for cell in columns[0].to_pylist()]
         return Vector(call.result, pa.array(cells, pa.string()))
-
-
-def _p(constants: Sequence[Value]) -> int:
-    p = constants[0] if constants else DEFAULT_P
-    assert isinstance(p, int)
-    return p
 
 
 def counted(sketches: pa.Array) -> NDArray[np.int64]:
     """hash4j's `getDistinctCountEstimate` of each, rounded; 0 of empty bytes."""
     counts = np.zeros(len(sketches), np.int64)
-    cells: list[bytes] = sketches.to_pylist()
-    by_p: dict[int, list[int]] = {}
-    for place, cell in enumerate(cells):
-        if cell:
-            by_p.setdefault(cell[0], []).append(place)
-    for p, places in by_p.items():
-        block = max(1, BLOCK >> p)
-        for start in range(0, len(places), block):
-            some = places[start : start + block]
-            content = np.frombuffer(b"".join([cells[place] for place in some]), np.uint8).reshape(len(some), -1)
-            counts[some] = rounded(estimates(counts_of(content[:, 1:]), p))
+    for places, cells in in_blocks(sketches):
+        counts[places] = rounded(estimates(counts_of(cells[:, 1:]), int(cells[0, 0])))
     return counts

@@ -115,6 +115,13 @@ def _cttz_intrinsic(_context: Any, word: Any) -> Any:
     return numba.int64(word), generate
 
 
+def _ctlz_intrinsic(_context: Any, word: Any) -> Any:
+    def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctlz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return numba.int64(word), generate
+
+
 def _ctpop_intrinsic(_context: Any, word: Any) -> Any:
     def generate(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -155,6 +162,7 @@ def _pairs_intrinsic(_context: Any, data: Any, place: Any, first: Any, gap: Any,
 
 _load: Any = intrinsic(_load_intrinsic)
 _pairs: Any = intrinsic(_pairs_intrinsic)
+_ctlz: Any = intrinsic(_ctlz_intrinsic)
 _cttz: Any = intrinsic(_cttz_intrinsic)
 _ctpop: Any = intrinsic(_ctpop_intrinsic)
 
@@ -163,6 +171,10 @@ if cast(Any, numba.config).DISABLE_JIT:
     def lowest_bit(word: int) -> int:
         """Index of the lowest set bit of a u64 that is not zero."""
         return (int(word) & -int(word)).bit_length() - 1
+
+    def highest_bit(word: int) -> int:
+        """Index of the highest set bit of a u64 that is not zero."""
+        return int(word).bit_length() - 1
 
     def count_bits(word: int) -> int:
         """Number of set bits of a u64."""
@@ -187,6 +199,12 @@ else:
         return place
 
     @kernel
+    def highest_bit(word: int) -> int:
+        """Index of the highest set bit of a u64 that is not zero."""
+        place: int = 63 - _ctlz(word)
+        return place
+
+    @kernel
     def count_bits(word: int) -> int:
         """Number of set bits of a u64."""
         number: int = _ctpop(word)
@@ -202,3 +220,12 @@ else:
         """A u64, bit k of which says whether data[place + k], of bytes, is first and data[place + gap + k] is last, for
         each k < 64; the caller knows that there are as many."""
         return _pairs(data, place, first, gap, last)
+
+
+@kernel
+def load_bytes(data: Any, start: Any, stop: Any) -> Any:
+    """data[start:stop], up to eight bytes, as a u64, the first lowest."""
+    word = np.uint64(0)
+    for place in range(stop - start):
+        word |= np.uint64(data[start + place]) << np.uint64(8 * place)
+    return word

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, load_bytes, load_word
 
 SEED: Final = 9_001
 SEED_HASH: Final = 0x93CC
@@ -54,15 +54,6 @@ def hash_words(values: NDArray[np.uint64], out: Hashes) -> None:
 
 
 @kernel
-def _word(data: NDArray[np.uint8], start: Any, stop: Any) -> Any:
-    """Up to eight bytes as a number, the first the least."""
-    found = np.uint64(0)
-    for place in range(stop - start):
-        found |= np.uint64(data[start + place]) << np.uint64(8 * place)
-    return found
-
-
-@kernel
 def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
     """Of each data[offsets[k] : offsets[k + 1]]; 0 of no bytes, which no sketch takes in."""
     for row in range(out.shape[0]):
@@ -75,13 +66,13 @@ def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes)
         first = np.uint64(SEED)
         second = np.uint64(SEED)
         while stop - start >= 16:
-            first ^= _rotated(_word(data, start, start + 8) * _C1, 31) * _C2
+            first ^= _rotated(load_word(data, start) * _C1, 31) * _C2
             first = (_rotated(first, 27) + second) * _FIVE + _FIRST
-            second ^= _rotated(_word(data, start + 8, start + 16) * _C2, 33) * _C1
+            second ^= _rotated(load_word(data, start + 8) * _C2, 33) * _C1
             second = (_rotated(second, 31) + first) * _FIVE + _SECOND
             start += 16
         if stop - start > 8:
-            second ^= _rotated(_word(data, start + 8, stop) * _C2, 33) * _C1
+            second ^= _rotated(load_bytes(data, start + 8, stop) * _C2, 33) * _C1
         if stop > start:
-            first ^= _rotated(_word(data, start, min(stop, start + 8)) * _C1, 31) * _C2
+            first ^= _rotated(load_bytes(data, start, min(stop, start + 8)) * _C1, 31) * _C2
         out[row] = _finished(first, second, length)

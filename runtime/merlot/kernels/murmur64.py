@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, load_bytes, load_word
 
 Hashes = NDArray[np.uint64]
 
@@ -19,15 +19,6 @@ MOST_RANK: Final = 31
 
 
 @kernel
-def _word(data: NDArray[np.uint8], start: Any, stop: Any) -> Any:
-    """Up to eight bytes as a number, the first the least."""
-    found = np.uint64(0)
-    for place in range(stop - start):
-        found |= np.uint64(data[start + place]) << np.uint64(8 * place)
-    return found
-
-
-@kernel
 def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
     """`MurmurHash.hash64` of each data[offsets[k] : offsets[k + 1]]."""
     for row in range(out.shape[0]):
@@ -35,12 +26,12 @@ def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes)
         stop = offsets[row + 1]
         hashed = _SEED ^ (np.uint64(stop - start) * _MULTIPLIER)
         while stop - start >= 8:
-            word = _word(data, start, start + 8) * _MULTIPLIER
+            word = load_word(data, start) * _MULTIPLIER
             word = (word ^ (word >> _SHIFT)) * _MULTIPLIER
             hashed = (hashed ^ word) * _MULTIPLIER
             start += 8
         if stop > start:
-            hashed = (hashed ^ _word(data, start, stop)) * _MULTIPLIER
+            hashed = (hashed ^ load_bytes(data, start, stop)) * _MULTIPLIER
         hashed = (hashed ^ (hashed >> _SHIFT)) * _MULTIPLIER
         out[row] = hashed ^ (hashed >> _SHIFT)
 

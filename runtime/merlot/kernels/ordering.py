@@ -46,22 +46,27 @@ def _compare(data: NDArray[np.uint8], first: int, middle: int, last: int) -> int
 
 
 @kernel
+def _strings_ascend(offsets: NDArray[Any], data: NDArray[np.uint8], first: int, last: int) -> bool:
+    """As `strings_ascend`, of the strings [first, last)."""
+    for position in range(first + 1, last):
+        if _compare(data, offsets[position - 1], offsets[position], offsets[position + 1]) >= 0:
+            return False
+    return True
+
+
+@kernel
 def strings_ascend_in_parts(offsets: NDArray[Any], data: NDArray[np.uint8], firsts: NDArray[np.int64]) -> bool:
     """As `strings_ascend`, of each part by itself: the strings [firsts[k], firsts[k + 1])."""
-    for part in range(firsts.size - 1):
-        for position in range(firsts[part] + 1, firsts[part + 1]):
-            if _compare(data, offsets[position - 1], offsets[position], offsets[position + 1]) >= 0:
-                return False
+    for part in range(firsts.size - 1):  # noqa: SIM110  numba compiles no generator
+        if not _strings_ascend(offsets, data, firsts[part], firsts[part + 1]):
+            return False
     return True
 
 
 @kernel
 def strings_ascend(offsets: NDArray[Any], data: NDArray[np.uint8]) -> bool:
     """Whether each string is less than the next, by their bytes. Offsets (N + 1,) i32 or i64 that cut the data."""
-    for position in range(1, offsets.size - 1):
-        if _compare(data, offsets[position - 1], offsets[position], offsets[position + 1]) >= 0:
-            return False
-    return True
+    return _strings_ascend(offsets, data, 0, offsets.size - 1)
 
 
 @kernel

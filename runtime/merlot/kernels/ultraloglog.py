@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import highest_bit, kernel
 
 Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
@@ -21,17 +21,6 @@ REGISTER_BITS = 8
 LEAST_P = 3
 MOST_P = 26
 _REGISTER = (1 << REGISTER_BITS) - 1
-
-
-@kernel
-def leading_zeros(word: Any) -> Any:
-    """Of 64 bits."""
-    number = 64
-    for step in (32, 16, 8, 4, 2, 1):
-        if word >> np.uint64(step) != 0:
-            word >>= np.uint64(step)
-            number -= step
-    return number - 1 if word != 0 else number
 
 
 @kernel
@@ -46,7 +35,7 @@ def bits_of(register: Any) -> Any:
 @kernel
 def register_of(bits: Any) -> Any:
     """Of bits, not none: the highest and the two below it. There are three at least, the lower ones perhaps not set."""
-    highest = np.uint64(63 - leading_zeros(bits))
+    highest = np.uint64(highest_bit(bits))
     return np.uint8((highest << np.uint64(2)) | ((bits >> (highest - np.uint64(2))) & np.uint64(3)))
 
 
@@ -54,7 +43,7 @@ def register_of(bits: Any) -> Any:
 def bit_of(hashed: Any, p: Any) -> Any:
     """The bit that a hash sets."""
     rest = (hashed << np.uint64(p)) | ((np.uint64(1) << np.uint64(p)) - np.uint64(1))
-    return leading_zeros(rest) + p - 1
+    return 62 - highest_bit(rest) + p
 
 
 @kernel
@@ -125,6 +114,6 @@ def _take_in(data: Bytes, start: Any, p: Any, out: Bytes, target: Any, to: Any) 
         bits = bits_of(out[target + place]) | bits_of(data[first])
         for other in range(1, 1 << step):
             if data[first + other] != 0:
-                bits |= np.uint64(1) << np.uint64(p - 65 + leading_zeros(np.uint64(other)))
+                bits |= np.uint64(1) << np.uint64(p - 2 - highest_bit(other))
         if bits != 0:
             out[target + place] = register_of(bits)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel
+from merlot.kernels.jit import kernel, load_bytes, load_word
 
 Hashes = NDArray[np.uint64]
 
@@ -55,20 +55,11 @@ def _seed() -> Any:
 
 
 @kernel
-def _word(data: NDArray[np.uint8], start: Any, size: Any) -> Any:
-    """Bytes as a number, the first the least."""
-    found = np.uint64(0)
-    for place in range(size):
-        found |= np.uint64(data[start + place]) << np.uint64(8 * place)
-    return found
-
-
-@kernel
 def _few(data: NDArray[np.uint8], length: Any) -> Any:
     """Of 4 to 16 bytes."""
     step = (length >> 3) << 2
-    one = (_word(data, 0, 4) << _HALF) | _word(data, step, 4)
-    other = (_word(data, length - 4, 4) << _HALF) | _word(data, length - 4 - step, 4)
+    one = (load_bytes(data, 0, 4) << _HALF) | load_bytes(data, step, step + 4)
+    other = (load_bytes(data, length - 4, length) << _HALF) | load_bytes(data, length - 4 - step, length - step)
     return _finished(one, other, _seed(), length)
 
 
@@ -78,15 +69,15 @@ def _many(data: NDArray[np.uint8], length: Any) -> Any:
     first = second = third = _seed()
     start = 0
     while length - start > _LONG:
-        first = _mixed(_word(data, start, 8) ^ _SECRET_1, _word(data, start + 8, 8) ^ first)
-        second = _mixed(_word(data, start + 16, 8) ^ _SECRET_2, _word(data, start + 24, 8) ^ second)
-        third = _mixed(_word(data, start + 32, 8) ^ _SECRET_3, _word(data, start + 40, 8) ^ third)
+        first = _mixed(load_word(data, start) ^ _SECRET_1, load_word(data, start + 8) ^ first)
+        second = _mixed(load_word(data, start + 16) ^ _SECRET_2, load_word(data, start + 24) ^ second)
+        third = _mixed(load_word(data, start + 32) ^ _SECRET_3, load_word(data, start + 40) ^ third)
         start += _LONG
     first ^= second ^ third
     while length - start > _PAIR:
-        first = _mixed(_word(data, start, 8) ^ _SECRET_1, _word(data, start + 8, 8) ^ first)
+        first = _mixed(load_word(data, start) ^ _SECRET_1, load_word(data, start + 8) ^ first)
         start += _PAIR
-    return _finished(_word(data, length - 16, 8), _word(data, length - 8, 8), first, length)
+    return _finished(load_word(data, length - 16), load_word(data, length - 8), first, length)
 
 
 @kernel

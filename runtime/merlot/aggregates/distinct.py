@@ -34,7 +34,7 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import BYTES, INT, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import encode, with_one_zero
-from merlot.vectors.runs import rows_of_runs
+from merlot.vectors.runs import ends_of, rows_of_runs
 from merlot.vectors.vector import Vector, arrow_type
 
 MAX_ARGUMENTS: Final = 8
@@ -83,8 +83,7 @@ def _words(values: pa.Array) -> NDArray[np.uint64]:
 
 def _by_owner(owners: NDArray[np.uint32], num_owners: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Places of values in ascending order of their owners, and where those of each begin."""
-    bounds = np.zeros(num_owners + 1, np.int64)
-    np.cumsum(np.bincount(owners, minlength=num_owners), out=bounds[1:])
+    bounds = ends_of(np.bincount(owners, minlength=num_owners))
     order = np.empty(len(owners), np.int64)
     rows_by_group(owners, bounds[:-1].copy(), order)
     return order, bounds

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.function import Chosen
 from merlot.vectors.errors import LimitExceededError
-from merlot.vectors.runs import rows_of_runs
+from merlot.vectors.runs import ends_of, rows_of_runs
 
 MAX_LISTED: Final = (1 << 31) - 1
 """Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""
@@ -20,8 +20,7 @@ MAX_LISTED: Final = (1 << 31) - 1
 
 def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
     """(n + 1,): where each list begins, and where the last one ends; raises LimitExceededError past MAX_LISTED."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
+    offsets = ends_of(lengths)
     if offsets[-1] > MAX_LISTED:
         raise LimitExceededError(f"answer lists too many values limit={MAX_LISTED} got={offsets[-1]}")
     return offsets

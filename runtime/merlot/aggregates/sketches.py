@@ -20,6 +20,7 @@ from merlot.errors import InvalidInputError
 from merlot.kernels import sketch, ultraloglog
 from merlot.spec.tasks import COMPRESSION_FACTOR, DEFAULT_COMPRESSION
 from merlot.tree.types import DOUBLE
+from merlot.vectors.runs import ends_of
 
 _MAX_LOG2M: Final = 30
 PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
@@ -111,8 +112,7 @@ def _by_group(given: Serialized) -> _Sketches:
         counts &= ~given.nulls
     kept = np.flatnonzero(counts)
     of_rows = given.of_rows[kept]
-    bounds = np.zeros(given.num_groups + 1, np.int64)
-    np.cumsum(np.bincount(of_rows, minlength=given.num_groups), out=bounds[1:])
+    bounds = ends_of(np.bincount(of_rows, minlength=given.num_groups))
     order = np.empty(len(kept), np.int64)
     sketch.rows_by_group(of_rows, bounds[:-1].copy(), order)
     rows = kept[order]
@@ -161,8 +161,7 @@ def _union_hll(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDAr
     sizes = np.zeros(len(sketches.bounds) - 1, np.int64)
     is_used = sketches.bounds[1:] > sketches.bounds[:-1]
     sizes[is_used] = sketches.lengths[sketches.members[sketches.bounds[:-1][is_used]]]
-    starts = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=starts[1:])
+    starts = ends_of(sizes)
     out = np.zeros(int(starts[-1]), np.uint8)
     facts = (sketches.data, sketches.starts, sketches.lengths, sketches.members, sketches.bounds)
     unfit = sketch.union_registers(*facts, out, starts)
@@ -178,9 +177,9 @@ def _unite_ull(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDAr
     is_used = sketches.bounds[1:] > first
     precisions = sketches.data[sketches.starts[sketches.members]]
     least = np.minimum.reduceat(precisions, first[is_used]) if is_used.any() else precisions
-    starts = np.zeros(len(sketches.bounds), np.int64)
-    starts[1:][is_used] = 1 + (np.int64(1) << least.astype(np.int64))
-    starts = np.cumsum(starts)
+    sizes = np.zeros(len(first), np.int64)
+    sizes[is_used] = 1 + (np.int64(1) << least.astype(np.int64))
+    starts = ends_of(sizes)
     out = np.zeros(int(starts[-1]), np.uint8)
     out[starts[:-1][is_used]] = least
     facts = (sketches.data, sketches.starts, sketches.members, sketches.bounds)
@@ -252,9 +251,7 @@ def _add_pairs(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDAr
     pairs = np.zeros(len(per_group), PAIR)
     pairs["sum"] = rounded(DOUBLE, totals.columns(every))
     pairs["count"] = numbers.columns(every)[0]
-    starts = np.zeros(len(pairs) + 1, np.int64)
-    np.cumsum(np.where(per_group > 0, PAIR.itemsize, 0), out=starts[1:])
-    return pairs[per_group > 0].view(np.uint8), starts
+    return pairs[per_group > 0].view(np.uint8), ends_of(np.where(per_group > 0, PAIR.itemsize, 0))
 
 
 Merge = Callable[[_Sketches, Mapping[str, str]], tuple[NDArray[np.uint8], Places]]

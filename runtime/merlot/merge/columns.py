@@ -22,6 +22,7 @@ from merlot.segment.index import nulls as null_words
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.spec.schema import FieldSpec
 from merlot.values.types import TypeName
+from merlot.vectors.runs import ends_of
 
 Array = NDArray[Any]
 Rows = NDArray[np.uint32]
@@ -56,8 +57,7 @@ class Column:
             taken = _take(flat, rows)
             ends = None
         else:
-            ends = np.zeros(len(rows) + 1, np.int64)
-            np.cumsum((offsets[1:] - offsets[:-1])[rows], out=ends[1:])
+            ends = ends_of((offsets[1:] - offsets[:-1])[rows])
             taken = _take_lists(flat, offsets, rows, ends)
         return self._with(len(rows), taken, ends, None if self.nulls is None else self.nulls[rows])
 
@@ -206,9 +206,7 @@ def _concat_offsets(pieces: Sequence[Column]) -> NDArray[np.int64] | None:
     if pieces[0].offsets is None:
         return None
     counts = [np.diff(piece.offsets) for piece in pieces if piece.offsets is not None]
-    ends = np.zeros(sum(map(len, counts)) + 1, np.int64)
-    np.cumsum(np.concatenate(counts), out=ends[1:])
-    return ends
+    return ends_of(np.concatenate(counts))
 
 
 def _concat_nulls(pieces: Sequence[Column]) -> NDArray[np.bool_] | None:

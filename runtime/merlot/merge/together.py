@@ -8,6 +8,7 @@ then read one by one, which serves every case and says what is wrong with which 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from merlot.segment.json_values import from_json
 from merlot.segment.metadata import BufferRef, ColumnEncoding, ColumnMetadata
 from merlot.spec.schema import FieldSpec
 from merlot.values.types import TypeName
+from merlot.vectors.runs import ends_of
 
 SMALL_DOCS: Final = 1 << 15
 """Of larger inputs the rows, not the objects, take the time."""
@@ -71,13 +73,7 @@ def _stored(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> _Stored |
         columns.append(column)
     if len({column.encoding.has_dictionary for column in columns}) > 1:
         return None
-    return _Stored(columns, [segment.file for segment in segments], _ends([segment.num_docs for segment in segments]))
-
-
-def _ends(counts: Sequence[int]) -> Places:
-    ends = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ends[1:])
-    return ends
+    return _Stored(columns, [segment.file for segment in segments], ends_of([segment.num_docs for segment in segments]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,7 @@ def _unpacked(parts: _Parts, ends: Places, dtype: np.dtype[Any]) -> Array:
 
 
 def _coded(field: FieldSpec, stored: _Stored) -> Column | None:
-    firsts = _ends([column.cardinality or 0 for column in stored.columns])
+    firsts = ends_of([column.cardinality or 0 for column in stored.columns])
     ids, rows_null = _parts(stored, _choose_ids), _nulls(stored)
     values = None if ids is None or rows_null is None else _entries(field, stored, firsts)
     if ids is None or rows_null is None or values is None:
@@ -169,8 +165,6 @@ def _number_entries(stored: _Stored, firsts: Places, dtype: np.dtype[Any]) -> Ar
     if parts is None:
         return None
     values = _unpacked(parts, firsts, dtype)
-    ascends = _before(values[:-1], values[1:])
-    ascends[firsts[1:-1] - 1] = True
     for bounds, ends in (
         ([column.min for column in stored.columns], values[firsts[:-1]]),
         ([column.max for column in stored.columns], values[firsts[1:] - 1]),
@@ -178,17 +172,14 @@ def _number_entries(stored: _Stored, firsts: Places, dtype: np.dtype[Any]) -> Ar
         told = np.array([from_json(stored.columns[0].type, bound) for bound in bounds if bound is not None], dtype)
         if len(told) != len(ends) or not np.array_equal(told, ends, equal_nan=dtype.kind == "f"):
             return None
-    return values if ascends.all() else None
+    return values if _ascends(values, firsts) else None
 
 
-def _before(low: Array, high: Array) -> NDArray[np.bool_]:
-    """Where one value is less than the next, as in `ordering.floats_ascend`."""
-    if low.dtype.kind != "f":
-        return np.less(low, high)
-    is_zeros = (low == high) & np.signbit(low) & ~np.signbit(high)
-    is_last_nan = ~np.isnan(low) & np.isnan(high) & ~np.signbit(high)
-    found: NDArray[np.bool_] = (low < high) | is_zeros | is_last_nan
-    return found
+def _ascends(values: Array, firsts: Places) -> bool:
+    """Whether the entries of each dictionary do."""
+    ascends = ordering.floats_ascend if values.dtype.kind == "f" else ordering.integers_ascend
+    flat = read_only(values)
+    return all(ascends(flat[first:last]) for first, last in pairwise(firsts.tolist()))
 
 
 def _text_entries(type_name: TypeName, stored: _Stored, firsts: Places) -> pa.Array | None:
@@ -221,11 +212,11 @@ def _texts(stored: _Stored, firsts: Places) -> tuple[Array, NDArray[np.uint8]] |
             return None
         cuts.append(cut)
         texts.append(text)
-    bases = _ends([len(text) for text in texts])
+    bases = ends_of([len(text) for text in texts])
     if bases[-1] > TEXT_LIMIT:
         return None
     counts = np.diff(firsts) + 1
-    starts = _ends(counts.tolist())
+    starts = ends_of(counts.tolist())
     own = np.frombuffer(b"".join(cuts), "<i4")
     rises = own[1:] >= own[:-1]
     rises[starts[1:-1] - 1] = True

@@ -23,6 +23,7 @@ from merlot.kernels import partition as kernels
 from merlot.kernels.jit import read_only
 from merlot.vectors.encoding import one_zero
 from merlot.vectors.groups import Groups, Packing, is_dense
+from merlot.vectors.runs import ends_of
 from merlot.vectors.texts import text_buffers
 
 T = TypeVar("T")
@@ -148,8 +149,7 @@ class _Partitioned:
     def groups(self) -> Groups:
         pieces = _pieces(self._num_rows, ROWS_PER_PIECE)
         counts = np.stack(self._run(self._hash, pieces))
-        bounds = np.zeros(self._num_parts + 1, np.int64)
-        np.cumsum(counts.sum(axis=0), out=bounds[1:])
+        bounds = ends_of(counts.sum(axis=0))
         starts = bounds[:-1] + np.cumsum(counts, axis=0) - counts
         hashes, rows = np.empty_like(self._hashes), np.empty(self._num_rows, np.uint32)
 
@@ -188,8 +188,7 @@ class _Partitioned:
             kernels.assign_parts(hashes, rows, parts, slots, groups, group_hashes, part_rows, found)
 
         self._run(assign, pieces)
-        bases = np.zeros(self._num_parts + 1, np.int64)
-        np.cumsum(num_groups, out=bases[1:])
+        bases = ends_of(num_groups)
         of_rows, first_rows = np.empty_like(rows), np.empty(int(bases[-1]), np.uint32)
 
         def number(piece: tuple[int, int]) -> None:

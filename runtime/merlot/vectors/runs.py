@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 Longs = NDArray[np.int64]
+
+
+def ends_of(counts: NDArray[Any] | Sequence[int]) -> Longs:
+    """(N + 1,): where each of N parts, one after another, begins, and where the last one ends."""
+    ends = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ends[1:])
+    return ends
 
 
 def rows_of_runs(starts: Longs, offsets: Longs) -> Longs:

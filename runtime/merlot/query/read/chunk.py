@@ -16,6 +16,7 @@ from merlot.segment.reader import Reader, ScaledReader
 from merlot.tree.nodes import Expr
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.runs import ends_of, rows_of_runs
 from merlot.vectors.vector import DTYPES, Vector, from_arrow, narrowed, numbers_of
 
 Docs = NDArray[np.uint32]
@@ -159,7 +160,5 @@ class Chunk:
         docs = self.doc_ids().astype(np.int64)
         first = starts[docs].astype(np.int64)
         lengths = starts[docs + 1].astype(np.int64) - first
-        offsets = np.zeros(self.num_rows + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        positions = np.arange(offsets[-1]) + np.repeat(first - offsets[:-1], lengths)
-        return offsets, positions
+        offsets = ends_of(lengths)
+        return offsets, rows_of_runs(first, offsets)

@@ -20,6 +20,7 @@ from merlot.segment.index import nulls
 from merlot.spec.schema import FieldSpec
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
+from merlot.vectors.runs import ends_of
 
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _STRING_LIMIT = (1 << 31) - 1
@@ -123,8 +124,7 @@ def _flatten(field: FieldSpec, array: pa.Array) -> tuple[pa.Array, NDArray[np.ui
     if array.null_count:
         lengths = lengths.fill_null(1)
     counts = lengths.to_numpy(zero_copy_only=False)
-    offsets = np.zeros(len(array) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
+    offsets = ends_of(counts)
     if offsets[-1] >= 1 << 32:
         raise InvalidInputError(f"a segment holds fewer than 2**32 values column={field.name} got={offsets[-1]}")
     if array.null_count:

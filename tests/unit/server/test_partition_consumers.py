@@ -61,7 +61,9 @@ class SinkOnTest(PlainSink):
         self.is_unsettled = False
         """Whether it cannot do, once there are rows, what it was told of."""
         self.num_bugs = 0
-        """How often it will fail when it is told of an end."""
+        """How often it will fail when it is told of another head."""
+        self.bugs_from = 0
+        """How many parts there are when it begins to fail: none at the first segment, two when it is switched."""
 
     def append(self, part: Part, batch: Batch, now_ms: int) -> None:
         assert part.rows is not None
@@ -75,7 +77,7 @@ class SinkOnTest(PlainSink):
             raise UnavailableError("not settled in this test")
 
     def on_line(self, before: Line, after: Line) -> None:
-        if self.num_bugs and after.head is not before.head:
+        if self.num_bugs and after.head is not before.head and len(before.parts) >= self.bugs_from:
             self.num_bugs -= 1
             raise RuntimeError("a bug in this test")
         assert before == self.line
@@ -435,10 +437,12 @@ def test_a_replica_that_has_just_begun_ends_no_segment_that_its_peer_has_rows_of
     assert cluster.view.stream_segments[0].end_offset == 50
 
 
+@pytest.mark.parametrize("bugs_from", [0, 1, 2], ids=["begin", "end", "switch"])
 def test_a_partition_goes_on_whatever_fails_while_it_is_told_what_came_of_its_steps(
-    cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch, bugs_from: int
 ) -> None:
     monkeypatch.setattr(partition, "RETRY_S", 0.05)
+    monkeypatch.setattr(reading, "RETRY_S", 0.05)
     limits = partition._limits
     monkeypatch.setattr(partition, "_limits", lambda settings: replace(limits(settings), max_retry_ms=200))
     cluster.flush_rows = 30
@@ -446,13 +450,13 @@ def test_a_partition_goes_on_whatever_fails_while_it_is_told_what_came_of_its_st
     one = ReplicaOnTest(A, cluster, cluster.folder)
     cluster.replicas[A] = one
     one.sink.is_unsettled = True
+    one.sink.num_bugs, one.sink.bugs_from = 6, bugs_from
     one.tell(cluster.view)
     one.consumer.start()
     cluster.reaches(lambda: one.consumer.next_offset == 50)
-    one.sink.num_bugs = 6
     cluster.reaches(lambda: "not settled" in one.consumer.error)
-    cluster.reaches(lambda: one.sink.num_bugs == 0)
     one.sink.is_unsettled = False
+    cluster.reaches(lambda: one.sink.num_bugs == 0)
     cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 30)
     name = open_segments(cluster.view)[0].name
     cluster.reaches(lambda: one.rows_of(name) == 20)

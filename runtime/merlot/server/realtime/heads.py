@@ -43,8 +43,8 @@ class Heads:
 
     def begin(self, record: StreamSegmentRecord, settings: Settings) -> None:
         """Open the segment, empty, behind what is here."""
-        self._sequence = record.sequence
         self._change(self.line.with_part(_opened(record, settings)))
+        self._sequence = record.sequence
 
     def append(self, batch: Batch, now_ms: int) -> None:
         """Add rows at the end."""
@@ -91,8 +91,8 @@ class Heads:
         part = self._carried(new) if action.carry else _opened(new, settings)
         done = self._done(old, new) if follows else None
         before = self.line.before(self._sequence).parts if follows else ()
-        self._sequence = new.sequence
         self._change(Line((*before, *(() if done is None else (done,)), part)))
+        self._sequence = new.sequence
 
     def _carried(self, new: StreamSegmentRecord) -> Part:
         """The rows from the next segment's start on, under its name."""

@@ -294,18 +294,19 @@ class PartitionConsumer:
                 self._acting.begin(action, self._heads.worked.rows)
 
     def _switch(self, action: Switch) -> None:
+        """What can fail comes first: it is tried again."""
         known = self._known
         try:
             if action.keep:
                 self._sealing.keep(known.record.name)
             settings = self._reading.use(action.record)
+            if not action.carry:
+                self._reading.seek(action.record.start_offset)
         except MerlotError as error:
             self._troubles.failed(action, str(error))
             self._give(Failed(action))
             return
         self._heads.switch(action, None if known.is_gone else known.record, settings)
-        if not action.carry:
-            self._reading.seek(action.record.start_offset)
         self._sealing.forget()
         self._troubles.switched()
         self._give(Switched(action.record, self._heads.held(settings.flush.rows)))

@@ -11,7 +11,7 @@ import logging
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merlot import telemetry
 from merlot.catalog.publish import record_of
@@ -37,6 +37,7 @@ class _File:
     end_offset: int
     built: BuiltSegment
     began: float
+    is_kept: bool = False
 
 
 class Sealing:
@@ -101,10 +102,12 @@ class Sealing:
         return committed.view
 
     def keep(self, segment: str) -> None:
-        """Put the file where this server looks for its own: it is the committed one. OutOfSpaceError,
-        UnavailableError."""
-        built = self._of(segment).built
-        self._around.files.adopt(self._around.table, built.metadata.key, built.path)
+        """Put the file where this server looks for its own, unless it is there already: it is the committed one.
+        OutOfSpaceError, UnavailableError."""
+        file = self._of(segment)
+        if not file.is_kept:
+            self._around.files.adopt(self._around.table, file.built.metadata.key, file.built.path)
+            self._file = replace(file, is_kept=True)
 
     def sweep(self) -> None:
         """Delete what a former life has left behind."""

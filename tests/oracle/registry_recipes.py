@@ -108,7 +108,7 @@ def _numbers() -> dict[str, tuple[Recipe, ...]]:
             recipe("r n", "ref_half_up({0}::DOUBLE, {1})", "y", n=("0", "1", "-1", "3")),
         ),
         "truncate": (
-            recipe("r", "trunc({0})", "r"),
+            recipe("r", "trunc({0}) + 0", "r"),
             recipe("r n", "ref_cut({0}::DOUBLE, {1})", "y", n=("0", "1", "-1", "3")),
         ),
         **_mathematics(),

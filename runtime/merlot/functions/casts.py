@@ -207,7 +207,7 @@ def _to_text(vector: Vector) -> pa.Array:
     if base is TypeName.BYTES:
         return pa.array([value.hex() for value in vector.data.to_pylist()], pa.string())
     if base is TypeName.BIG_DECIMAL:
-        return vector.to_arrow(len(vector.data))
+        return Vector(vector.type, vector.data).to_arrow(len(vector.data))
     if base in _FLOATS:
         return float_texts(vector.data)
     if base is TypeName.TIMESTAMP:

@@ -141,7 +141,8 @@ def _constructed(type_: SqlType, args: Sequence[Vector]) -> Any:
     """A list of one value of each argument."""
     is_constant = all(arg.is_constant for arg in args)
     num_rows = 1 if is_constant else max(len(arg.data) for arg in args if not arg.is_constant)
-    columns = pa.concat_arrays([arg.to_arrow(num_rows) for arg in args])
+    # What stands for a null row is no null in its list: functions of lists never see one.
+    columns = pa.concat_arrays([Vector(arg.type, arg.data).to_arrow(num_rows) for arg in args])
     order = np.arange(len(columns)).reshape(len(args), num_rows).T.ravel()
     offsets = np.arange(num_rows + 1, dtype=np.int32) * len(args)
     made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), columns.take(pa.array(order)))

@@ -1,5 +1,6 @@
 """Which calls of a kernel compile it: read-only and writable arrays are one type wherever that can be."""
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -103,3 +104,22 @@ def test_metrics_tell_of_compilations(load: Load) -> None:
     copied(kernel, np.array([1]))
     name = kernel.py_func.__module__.rpartition(".")[2]
     assert f'merlot_kernel_compilations_total{{kernel="{name}.copy"}} 1.0' in telemetry.render_metrics().decode()
+
+
+def test_a_kernel_is_compiled_anew_when_one_that_it_calls_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callee, caller = f"{tmp_path.name}_callee", f"{tmp_path.name}_caller"
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"{caller}.py").write_text(
+        f"from {callee} import one\nfrom merlot.kernels.jit import kernel\n\n"
+        "@kernel\ndef more(value):\n    return value + one()\n"
+    )
+    for number in (1, 22):
+        (tmp_path / f"{callee}.py").write_text(
+            f"from merlot.kernels.jit import kernel\n\n@kernel\ndef one():\n    return {number}\n"
+        )
+        for name in (callee, caller):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.invalidate_caches()
+        assert importlib.import_module(caller).more(10) == 10 + number

@@ -8,8 +8,10 @@ run as plain Python, for coverage and debuggers.
 Every compilation is counted and logged: on a server, after its start, there should be none.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from merlot import telemetry
 
 _LOG = logging.getLogger(__name__)
+_HERE = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,8 +35,21 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` at its first call per argument types, read-only or not."""
     dispatcher = numba.njit(nogil=True, cache=True, boundscheck=False)(function)
     if not cast(Any, numba.config).DISABLE_JIT:
+        _follow_imports(dispatcher)
         _share_read_only(dispatcher)
     return cast(Callable[P, R], dispatcher)
+
+
+def _follow_imports(dispatcher: Any) -> None:
+    """Have code on disk be stale, too, where this module changed or one that has kernels which this one calls: numba
+    looks at a kernel's own file alone, and would keep what it took from others."""
+    file = dispatcher._cache._cache_file
+    known = dispatcher.py_func.__globals__.values()
+    callees = [
+        one for one in known if hasattr(one, "py_func") and one.py_func.__module__ != dispatcher.py_func.__module__
+    ]
+    stamps = {repr(one._cache._cache_file._source_stamp) for one in callees}
+    file._source_stamp = (file._source_stamp, _HERE, *sorted(stamps))
 
 
 def _share_read_only(dispatcher: Any) -> None:

@@ -119,7 +119,7 @@ def _elements(condition: Condition, value: Any) -> Iterator[Element]:
                 yield from _elements(part, value)
         case _:
             for scalar, element in _scalars(value, condition.path):
-                if _fits(condition, scalar):
+                if fits(condition, scalar):
                     yield element
 
 
@@ -147,7 +147,8 @@ def _step(step: str | int | None, value: Any, element: Element, at: Steps) -> It
                 yield value[position], {**element, at: position}, (*at, position)
 
 
-def _fits(condition: Among | Within | Exists, scalar: Any) -> bool:
+def fits(condition: Among | Within | Exists, scalar: Any) -> bool:
+    """Whether a scalar of a JSON value, not null, keeps to a condition of its path."""
     match condition:
         case Exists():
             return True

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from merlot.functions.by_value import by_value
 from merlot.functions.function import Family, text, word
+from merlot.functions.json_columns import at_path, read_json
 from merlot.functions.json_path import ABSENT, JsonPath, Node, parse_path
-from merlot.functions.json_text import path_checked, read_json
+from merlot.functions.json_text import path_checked
 from merlot.functions.time_words import constant_text
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr
@@ -37,6 +38,8 @@ _ALL: Final = ("", "$..**", "$..")
 def _exists(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Whether it finds a value that is not null."""
     path = parse_path(args[1].data.as_py())
+    if path.is_definite:
+        return at_path(BOOLEAN, args[0], path, lambda found: found is not ABSENT and found is not None)
     return by_value(BOOLEAN, args[:1], lambda value: _finds(path, read_json(value)))
 
 

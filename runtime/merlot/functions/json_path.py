@@ -176,6 +176,19 @@ class JsonPath:
     def is_definite(self) -> bool:
         return all(step.is_definite for step in self.steps)
 
+    def split(self) -> tuple[list[str | int], JsonPath]:
+        """The keys and places that it begins with, and the rest; no keys if the rest asks for the root."""
+        found: list[str | int] = []
+        for step in self.steps:
+            if isinstance(step, _Names) and step.is_definite:
+                found.append(step.names[0])
+            elif isinstance(step, _Places) and step.is_definite and step.places[0] >= 0:
+                found.append(step.places[0])
+            else:
+                break
+        rest = self.steps[len(found) :]
+        return ([], self) if any(_asks_for_root(step) for step in rest) else (found, JsonPath(rest))
+
     def nodes(self, document: Any) -> list[Node]:
         """All that it finds."""
         found = [Node(document)]
@@ -191,6 +204,10 @@ class JsonPath:
         if not self.is_definite:
             return found
         return found[0] if found else ABSENT
+
+
+def _asks_for_root(step: Step) -> bool:
+    return isinstance(step, _Matching) or (isinstance(step, _Descent) and _asks_for_root(step.inner))
 
 
 @lru_cache(maxsize=1_024)

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from merlot.functions.by_value import by_value
 from merlot.functions.function import NUMBERS, TEXTS, WHOLE, Family, Parameter, constant, text, word
-from merlot.functions.json_path import ABSENT, JsonPath, parse_path
+from merlot.functions.json_columns import at_path, read_json
+from merlot.functions.json_path import ABSENT, parse_path
 from merlot.functions.time_words import constant_text
 from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError
@@ -23,17 +24,6 @@ from merlot.vectors.vector import Attempt, Vector
 
 JSON_TEXT: Final = Family("JSON")
 _TYPES: Final = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON")
-
-
-def _refused(constant: str) -> Any:
-    raise ValueError(constant)
-
-
-def read_json(value: str) -> Any:
-    try:
-        return json.loads(value, parse_constant=_refused)
-    except (ValueError, RecursionError):
-        return ABSENT
 
 
 def _written(value: Any) -> str:
@@ -98,17 +88,16 @@ def _extract_scalar(type_: SqlType, args: Sequence[Vector]) -> Any:
     path = parse_path(args[1].data.as_py())
     default = _default(args[3]) if len(args) > 3 else None
     if type_.is_array:
-        return by_value(type_, args[:1], lambda value: _list_at(value, path, type_.base))
+        return at_path(type_, args[0], path, lambda found: _listed(found, type_.base))
 
-    def compute(value: str) -> Any:
-        found = path.value(read_json(value))
+    def convert(found: Any) -> Any:
         converted = None if found is ABSENT or found is None else _converted(found, type_.base)
         return default if converted is None else converted
 
     if type_.base is TypeName.BIG_DECIMAL:
-        texts = by_value(STRING, args[:1], lambda value: _plain(compute(value)), _NO_VALUE)
+        texts = at_path(STRING, args[0], path, lambda found: _plain(convert(found)), _NO_VALUE)
         return Attempt(_decimals(texts.data), texts.failure)
-    return by_value(type_, args[:1], compute, _NO_VALUE)
+    return at_path(type_, args[0], path, convert, _NO_VALUE, is_cast=True)
 
 
 _NO_VALUE: Final = "no value at the JSON path, and no default function=jsonextractscalar"
@@ -132,8 +121,7 @@ def _object(value: Decimal) -> Any:
     return out
 
 
-def _list_at(value: str, path: JsonPath, base: TypeName) -> list[Any]:
-    found = path.value(read_json(value))
+def _listed(found: Any, base: TypeName) -> list[Any]:
     items = found if isinstance(found, list) else [] if found is ABSENT or found is None else [found]
     converted = [None if item is None else _converted(item, base) for item in items]
     return [item for item in converted if item is not None]
@@ -155,12 +143,11 @@ def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector
         path = parse_path(args[1].data.as_py())
         default = _default(args[2]) if len(args) > 2 else nothing
 
-        def compute(value: str) -> Any:
-            found = path.value(read_json(value))
+        def convert(found: Any) -> Any:
             converted = None if found is ABSENT or found is None else _converted(found, base)
             return default if converted is None else converted
 
-        return by_value(type_, args[:1], compute)
+        return at_path(type_, args[0], path, convert, is_cast=True)
 
     return apply
 
@@ -207,8 +194,8 @@ for _name, _aliases, _type, _kind, _nothing, _example in (
 def _path_array(type_: SqlType, args: Sequence[Vector]) -> Any:
     """The values at the path as texts; empty where there are none."""
     path = parse_path(args[1].data.as_py())
-    return by_value(
-        SqlType(TypeName.STRING, is_array=True), args[:1], lambda value: _list_at(value, path, TypeName.STRING)
+    return at_path(
+        SqlType(TypeName.STRING, is_array=True), args[0], path, lambda found: _listed(found, TypeName.STRING)
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from merlot.functions import json_filter, text_filter
+from merlot.functions import json_columns, json_filter, text_filter
 from merlot.functions.function import INSTANTS, Family, Lists, Parameter, text, word
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
@@ -57,7 +57,8 @@ def _by_text(args: Sequence[Vector], holds: Callable[[str], bool]) -> Any:
 def _json_match(_type: SqlType, args: Sequence[Vector]) -> Any:
     """What a JSON value holds."""
     wanted = json_filter.parse(args[1].data.as_py())
-    return _by_text(args, lambda value: json_filter.holds(wanted, value))
+    found = None if args[0].is_constant else json_columns.matches(wanted, args[0].data)
+    return found if found is not None else _by_text(args, lambda value: json_filter.holds(wanted, value))
 
 
 @MATCHING.strict(

@@ -17,9 +17,11 @@ ABSENT, NULL, STRING, ESCAPED, INTEGER, NUMBER, WORD, NESTED = range(8)
 WORD: true or false."""
 
 MAX_DEPTH = 60
+MAX_DIGITS, MAX_EXPONENT_DIGITS = 200, 2
+"""Before the point, and of the exponent: doubles hold such numbers, and some readers take no others."""
 GUESSES = 256
-_QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
-_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
+QUOTE, BACKSLASH, COMMA, COLON = 34, 92, 44, 58
+OPEN, CLOSE, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
 _MINUS, _PLUS, _POINT, _ZERO, _NINE = 45, 43, 46, 48, 57
 _UNESCAPED = np.arange(256, dtype=np.uint8)
 _UNESCAPED[np.frombuffer(b"bfnrt", np.uint8)] = np.frombuffer(b"\b\f\n\r\t", np.uint8)
@@ -27,7 +29,7 @@ _WORDS = np.frombuffer(b"truefalsenull", np.uint8)
 
 
 @kernel
-def _blanks(data: Bytes, at: int, end: int) -> int:
+def after_blanks(data: Bytes, at: int, end: int) -> int:
     """The first byte from `at` that is no blank."""
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
         at += 1
@@ -35,17 +37,17 @@ def _blanks(data: Bytes, at: int, end: int) -> int:
 
 
 @kernel
-def _string(data: Bytes, at: int, end: int) -> tuple[int, bool]:
+def string_end(data: Bytes, at: int, end: int) -> tuple[int, bool]:
     """The closing quote of the string that begins behind the quote before `at`, and whether it has backslashes; -1:
     unsure."""
     is_escaped = False
     while at < end:
         byte = data[at]
-        if byte == _QUOTE:
+        if byte == QUOTE:
             return at, is_escaped
         if byte < 32:
             return -1, False
-        if byte == _BACKSLASH:
+        if byte == BACKSLASH:
             at += 1
             if at >= end:
                 return -1, False
@@ -74,7 +76,7 @@ def _number(data: Bytes, at: int, end: int) -> tuple[int, int]:
         at += 1
     first = at
     at = _digits(data, at, end)
-    if at == first or (data[first] == _ZERO and at > first + 1):
+    if at == first or (data[first] == _ZERO and at > first + 1) or at - first > MAX_DIGITS:
         return -1, NUMBER
     kind = INTEGER if at - first <= 18 and not (is_negative and data[first] == _ZERO) else NUMBER
     if at < end and data[at] == _POINT:
@@ -90,7 +92,7 @@ def _number(data: Bytes, at: int, end: int) -> tuple[int, int]:
         exponent = at
         at = _digits(data, exponent, end)
         kind = NUMBER
-        if at == exponent:
+        if at == exponent or at - exponent > MAX_EXPONENT_DIGITS:
             return -1, NUMBER
     return at, kind
 
@@ -112,13 +114,13 @@ def _word(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @kernel
-def _plain(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def plain_end(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """The end of a value that is no object and no list, and its kind; -1: unsure."""
     if at >= end:
         return -1, NULL
     byte = data[at]
-    if byte == _QUOTE:
-        close, is_escaped = _string(data, at + 1, end)
+    if byte == QUOTE:
+        close, is_escaped = string_end(data, at + 1, end)
         if close < 0:
             return -1, NULL
         return close + 1, (ESCAPED if is_escaped else STRING)
@@ -130,67 +132,67 @@ def _plain(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @kernel
-def _nested(data: Bytes, at: int, end: int) -> int:
+def nested_end(data: Bytes, at: int, end: int) -> int:
     """The end of the object or list at `at`, all of it checked; -1: unsure. `levels` has a bit per open one: 1 for an
     object."""
     levels = np.uint64(0)
     depth = 0
     wants_value = True
     while True:
-        at = _blanks(data, at, end)
+        at = after_blanks(data, at, end)
         if at >= end:
             return -1
         if wants_value:
             byte = data[at]
-            if byte in (_OPEN, _OPEN_LIST):
+            if byte in (OPEN, OPEN_LIST):
                 if depth == MAX_DEPTH:
                     return -1
                 depth += 1
-                levels = (levels << np.uint64(1)) | np.uint64(1 if byte == _OPEN else 0)
-                at = _blanks(data, at + 1, end)
+                levels = (levels << np.uint64(1)) | np.uint64(1 if byte == OPEN else 0)
+                at = after_blanks(data, at + 1, end)
                 if at >= end:
                     return -1
-                if data[at] == (_CLOSE if byte == _OPEN else _CLOSE_LIST):
+                if data[at] == (CLOSE if byte == OPEN else CLOSE_LIST):
                     wants_value = False
                     continue
-                if byte == _OPEN:
-                    at = _key(data, at, end)
+                if byte == OPEN:
+                    at = after_key(data, at, end)
                     if at < 0:
                         return -1
                 continue
-            at, _ = _plain(data, at, end)
+            at, _ = plain_end(data, at, end)
             if at < 0:
                 return -1
             wants_value = False
             continue
         is_object = (levels & np.uint64(1)) == np.uint64(1)
-        if data[at] == (_CLOSE if is_object else _CLOSE_LIST):
+        if data[at] == (CLOSE if is_object else CLOSE_LIST):
             at += 1
             depth -= 1
             levels >>= np.uint64(1)
             if depth == 0:
                 return at
             continue
-        if data[at] != _COMMA:
+        if data[at] != COMMA:
             return -1
-        at = _blanks(data, at + 1, end)
+        at = after_blanks(data, at + 1, end)
         if is_object:
-            at = _key(data, at, end)
+            at = after_key(data, at, end)
             if at < 0:
                 return -1
         wants_value = True
 
 
 @kernel
-def _key(data: Bytes, at: int, end: int) -> int:
+def after_key(data: Bytes, at: int, end: int) -> int:
     """The first byte behind the colon of the key at `at`; -1: unsure."""
-    if at >= end or data[at] != _QUOTE:
+    if at >= end or data[at] != QUOTE:
         return -1
-    close, _ = _string(data, at + 1, end)
+    close, _ = string_end(data, at + 1, end)
     if close < 0:
         return -1
-    at = _blanks(data, close + 1, end)
-    if at >= end or data[at] != _COLON:
+    at = after_blanks(data, close + 1, end)
+    if at >= end or data[at] != COLON:
         return -1
     return at + 1
 
@@ -294,26 +296,26 @@ def _record(
     kinds: NDArray[np.uint8],
 ) -> bool:
     start, end = starts[row], starts[row + 1]
-    at = _blanks(data, start, end)
-    if at >= end or data[at] != _OPEN:
+    at = after_blanks(data, start, end)
+    if at >= end or data[at] != OPEN:
         return False
-    at = _blanks(data, at + 1, end)
+    at = after_blanks(data, at + 1, end)
     place = 0
-    if at < end and data[at] == _CLOSE:
-        return bool(_blanks(data, at + 1, end) == end)
+    if at < end and data[at] == CLOSE:
+        return bool(after_blanks(data, at + 1, end) == end)
     while True:
-        if at >= end or data[at] != _QUOTE:
+        if at >= end or data[at] != QUOTE:
             return False
         first = at + 1
         close = first
-        while close < end and data[close] != _QUOTE:
-            if data[close] == _BACKSLASH or data[close] < 32 or data[close] >= 0x80:
+        while close < end and data[close] != QUOTE:
+            if data[close] == BACKSLASH or data[close] < 32 or data[close] >= 0x80:
                 return False
             close += 1
-        at = _blanks(data, close + 1, end)
-        if at >= end or data[at] != _COLON:
+        at = after_blanks(data, close + 1, end)
+        if at >= end or data[at] != COLON:
             return False
-        at = _blanks(data, at + 1, end)
+        at = after_blanks(data, at + 1, end)
         # Keys mostly come in the order of the message before.
         name = guesses[place] if place < GUESSES else -1
         if name < 0 or not _is_name(data, first, close - first, names, name_starts, name):
@@ -324,10 +326,10 @@ def _record(
                 guesses[place] = name
         place += 1
         begin = at
-        if at < end and (data[at] == _OPEN or data[at] == _OPEN_LIST):
-            at, kind = _nested(data, at, end), NESTED
+        if at < end and (data[at] == OPEN or data[at] == OPEN_LIST):
+            at, kind = nested_end(data, at, end), NESTED
         else:
-            at, kind = _plain(data, at, end)
+            at, kind = plain_end(data, at, end)
         if at < 0:
             return False
         if name >= 0:
@@ -335,15 +337,15 @@ def _record(
             begins[name, row] = begin + 1 if is_text else begin
             lengths[name, row] = at - begin - 2 if is_text else at - begin
             kinds[name, row] = kind
-        at = _blanks(data, at, end)
+        at = after_blanks(data, at, end)
         if at >= end:
             return False
-        if data[at] == _CLOSE:
+        if data[at] == CLOSE:
             break
-        if data[at] != _COMMA:
+        if data[at] != COMMA:
             return False
-        at = _blanks(data, at + 1, end)
-    if _blanks(data, at + 1, end) != end:
+        at = after_blanks(data, at + 1, end)
+    if after_blanks(data, at + 1, end) != end:
         return False
     for byte in range(start, end):
         if data[byte] >= 0x80:
@@ -387,7 +389,7 @@ def copy_texts(
             continue
         while at < end:
             byte = data[at]
-            if byte == _BACKSLASH:
+            if byte == BACKSLASH:
                 at += 1
                 byte = _UNESCAPED[data[at]]
             out[used] = byte

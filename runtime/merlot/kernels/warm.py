@@ -28,6 +28,7 @@ from merlot.kernels import (
     group,
     hashing,
     hll,
+    json_paths,
     json_scan,
     merge,
     moments,
@@ -182,6 +183,9 @@ def _messages() -> Iterator[Case]:
     yield json_scan.copy_texts, (data, begins[0], lengths[0], kinds[0], np.zeros(1, np.int32), np.zeros(0, np.uint8))
     yield json_scan.read_integers, (data, begins[0], lengths[0], kinds[0], np.zeros(0, np.int64))
     yield json_scan.read_doubles, (data, begins[0], lengths[0], kinds[0], np.zeros(0))
+    for offsets in (column(np.int32, size=1), column(np.int64, size=1)):
+        path = (names, name_starts, starts[:0])
+        yield json_paths.find_at, (data, offsets, *path, begins[0], lengths[0], kinds[0], kinds[0])
     program, places = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
     yield avro_scan.find_values, (data, starts[:0], starts[:0], program, begins, lengths, kinds, kinds[0])
     yield avro_scan.copy_bytes, (data, places, lengths[0], kinds[0], np.zeros(1, np.int32), np.zeros(0, np.uint8))

@@ -19,6 +19,8 @@ from merlot.ingest.source import json_values
 from merlot.ingest.source.json_records import RecordColumns
 from merlot.ingest.source.json_values import RawColumn
 from merlot.kernels import json_scan
+from merlot.vectors.json_values import JsonValues
+from merlot.vectors.texts import text_buffers
 
 
 class JsonDecoder:
@@ -83,8 +85,8 @@ class JsonDecoder:
             found = scanned.column(place)
             if found.kinds.any():
                 hint = self._wanted.types.get(name) if is_whole else None
-                numbers = None if is_list else found.numbers(hint)
-                texts = json_values.lists(found.raw()) if is_list else found.texts() if numbers is None else None
+                numbers = None if is_list else _numbers(found, hint)
+                texts = json_values.lists(_raw(found)) if is_list else found.texts() if numbers is None else None
                 columns[name] = texts if numbers is None else numbers
         return columns
 
@@ -103,56 +105,23 @@ class _Scanned:
     kinds: NDArray[np.uint8]
     unsure: NDArray[np.bool_]
 
-    def column(self, place: int) -> _Column:
-        return _Column(self.data, self.begins[place], self.lengths[place], self.kinds[place])
+    def column(self, place: int) -> JsonValues:
+        return JsonValues(self.data, self.begins[place], self.lengths[place], self.kinds[place])
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """The values of one key."""
-
-    data: NDArray[np.uint8]
-    begins: NDArray[np.int64]
-    lengths: NDArray[np.int32]
-    kinds: NDArray[np.uint8]
-
-    def numbers(self, hint: pa.DataType | None) -> pa.Array | None:
-        """Numbers of the type, if all values are, and say no more as text."""
-        if hint == pa.int64():
-            whole = np.empty(len(self.kinds), np.int64)
-            if json_scan.read_integers(self.data, self.begins, self.lengths, self.kinds, whole):
-                return None
-            return pa.array(whole, mask=self._nulls())
-        if hint == pa.float64():
-            numbers = np.empty(len(self.kinds), np.float64)
-            if json_scan.read_doubles(self.data, self.begins, self.lengths, self.kinds, numbers):
-                return None
-            return pa.array(numbers, mask=self._nulls())
+def _numbers(found: JsonValues, hint: pa.DataType | None) -> pa.Array | None:
+    """Numbers of the type, if all values are, and say no more as text."""
+    if hint not in (pa.int64(), pa.float64()):
         return None
+    numbers = found.whole() if hint == pa.int64() else found.doubles()
+    nothing = found.nothing
+    return None if numbers is None else pa.array(numbers, mask=nothing if nothing.any() else None)
 
-    def texts(self) -> pa.Array:
-        """What strings say, and the texts of others."""
-        used = int(self.lengths.sum(dtype=np.int64, where=self.kinds > json_scan.NULL))
-        offsets, out = np.empty(len(self.kinds) + 1, np.int32), np.empty(used, np.uint8)
-        json_scan.copy_texts(self.data, self.begins, self.lengths, self.kinds, offsets, out)
-        nulls = self._nulls()
-        mask = None if nulls is None else pa.array(~nulls).buffers()[1]
-        buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(out)]
-        return pa.Array.from_buffers(pa.string(), len(self.kinds), buffers)
 
-    def raw(self) -> RawColumn:
-        """Values as they are written."""
-        quotes = ((self.kinds == json_scan.STRING) | (self.kinds == json_scan.ESCAPED)).astype(np.int32)
-        # Null is written here, and absent is nothing.
-        kinds = np.where(self.kinds == json_scan.ABSENT, json_scan.ABSENT, json_scan.NESTED).astype(np.uint8)
-        plain = _Column(self.data, self.begins - quotes, self.lengths + 2 * quotes, kinds)
-        texts = plain.texts()
-        _, offsets, data = texts.buffers()
-        return RawColumn(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int32).astype(np.int64))
-
-    def _nulls(self) -> NDArray[np.bool_] | None:
-        nulls = self.kinds <= json_scan.NULL
-        return nulls if nulls.any() else None
+def _raw(found: JsonValues) -> RawColumn:
+    """Values as they are written."""
+    offsets, data = text_buffers(found.raw())
+    return RawColumn(data, offsets.astype(np.int64))
 
 
 def _joined(fast: pa.Array | None, slow: pa.Array | None, lengths: tuple[int, int]) -> pa.Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,23 +12,45 @@ from numpy.typing import NDArray
 from merlot.tree.types import SqlType
 from merlot.vectors.vector import Vector
 
+Rows = NDArray[Any]
+Slot = Callable[[Rows | None], Vector]
+"""Makes the vector of some rows, or of all."""
+
 
 class SlotSource:
-    """Vectors by name."""
+    """Vectors by name, each made when it is asked for: of a million groups few may be left by then."""
 
-    def __init__(self, slots: dict[str, Vector], num_rows: int) -> None:
+    def __init__(self, slots: Mapping[str, Slot], num_rows: int) -> None:
         self._slots = slots
+        self._made: dict[str, Vector] = {}
         self.num_rows = num_rows
+
+    @classmethod
+    def of(cls, vectors: Mapping[str, Vector], num_rows: int) -> SlotSource:
+        """Of vectors that there are."""
+        source = cls({}, num_rows)
+        source._made.update(vectors)
+        return source
 
     def column(self, name: str, type_: SqlType) -> Vector:
         """The slot of that name."""
-        return self._slots[name]
+        return self._vector(name)
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
         """Which rows are null."""
-        return self._slots[name].nulls
+        return self._vector(name).nulls
 
-    def at(self, rows: NDArray[Any]) -> SlotSource:
+    def at(self, rows: Rows) -> SlotSource:
         """Chosen rows."""
-        taken = {name: vector.spread(self.num_rows).take(rows) for name, vector in self._slots.items()}
-        return SlotSource(taken, len(rows))
+        names = self._slots.keys() | self._made.keys()
+        return SlotSource({name: partial(self._taken, name, rows) for name in names}, len(rows))
+
+    def _vector(self, name: str) -> Vector:
+        if name not in self._made:
+            self._made[name] = self._slots[name](None)
+        return self._made[name]
+
+    def _taken(self, name: str, rows: Rows, among: Rows | None) -> Vector:
+        chosen = rows if among is None else rows[among]
+        made = self._made.get(name)
+        return self._slots[name](chosen) if made is None else made.spread(self.num_rows).take(chosen)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.aggregates.function import AggregateCall
 from merlot.functions.evaluate import evaluate, matches
+from merlot.query.aggregation import Aggregation
 from merlot.query.answer.combine import combine_data, order_columns
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import ResultTable
 from merlot.query.context import ExecutionLimits, check_groups
-from merlot.query.operators.order import Keys, first_rows, order_table, sort_keys
+from merlot.query.operators.order import Keys, Rows, first_rows, order_table, sort_keys
 from merlot.query.plan.nodes import Finish, LeafKind, LeafWork, Reduce
-from merlot.query.slots import SlotSource
+from merlot.query.slots import Slot, SlotSource
 from merlot.spec.schema import TableSchema
-from merlot.tree.nodes import Output
+from merlot.tree.nodes import OrderKey, Output
 from merlot.tree.types import SqlType
 from merlot.vectors.encoding import group_rows
 from merlot.vectors.vector import Vector, from_arrow
@@ -58,26 +61,35 @@ def _reduce_rows(work: LeafWork, finish: Finish, data: pa.Table) -> ResultTable:
         data = data.take(pa.array(rows))
     else:
         data = data.slice(finish.offset, max(0, work.rows_needed - finish.offset))
-    slots = {f"c{number}": from_arrow(expr.type, data.column(number)) for number, expr in enumerate(work.columns)}
+    slots = {f"c{number}": partial(_column, expr.type, data[number]) for number, expr in enumerate(work.columns)}
     return _outputs(finish.outputs, SlotSource(slots, data.num_rows))
 
 
 def _finished(work: LeafWork, data: pa.Table, *, nothing_is_null: bool) -> SlotSource:
     if work.kind is LeafKind.AGGREGATION and data.num_rows == 0:
         data = work.empty_states
-    slots: dict[str, Vector] = {}
+    slots: dict[str, Slot] = {}
     # A table makes all of its columns anew whenever it is asked for them.
     columns = data.columns
     for number, key in enumerate(work.keys):
-        slots[f"k{number}"] = from_arrow(SqlType(key.type.base), columns[number])
+        slots[f"k{number}"] = partial(_column, SqlType(key.type.base), columns[number])
     position = len(work.keys)
     for number, one in enumerate(work.aggregations):
         end = position + len(one.fields)
-        states = [_array(column) for column in columns[position:end]]
         call = replace(one.call, nulls=True) if nothing_is_null and one.tells_nothing else one.call
-        slots[f"a{number}"] = one.function.finish(call, states)
+        slots[f"a{number}"] = partial(_result, one, call, columns[position:end])
         position = end
     return SlotSource(slots, data.num_rows)
+
+
+def _column(type_: SqlType, column: pa.ChunkedArray, rows: Rows | None) -> Vector:
+    return from_arrow(type_, column if rows is None else column.take(pa.array(rows)))
+
+
+def _result(one: Aggregation, call: AggregateCall, columns: Sequence[pa.ChunkedArray], rows: Rows | None) -> Vector:
+    """What the states of some groups come to."""
+    states = [_array(column if rows is None else column.take(pa.array(rows))) for column in columns]
+    return one.function.finish(call, states)
 
 
 def _ordered(finish: Finish, source: SlotSource) -> SlotSource:
@@ -87,12 +99,14 @@ def _ordered(finish: Finish, source: SlotSource) -> SlotSource:
     if finish.is_distinct:
         columns = [evaluate(output.expr, source).to_arrow(source.num_rows) for output in finish.outputs]
         source = source.at(group_rows(columns, source.num_rows).first_rows)
-    keys: list[Keys] = []
-    for key in finish.order_by:
-        vector = evaluate(key.expr, source).spread(source.num_rows)
-        keys += sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
-    rows = first_rows(keys, source.num_rows, finish.rows_needed)[finish.offset :]
-    return source.at(rows)
+    keys = [partial(_sort_keys, key, source) for key in finish.order_by]
+    return source.at(first_rows(keys, source.num_rows, finish.rows_needed)[finish.offset :])
+
+
+def _sort_keys(key: OrderKey, every: SlotSource, rows: Rows | None) -> list[Keys]:
+    source = every if rows is None else every.at(rows)
+    vector = evaluate(key.expr, source).spread(source.num_rows)
+    return sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
 
 
 def _outputs(outputs: Sequence[Output], source: SlotSource) -> ResultTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +17,9 @@ from merlot.vectors.scaled import Scaled, scaled_of
 from merlot.vectors.vector import Vector, from_arrow
 
 Keys = NDArray[np.int64]
+Rows = NDArray[np.int64]
+KeysOf = Callable[[Rows | None], list[Keys]]
+"""The keys of some rows, or of all, most significant first."""
 HEAP_ROWS = 10_000
 """Up to this many rows a heap finds the first ones; above it, selection by numpy."""
 
@@ -71,41 +74,70 @@ def _float_ranks(data: NDArray[Any]) -> Keys:
     return np.where(bits < 0, bits ^ _FLIP, bits)
 
 
-def first_rows(keys: Sequence[Keys], num_rows: int, limit: int) -> NDArray[np.int64]:
-    """Rows of the `limit` smallest keys, in order; equal ones by position."""
+def first_rows(keys: Sequence[KeysOf], num_rows: int, limit: int) -> Rows:
+    """Rows of the `limit` smallest keys, in order; equal ones by position.
+
+    A key is made of the rows alone that those before it leave undecided, and of the chosen ones once more."""
     if not keys:
         return np.arange(min(limit, num_rows))
-    if limit < num_rows:
-        candidates = _smallest(keys[0], limit, num_rows, exact=len(keys) == 1)
-        order = np.lexsort([key[candidates] for key in reversed(keys)])[:limit]
-        return candidates[order]
-    return np.lexsort(list(reversed(keys)))
+    chosen = _chosen(keys, num_rows, limit) if limit < num_rows else None
+    parts = [part for key in keys for part in key(chosen)]
+    order = np.lexsort(parts[::-1])
+    return order if chosen is None else chosen[order]
 
 
-def _smallest(key: Keys, limit: int, num_rows: int, *, exact: bool) -> NDArray[np.int64]:
-    """Ascending rows that hold the `limit` smallest by the first key; with more keys, its ties at the edge too."""
+def _chosen(keys: Sequence[KeysOf], num_rows: int, limit: int) -> Rows:
+    """Ascending rows of the `limit` smallest keys, fewer than there are rows."""
     if limit == 0:
         return np.zeros(0, np.int64)
-    if exact and limit <= HEAP_ROWS:
-        heap_keys, rows = np.empty(limit, np.int64), np.empty(limit, np.int64)
-        used = smallest(np.ascontiguousarray(key), heap_keys, rows)
-        return np.sort(rows[:used])
+    sure: list[Rows] = []
+    ties: Rows | None = None
+    left = limit
+    for key in keys:
+        parts = key(ties)
+        among: Rows | None = None
+        """Which of the rows that the key was made of are undecided still."""
+        for part in parts:
+            here = part if among is None else part[among]
+            is_last = key is keys[-1] and part is parts[-1]
+            below, tied = _split(here, left, is_last=is_last)
+            rows = ties if among is None else among if ties is None else ties[among]
+            sure.append(below if rows is None else rows[below])
+            left -= len(below)
+            among = tied if among is None else among[tied]
+            if left == 0:
+                return np.sort(np.concatenate(sure))
+        ties = among if ties is None else ties[among]
+    raise AssertionError("the last key decides")
+
+
+def _split(key: Keys, limit: int, *, is_last: bool) -> tuple[Rows, Rows]:
+    """Rows of the `limit` smallest for certain, and those of which it takes the rest: none if it is the last key, where
+    equal ones go by position."""
+    if len(key) <= limit:
+        return np.arange(len(key)), np.zeros(0, np.int64)
     if limit <= HEAP_ROWS:
         heap_keys, rows = np.empty(limit, np.int64), np.empty(limit, np.int64)
-        smallest(np.ascontiguousarray(key), heap_keys, rows)
+        used = smallest(np.ascontiguousarray(key), heap_keys, rows)
+        if is_last:
+            return rows[:used], np.zeros(0, np.int64)
         edge = heap_keys[0]
     else:
         edge = np.partition(key, limit - 1)[limit - 1]
-    if exact:
-        below = np.flatnonzero(key < edge)
-        ties = np.flatnonzero(key == edge)[: limit - len(below)]
-        return np.sort(np.concatenate([below, ties]))
-    return np.flatnonzero(key <= edge)
+    below, tied = np.flatnonzero(key < edge), np.flatnonzero(key == edge)
+    if is_last or len(below) + len(tied) == limit:
+        return np.concatenate([below, tied[: limit - len(below)]]), np.zeros(0, np.int64)
+    return below, tied
 
 
-def order_table(table: pa.Table, keys: Sequence[tuple[str, SqlType, bool, bool]], limit: int) -> NDArray[np.int64]:
+def order_table(table: pa.Table, keys: Sequence[tuple[str, SqlType, bool, bool]], limit: int) -> Rows:
     """First `limit` rows of a table by columns (name, type, ascending, nulls last)."""
-    sorted_by: list[Keys] = []
-    for name, type_, ascending, nulls_last in keys:
-        sorted_by += sort_keys(from_arrow(type_, table[name]), ascending=ascending, nulls_last=nulls_last)
-    return first_rows(sorted_by, table.num_rows, limit)
+
+    def keys_of(name: str, type_: SqlType, ascending: bool, nulls_last: bool) -> KeysOf:
+        def make(rows: Rows | None) -> list[Keys]:
+            column = table[name] if rows is None else table[name].take(pa.array(rows))
+            return sort_keys(from_arrow(type_, column), ascending=ascending, nulls_last=nulls_last)
+
+        return make
+
+    return first_rows([keys_of(*key) for key in keys], table.num_rows, limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from merlot.functions.evaluate import evaluate
 from merlot.query.filter.docset import DocSet
-from merlot.query.operators.order import Keys, first_rows, sort_keys, text_ranks
+from merlot.query.operators.order import Keys, Rows, first_rows, sort_keys, text_ranks
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
@@ -36,9 +37,7 @@ def select_top(work: LeafWork, columns: Columns, docs: DocSet) -> list[pa.Array]
 def top_chunk(work: LeafWork, columns: Columns, docs: DocSet) -> Chunk:
     """The docs of `select_top`, in order."""
     chunk = _whole(docs, columns, work)
-    keys: list[Keys] = []
-    for key in work.order_by:
-        keys += _sort_keys(work, key, chunk)
+    keys = [partial(_sort_keys, work, key, chunk) for key in work.order_by]
     return chunk.at(first_rows(keys, chunk.num_rows, work.rows_needed))
 
 
@@ -47,8 +46,9 @@ def materialise(work: LeafWork, chunk: Chunk) -> list[pa.Array]:
     return [evaluate(expr, chunk).to_arrow(chunk.num_rows) for expr in work.columns]
 
 
-def _sort_keys(work: LeafWork, key: OrderKey, chunk: Chunk) -> list[Keys]:
+def _sort_keys(work: LeafWork, key: OrderKey, every: Chunk, rows: Rows | None) -> list[Keys]:
     """By dict id, or by the ranks of the entries of a dictionary, where the column has one."""
+    chunk = every if rows is None else every.at(rows)
     assert isinstance(key.expr, Column)
     expr = work.columns[int(key.expr.name.removeprefix("c"))]
     if isinstance(expr, Column):

@@ -72,7 +72,7 @@ class EngineFunction:
         if isinstance(self.expr, Aggregate):
             return self._aggregated(self.expr, columns[0], check)
         vectors = self._vectors(columns)
-        return evaluate(self.expr, SlotSource(vectors, len(columns[0]))).to_arrow(len(columns[0]))
+        return evaluate(self.expr, SlotSource.of(vectors, len(columns[0]))).to_arrow(len(columns[0]))
 
     def _aggregated(self, aggregate: Aggregate, lists: Any, check: Callable[[], None]) -> pa.Array:
         """A value for each list; NULL is a list of no rows."""
@@ -86,12 +86,12 @@ class EngineFunction:
         for start in range(0, len(rows), PIECE_ROWS):
             check()
             piece = rows.slice(start, PIECE_ROWS)
-            source = SlotSource(self._vectors([piece] if len(self.arguments) == 1 else piece.flatten()), len(piece))
+            source = SlotSource.of(self._vectors([piece] if len(self.arguments) == 1 else piece.flatten()), len(piece))
             owners = groups[start : start + PIECE_ROWS]
             state.add(*argument_values(one, source, owners, takes_scaled=state.takes_scaled()))
         answers = one.function.finish(one.call, state.columns(np.arange(num_groups)))
         # As a column that is read, so that a group without a value fails the query.
-        return evaluate(Column("a0", answers.type), SlotSource({"a0": answers}, num_groups)).to_arrow(num_groups)
+        return evaluate(Column("a0", answers.type), SlotSource.of({"a0": answers}, num_groups)).to_arrow(num_groups)
 
     def _vectors(self, columns: Sequence[Any]) -> dict[str, Vector]:
         return {

@@ -10,7 +10,7 @@ DAYS ?= 30
 FUZZ_SECONDS ?= 600
 ROWS ?= 1000000
 SCALE ?= 1
-WORKERS ?= 2
+WORKERS ?= 3
 DOCKER ?= docker
 KAFKA_IMAGE ?= apache/kafka:4.1.0
 REGISTRY ?=
@@ -22,7 +22,7 @@ KIND_CONFIG := build/kind/kubeconfig
 # Each of the hundreds of processes that tests start would compile all modules anew, for two seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart demo-rollup demo-stream demo-upsert test check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e test-e2e-all chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,14 +39,25 @@ demo-stream: $(VENV)/.quickstart ## Consume a day of flights as events and watch
 demo-upsert: $(VENV)/.quickstart ## Keep a departures board up to date from a stream of events and watch (RATE=5000 a second, DAYS=30; SERVE=no ends after it)
 	@$(BIN)/python -m merlot_spark.upsert_demo --port $(PORT) --rate $(RATE) --days $(DAYS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
-# Files of few and long tests first, in the order given: a long one that begins last would leave the other workers idle.
-test: $(VENV)/.dev ## Run everything that a fresh machine can run, files spread over WORKERS processes (2)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 5 \
-	  tests/spark tests/kube tests/faults tests/contracts tests/sql tests/oracle tests/simulation tests/fuzz tests/clients \
-	  tests/plans tests/golden tests/kernels tests/unit $(PYTEST_ARGS)
+# Folders of few and long tests first, in the order given: a long one that begins last would leave the other workers idle.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+  tests/spark tests/kube tests/faults tests/sql tests/contracts tests/oracle tests/simulation tests/fuzz tests/clients \
+  tests/plans tests/golden tests/kernels tests/unit
+
+test: $(VENV)/.dev ## Run the tests that every change must pass, with fixed seeds, over WORKERS processes (3)
+	$(PYTEST) --junitxml build/reports/test.xml $(PYTEST_ARGS)
+
+test-all: $(VENV)/.dev ## Run every test, slow ones and more random cases too, the seed printed (an hour and a half)
+	MERLOT_TESTS=all $(PYTEST) --junitxml build/reports/test-all.xml $(PYTEST_ARGS)
 
 test-e2e: $(VENV)/.dev ## Run the end-to-end tests on the cluster of KUBECONFIG, with the images of MERLOT_IMAGES
-	$(BIN)/python -m pytest tests/e2e $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/e2e --junitxml build/reports/test-e2e.xml $(PYTEST_ARGS)
+
+test-e2e-all: $(VENV)/.dev ## Run the slow end-to-end tests too
+	MERLOT_TESTS=all $(BIN)/python -m pytest tests/e2e --junitxml build/reports/test-e2e-all.xml $(PYTEST_ARGS)
+
+durations: $(VENV)/.dev ## Print where the time of the last test runs went, by folder, file and test
+	@$(BIN)/python -m tests.durations
 
 images: $(IMAGES:%=image-%) ## Build the images merlot/{operator,runtime,spark}:TAG with Docker (REGISTRY=host/ goes before)
 

@@ -2,22 +2,64 @@
 
 import itertools
 import os
+import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import budget
+from tests.cpu_clock import CpuClock
 
 from merlot.metastore import sqlite
 from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 from merlot_spark.zookeeper import ZooKeeper
 
 _CHROOTS = itertools.count()
+_ROOT = Path(__file__).parent.parent
+_CPU = CpuClock()
+_TOGETHER = ("tests/spark", "tests/kube", "tests/faults", "tests/sql")
+"""Folders whose tests share processes (a Spark session, an API server, a cluster, nodes): one worker runs each."""
 
 # How long an example takes says something about the machine, nothing about the code.
-settings.register_profile("merlot", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "merlot",
+    deadline=None,
+    derandomize=budget.IS_QUICK,
+    print_blob=not budget.IS_QUICK,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("merlot")
+
+
+def pytest_configure() -> None:
+    """One random seed for all processes of a run above the quick level."""
+    if not budget.IS_QUICK:
+        os.environ.setdefault("MERLOT_SEED", str(secrets.randbelow(1 << 32)))
+
+
+def pytest_report_header() -> str:
+    told = os.environ.get("MERLOT_SEED")
+    return f"tests: {budget.LEVEL}, " + (f"MERLOT_SEED={told}" if told else "fixed seeds")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests at the quick level, and keep on one worker the tests that share processes."""
+    if budget.IS_QUICK:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    for item in items:
+        file = str(item.path.relative_to(_ROOT))
+        item.add_marker(pytest.mark.xdist_group(next((each for each in _TOGETHER if file.startswith(each)), file)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Write each test's file and CPU seconds into the JUnit report."""
+    if call.when == "teardown":
+        item.user_properties += [("file", str(item.path.relative_to(_ROOT))), ("cpu_s", f"{_CPU.lap():.3f}")]
+    return (yield)
 
 
 @pytest.fixture(autouse=True, scope="session")

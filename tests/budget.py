@@ -1,0 +1,35 @@
+"""How much a run of the tests does, and the seed of its random cases.
+
+`MERLOT_TESTS` chooses one of three levels:
+
+- `quick`, the default, of `make test`: few cases, every seed fixed, tests that are marked `slow` left out;
+- `all`, of `make test-all`: every test, more cases, a random seed;
+- `fuzz`, of `make fuzz`: many cases, or as many as fit into `MERLOT_FUZZ_SECONDS` per test.
+
+`MERLOT_SEED` sets the seed of a run; a run with a random seed prints it first. The variable that a test passes to
+`count` sets the number of cases of that test alone.
+"""
+
+import os
+
+LEVELS = ("quick", "all", "fuzz")
+LEVEL = os.environ.get("MERLOT_TESTS") or "quick"
+SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS") or (600 if LEVEL == "fuzz" else 0))
+"""How long a test that looks for as long as it may looks, in seconds; 0: it tries a fixed number of cases."""
+IS_QUICK = LEVEL == "quick"
+IS_FUZZ = LEVEL == "fuzz"
+
+if LEVEL not in LEVELS:
+    raise ValueError(f"MERLOT_TESTS is {LEVEL!r}: set it to one of {', '.join(LEVELS)}")
+
+
+def count(variable: str, *, quick: int, every: int, fuzz: int | None = None) -> int:
+    """The number of cases at this level; `every` is for `make test-all`, and for `make fuzz` unless `fuzz` is given."""
+    if told := os.environ.get(variable):
+        return int(told)
+    return {"quick": quick, "all": every, "fuzz": every if fuzz is None else fuzz}[LEVEL]
+
+
+def seed(fixed: int = 7) -> int:
+    """MERLOT_SEED, which `tests/conftest.py` draws above the quick level; without it the test's own constant."""
+    return int(os.environ.get("MERLOT_SEED") or fixed)

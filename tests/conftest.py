@@ -3,7 +3,9 @@
 import itertools
 import os
 import secrets
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,8 @@ _ROOT = Path(__file__).parent.parent
 _CPU = CpuClock()
 _TOGETHER = ("tests/spark", "tests/kube", "tests/faults", "tests/sql")
 """Folders whose tests share processes (a Spark session, an API server, a cluster, nodes): one worker runs each."""
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 4 << 30
 
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile(
@@ -34,9 +38,21 @@ settings.load_profile("merlot")
 
 
 def pytest_configure() -> None:
-    """One random seed for all processes of a run above the quick level."""
+    """One random seed for all processes of a run above the quick level; temporary files in memory where there is room.
+
+    Tests make and delete folders by the ten thousand. On a disk that costs 3.5 ms each and 0.26 ms of CPU time beside
+    other work, in memory 0.2 and 0.05 ms."""
+    if "TMPDIR" not in os.environ and _has_room(_MEMORY):
+        os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
     if not budget.IS_QUICK:
         os.environ.setdefault("MERLOT_SEED", str(secrets.randbelow(1 << 32)))
+
+
+def _has_room(folder: Path) -> bool:
+    """Whether tests may write there, and run what they have written. A container's is often small."""
+    if not os.access(folder, os.W_OK):
+        return False
+    return shutil.disk_usage(folder).free >= _ROOM_BYTES and not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 def pytest_report_header() -> str:

@@ -10,7 +10,9 @@ DAYS ?= 30
 FUZZ_SECONDS ?= 600
 ROWS ?= 1000000
 SCALE ?= 1
+E2E ?= test-e2e
 WORKERS ?= 3
+LEVEL ?= quick
 DOCKER ?= docker
 KAFKA_IMAGE ?= apache/kafka:4.1.0
 REGISTRY ?=
@@ -22,7 +24,7 @@ KIND_CONFIG := build/kind/kubeconfig
 # Each of the hundreds of processes that tests start would compile all modules anew, for two seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e test-e2e-all chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch mutants fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e test-e2e-all chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,14 +74,14 @@ kind-up: ## Start a kind cluster (kind-config.yaml), with the images in it
 	kind load docker-image --name merlot $(foreach one,$(IMAGES) e2e,$(REGISTRY)merlot/$(one):$(TAG)) $(REGISTRY)merlot/runtime:next
 	@echo 'export KUBECONFIG=$(abspath $(KIND_CONFIG))'
 
-kind-test: kind-up ## Run the end-to-end tests on the kind cluster
+kind-test: kind-up ## Run the end-to-end tests on the kind cluster (E2E=test-e2e-all: the slow ones too)
 	KUBECONFIG=$(abspath $(KIND_CONFIG)) MERLOT_IMAGES=$(subst $(eval ) ,$(comma),$(foreach one,$(IMAGES) e2e,$(one)=$(REGISTRY)merlot/$(one):$(TAG)) runtime-next=$(REGISTRY)merlot/runtime:next,kafka=$(KAFKA_IMAGE)) \
-	  $(MAKE) test-e2e
+	  $(MAKE) $(E2E)
 
 kind-down: ## Delete the kind cluster
 	kind delete cluster --name merlot --kubeconfig $(KIND_CONFIG)
 
-check: $(VENV)/.dev ## Lint, types, layers; that CRDs, generated pages and plans match the code
+check: $(VENV)/.dev ## Lint, types, layers, workflows; that CRDs, generated pages and plans match the code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -88,6 +90,11 @@ check: $(VENV)/.dev ## Lint, types, layers; that CRDs, generated pages and plans
 	$(BIN)/python -m tests.contracts.ingestion.page --check docs
 	$(BIN)/python -m tests.contracts.functions.page --check docs
 	$(BIN)/python tests/plans/plan_fixtures.py --check
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions .github/actions/*/action.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/zizmor --quiet --offline --no-progress --min-severity medium .github
 
 bench: $(VENV)/.dev ## Measure against DuckDB and Parquet in the same run, print ratios
 	$(BIN)/python -m tests.bench
@@ -116,6 +123,9 @@ bench-tpch: $(VENV)/.dev ## Measure single-table queries over TPC-H's lineitem a
 
 bench-plots: $(VENV)/.dev ## Measure and draw the plots of the documentation, docs/images (MERLOT_KAFKA: from a real Kafka)
 	$(BIN)/python -m tests.bench.plots
+
+mutants: $(VENV)/.dev ## Undo 40 fixes of the past one by one, and show that the tests catch each (LEVEL=quick)
+	@$(BIN)/python -m tests.mutants --level $(LEVEL)
 
 fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
 	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_LEAST_FAULTS=200 MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_SINKS=1000 MERLOT_EXPIRIES=200 MERLOT_EDITIONS=500 MERLOT_INTERLEAVINGS=20 MERLOT_INTERLEAVED=25 MERLOT_HYBRID_FAULTS=100 MERLOT_ROUTING_CASES=5000 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 MERLOT_UPSERTS=10000 MERLOT_RANDOM_STAGES=5000 MERLOT_REGISTRY_QUERIES=100000 MERLOT_INDEX_SETS=yes \

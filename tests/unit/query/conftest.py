@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import IS_QUICK
 from tests.unit.query.tables import Table
 
 from merlot.query.context import ExecutionContext
@@ -37,6 +39,38 @@ Rows = Sequence[dict[str, Any]]
 
 
 MakeTable = Callable[..., Table]
+_FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """At the quick level the cases of a test take turns with the layouts; one of fewer cases runs on each layout."""
+    if not IS_QUICK:
+        return
+    tests: dict[str, list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and _FOLDER in item.path.parents and "layout" in _indices(item):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    waiting = {item for cases in tests.values() for item in _out_of_turn(cases)}
+    config.hook.pytest_deselected(items=list(waiting))
+    items[:] = [item for item in items if item not in waiting]
+
+
+def _out_of_turn(items: Sequence[pytest.Function]) -> list[pytest.Function]:
+    layouts = sorted({_indices(item)["layout"] for item in items})
+    cases = list(dict.fromkeys(map(_case, items)))
+    if len(cases) < len(layouts):
+        return []
+    turns = {case: layouts[number % len(layouts)] for number, case in enumerate(cases)}
+    return [item for item in items if _indices(item)["layout"] != turns[_case(item)]]
+
+
+def _indices(item: pytest.Function) -> dict[str, int]:
+    """Which of its values each parameter has."""
+    return item.callspec.indices if hasattr(item, "callspec") else {}
+
+
+def _case(item: pytest.Function) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, index) for name, index in _indices(item).items() if name != "layout"))
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +79,9 @@ def pool():
         yield threads
 
 
-@pytest.fixture(autouse=True, params=["apart", "joined", "consuming"])
+@pytest.fixture(params=["apart", "joined", "consuming"])
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs on segments as they are, on batches of them, and on segments that consume."""
+    """Every test that makes a table runs on segments as they are, on batches of them, and on segments that consume."""
     if request.param == "joined":
         monkeypatch.setattr(joined_segments, "SIGHTINGS", 1)
         monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
+from tests.budget import count
 
 from merlot.query.shortcuts import block_prints, joined_segments
 from merlot.query.shortcuts.block_prints import BlockPrints
@@ -18,7 +17,7 @@ FIELDS = [
 NUM_ROWS = 20_000
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_PRINTS", "4"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_PRINTS", quick=2, every=4)))
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint32, np.uint16])
 def test_docs_are_those_of_the_value(seed, dtype):
     random = np.random.default_rng(seed)

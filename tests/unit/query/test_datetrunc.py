@@ -41,11 +41,6 @@ _ODD_ZONES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def layout() -> None:
-    """No segments here."""
-
-
 def datetrunc(unit: str, millis: list[int], zone: str) -> list[int]:
     words = [constant(Literal(word, STRING)) for word in (unit, "MILLISECONDS", zone, "MILLISECONDS")]
     values = Vector(LONG, np.array(millis, np.int64))

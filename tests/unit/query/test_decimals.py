@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from random import Random
 
 import pytest
+from tests.budget import count
 
 from merlot.spec.indexing import IndexingSpec
 from merlot.vectors.decimals import exactly, plain_text
@@ -88,7 +88,7 @@ SIZES = ((10**4, 2), (10**9, 4), (10**18, 6), (10**30, 10))
 """How large numbers are, and how many digits they have after the point: all fit 64 bits, some, none."""
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_DECIMALS", "8"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_DECIMALS", quick=3, every=8)))
 def test_sums_are_the_same_in_64_bits_and_beyond_them(make_table, seed):
     random = Random(seed)
     sizes = [random.choice(SIZES) for _ in range(3)]
@@ -134,7 +134,7 @@ COMPARISONS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_DECIMALS", "8"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_DECIMALS", quick=3, every=8)))
 def test_comparisons_and_texts_are_the_same_in_64_bits_and_beyond_them(make_table, seed):
     random = Random(seed)
     sizes = [random.choice(SIZES) for _ in range(3)]
@@ -183,7 +183,7 @@ DOUBLES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_DECIMALS", "4"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_DECIMALS", quick=2, every=4)))
 def test_functions_are_the_same_in_64_bits_and_beyond_them(make_table, seed):
     random = Random(seed)
     sizes = [random.choice(SIZES) for _ in range(2)]

@@ -54,12 +54,6 @@ RAW = IndexingSpec.model_validate({"timestampGranularities": GRANULARITIES, "enc
 DAY_MS = 86_400_000
 
 
-@pytest.fixture(autouse=True)
-def layout() -> str:
-    """Each segment by itself."""
-    return "apart"
-
-
 def rows(number: int, seed: int = 3) -> list[dict[str, Any]]:
     random = np.random.default_rng(seed)
     edges = [-(2**63), 2**63 - 1, -1, 0, 1, DAY_MS - 1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
+from tests.budget import count
 
 from merlot.query.context import ExecutionLimits
 from merlot.query.operators import key_ranges
@@ -55,7 +55,7 @@ def rows_of(random, count, low, high):
     ]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_RANGES", "6"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_RANGES", quick=3, every=6)))
 @pytest.mark.parametrize("sql", QUERIES)
 def test_groups_are_the_same_by_ranges_of_keys_and_of_docs(make_table, cut, monkeypatch, seed, sql):
     random = Random(seed)

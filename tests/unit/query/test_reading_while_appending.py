@@ -23,7 +23,6 @@ from merlot.segment.mutable.consuming import ConsumingSegment, ConsumingSnapshot
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 
-pytestmark = pytest.mark.parametrize("layout", ["consuming"], indirect=True)
 SCHEMA = TableSchema.model_validate(
     {
         "fields": [

@@ -81,12 +81,6 @@ def made(folder: Path, number: int, edges: Sequence[int] = ()) -> Table:
     return Table(schema, segments, ExecutionContext(schema=schema))
 
 
-@pytest.fixture(autouse=True)
-def layout() -> str:
-    """Trees are of sealed segments that nobody joined."""
-    return "apart"
-
-
 def rows(number: int) -> list[dict[str, Any]]:
     random = np.random.default_rng(5)
     return [

@@ -30,12 +30,6 @@ SCHEMA = TableSchema.model_validate(
 )
 
 
-@pytest.fixture(autouse=True)
-def layout() -> str:
-    """These tests read no segments: once is enough."""
-    return "none"
-
-
 @pytest.fixture
 def where() -> Callable[..., Expr | None]:
     """where("t > 5") is the bound filter."""

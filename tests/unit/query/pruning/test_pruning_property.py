@@ -1,14 +1,9 @@
-"""Random filters over random segments: a verdict never contradicts the rows.
-
-MERLOT_PRUNING_CASES sets how many pairs of filter and table are tried, MERLOT_FUZZ_SECONDS makes it 100,000.
-"""
+"""Random filters over random segments: a verdict never contradicts the rows."""
 
 from __future__ import annotations
 
 import math
-import os
 import random
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -17,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import count, seed
 
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate
@@ -29,8 +25,7 @@ from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN, DOUBLE, LONG, STRING, SqlType
 from merlot.values.types import TypeName
 
-_FUZZ = "MERLOT_FUZZ_SECONDS" in os.environ
-CASES = int(os.environ.get("MERLOT_PRUNING_CASES", "100000" if _FUZZ else "2000"))
+CASES = count("MERLOT_PRUNING_CASES", quick=1000, every=2000, fuzz=100_000)
 DEFAULT = {"t": 0, "m": "", "s": "", "l": 0}
 TYPES = {"t": LONG, "m": STRING, "s": STRING, "l": SqlType(TypeName.LONG, is_array=True)}
 WORDS = ["", "a", "ab", "abc", "b", "ba", "é", "z"]
@@ -250,17 +245,17 @@ def _stored(rows: Sequence[Row], name: str) -> list[Any]:
 
 @pytest.mark.timeout(600)
 def test_no_verdict_contradicts_the_rows():
-    seed = int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
+    first = seed()
     pruned = taken_whole = 0
     for number in range(CASES):
-        rng = random.Random(f"{seed}/{number}")
+        rng = random.Random(f"{first}/{number}")
         case = Case(rng, nulls_matter=rng.random() < 0.5)
         segments = [case.rows() for _ in range(8)]
         where = case.filter()
         verdicts = evaluate(where, _statistics(segments, rng), null_handling=case.nulls_matter).tolist()
         for rows, verdict in zip(segments, verdicts, strict=True):
             kept = [case.passes(where, row) is True for row in rows]
-            told = f"seed {seed} case {number}: {where}\n{rows}"
+            told = f"seed {first} case {number}: {where}\n{rows}"
             assert verdict != NONE or not any(kept), told
             assert verdict != ALL or all(kept), told
             pruned += verdict == NONE and bool(rows)

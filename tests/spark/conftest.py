@@ -18,8 +18,10 @@ from merlot.testing.apps import serve_app
 from merlot.testing.faulty_s3 import FaultyS3
 from merlot_spark.session import create_session
 
+PLACES = ("folder", "bucket")
+"""Fixtures that are a `Place` each."""
 TESTS_OF_SPARK = Path(__file__).parent
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED")
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = create_session("local[2]", is_short=True, settings={"spark.sql.shuffle.partitions": "2"})
+    # Workers that have another environment come from another daemon, which takes seconds to start: give it to all.
+    session.sparkContext.environment.update(CREDENTIALS)
     yield session
     session.stop()
 
@@ -90,10 +94,8 @@ def _values(segment: ImmutableSegment, name: str) -> pa.Array:
 
 
 @pytest.fixture
-def bucket(s3: FaultyS3, spark: SparkSession) -> Iterator[Place]:
+def bucket(s3: FaultyS3) -> Place:
     """A bucket that driver and workers may read."""
-    # The session, and so its workers, may be older than the credentials of this test.
-    spark.sparkContext.environment.update(dict.fromkeys(CREDENTIALS, "true"))
     _, _, options = s3.uri("sources").partition("?")
     store = fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url)
 
@@ -101,9 +103,7 @@ def bucket(s3: FaultyS3, spark: SparkSession) -> Iterator[Place]:
         with store.open_output_stream(f"sources/{path}", compression=None) as stream:
             stream.write(body)
 
-    yield Place(lambda path: f"s3://sources/{path}?{options}", put)
-    for name in CREDENTIALS:
-        spark.sparkContext.environment.pop(name)
+    return Place(lambda path: f"s3://sources/{path}?{options}", put)
 
 
 @pytest.fixture

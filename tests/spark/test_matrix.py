@@ -15,7 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.contracts.ingestion.grid import BAD, REFUSED, Section, Source, cell_of
 from tests.contracts.ingestion.matrix import SECTIONS
-from tests.spark.conftest import Place
+from tests.contracts.ingestion.random_tables import COLUMNAR
+from tests.spark.conftest import PLACES, Place
 
 from merlot.errors import InvalidInputError
 from merlot.spec import manifest
@@ -26,6 +27,16 @@ from merlot_spark.preparing import Counts, PrepareTask
 
 Cells = Mapping[tuple[str, str, str], str]
 READS = [(section, name) for section in SECTIONS for name in sorted({source.format for source in section.sources})]
+
+
+def reads_by_place() -> Iterator[Any]:
+    """Each section and format in each place; at the quick level in one, such that each section and each format is in
+    both, and that the two sources of a hundred files each are not in the bucket."""
+    slow = pytest.mark.slow("the section is read in this place in another format, and the format for another section")
+    for (section, file_format), place in itertools.product(READS, PLACES):
+        is_in_folder = (section is SECTIONS[0]) == (file_format in COLUMNAR)
+        marks = [] if is_in_folder == (place == "folder") else [slow]
+        yield pytest.param(section, file_format, place, id=f"{section.title}-{file_format}-{place}", marks=marks)
 
 
 def cases(section: Section, file_format: str) -> Iterator[tuple[int, Source, int, str, list[str]]]:
@@ -52,18 +63,13 @@ def table_of(section: Section) -> Table:
     return table
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def place(request: pytest.FixtureRequest) -> tuple[Place, Mapping[str, Any]]:
-    """Where files are, and expressions: those of a folder pass Spark beside the column that a filter names."""
-    found: Place = request.getfixturevalue(request.param)
-    return found, {"filter": "row >= 0"} if request.param == "folder" else {}
-
-
-@pytest.mark.parametrize(("section", "file_format"), READS, ids=[f"{one.title}-{name}" for one, name in READS])
+@pytest.mark.parametrize(("section", "file_format", "place"), list(reads_by_place()))
 def test_executors_make_of_each_value_what_the_page_says(
-    spark: SparkSession, place: tuple[Place, Mapping[str, Any]], section: Section, file_format: str
+    spark: SparkSession, request: pytest.FixtureRequest, section: Section, file_format: str, place: str
 ) -> None:
-    files, expressions = place
+    files: Place = request.getfixturevalue(place)
+    # Those of a folder pass Spark beside the column that a filter names.
+    expressions = {"filter": "row >= 0"} if place == "folder" else {}
     expected: dict[tuple[str, str, str], str] = {}
     root = f"{section.title}-{file_format}".replace(" ", "-")
     for number, source, column, label, cells in cases(section, file_format):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from merlot.ingest.batch import NO_BOUND_MS
 from merlot_spark import build_job
@@ -34,30 +35,67 @@ def test_a_zero_is_a_bound_as_any_other() -> None:
     assert window("--from-ms", "0") == (0, NO_BOUND_MS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "cause"),
-    [
-        (["--from-ms", "6", "--to-ms", "9"], r"a window that cuts a UTC day .* table=trips"),
-        ([], r"too many bad rows, nothing was published .*trips\.csv row 1: size = 'abc'\)"),
-    ],
-    ids=["before Spark starts", "on a value"],
-)
-def test_wrong_input_ends_with_exit_code_2_and_its_cause_in_the_first_line_and_in_the_report(
-    controller: str, tmp_path: Path, arguments: list[str], cause: str
-) -> None:
+WRONG_VALUE = r"too many bad rows, nothing was published .*trips\.csv row 1: size = 'abc'\)"
+
+
+@pytest.fixture
+def job(controller: str, tmp_path: Path) -> list[str]:
+    """Arguments of a job over a row whose value is wrong."""
     (tmp_path / "table.yaml").write_text(MANIFEST)
     ControllerClient(controller).apply(MANIFEST)
     (tmp_path / "trips.csv").write_text("at,size\n1,abc\n")
-    command = [
-        *(sys.executable, "-m", "merlot_spark.build_segments", "--short", "--report", str(tmp_path / "report")),
+    return [
+        *("--short", "--report", str(tmp_path / "report"), "--deep-store", str(tmp_path / "deep")),
         *("--table", str(tmp_path / "table.yaml"), "--source", str(tmp_path / "trips.csv"), "--controller", controller),
-        *("--deep-store", str(tmp_path / "deep"), *arguments),
     ]
-    job = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert job.returncode == build_job.EXIT_WRONG_INPUT, job.stderr
-    assert re.search(f"^error: {cause}", job.stderr, re.MULTILINE), job.stderr
+
+
+def check_wrong_input(code: int, errors: str, cause: str, controller: str, tmp_path: Path) -> None:
+    """Exit code 2, and the cause in the first line and in the report; nothing is published."""
+    assert code == build_job.EXIT_WRONG_INPUT, errors
+    assert re.search(f"^error: {cause}", errors, re.MULTILINE), errors
     assert re.match(cause, json.loads((tmp_path / "report").read_text())["error"])
     assert ControllerClient(controller).get("/segments/trips/metadata") == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        pytest.param(
+            ["--from-ms", "6", "--to-ms", "9"],
+            r"a window that cuts a UTC day .* table=trips",
+            id="before Spark starts",
+        ),
+        pytest.param(
+            [],
+            WRONG_VALUE,
+            id="on a value",
+            marks=pytest.mark.slow("the next test runs the same job in the session that is there"),
+        ),
+    ],
+)
+def test_wrong_input_ends_the_process_with_exit_code_2_and_its_cause_in_the_first_line_and_in_the_report(
+    job: list[str], controller: str, tmp_path: Path, arguments: list[str], cause: str
+) -> None:
+    command = [sys.executable, "-m", "merlot_spark.build_segments", *job, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    check_wrong_input(ended.returncode, ended.stderr, cause, controller, tmp_path)
+
+
+def test_a_wrong_value_ends_the_job_with_exit_code_2_and_its_cause_in_the_first_line_and_in_the_report(
+    spark: SparkSession,
+    job: list[str],
+    controller: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # A job stops its session, which here is that of all tests.
+    stops: list[str] = []
+    monkeypatch.setattr(spark, "stop", lambda: stops.append("once"))
+    code = build_job.main(job)
+    check_wrong_input(code, capsys.readouterr().err, WRONG_VALUE, controller, tmp_path)
+    assert stops == ["once"]
 
 
 def test_neither_the_error_nor_the_report_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Clients that ask without pause and judge every answer: right, or marked as not whole; anything else is wrong."""
+"""Clients that ask all the while and judge every answer: right, or marked as not whole; anything else is wrong."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from merlot.testing.patience import PATIENCE_S
 
 OPTIONS = f"timeoutMs={1000 * PATIENCE_S / 2:.0f}"
 """A machine that stands still for some seconds has not lost a query; one that is lost is noticed later."""
+
+PAUSE_S = 0.01
+"""Of each client between two queries: who is killed or drained beside them needs CPU time to come back."""
 
 
 @dataclass(slots=True)
@@ -94,3 +97,4 @@ class QueryLoad:
             async with self._session.post(self._url, json={"sql": sql, "queryOptions": OPTIONS}) as answer:
                 assert answer.status == 200
                 self.tally.judge(sql, await answer.json(), expected)
+            await asyncio.sleep(PAUSE_S)

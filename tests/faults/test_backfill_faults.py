@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from moments import some_of
 from pyarrow import parquet
+from tests.budget import count, seed
 from tests.unit.embedded.nodes import ask
 
 from merlot.cli import backfiller
@@ -34,8 +35,9 @@ from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 from merlot.values.periods import DAY_MS
 
-NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_MOMENTS = count("MERLOT_KILLS", quick=2, every=5, fuzz=100)
+"""Of a backfill at which it is met."""
+STEPS = ("startReplaceSegments", "publish", "endReplaceSegments")
 DAYS = range(4)
 WINDOW = Window(START_MS + DAY_MS * 3 // 2, START_MS + DAY_MS * 5 // 2)
 """It cuts two segments."""
@@ -174,13 +176,6 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     await node.stop()
 
 
-def chosen(number: int) -> list[int]:
-    """All calls where there is time, else some, others at each run."""
-    some = sorted(random.Random(SEED).sample(range(number), min(number, max(2, NUM_KILLS // 2))))
-    print(f"seed={SEED} (MERLOT_SEED), {len(some)} of {number} calls (MERLOT_KILLS)")
-    return some
-
-
 async def run(world: World, revision: int, calls: Calls) -> bool:
     """Whether it came to its end. ProcessDied is no error of a thread that asyncio could pass on."""
 
@@ -226,18 +221,18 @@ def die() -> None:
 async def test_a_backfill_that_is_killed_leaves_old_rows_or_new_ones_and_can_be_run_again(world: World) -> None:
     await count_calls(world)
     names = await count_calls(world)
-    await meet_each(world, chosen(len(names)), die)
+    await meet_each(world, some_of(len(names), NUM_MOMENTS, 0, 2), die)
 
 
 async def test_a_backfill_that_wakes_late_takes_nothing_from_those_who_did_it_meanwhile(world: World) -> None:
     await count_calls(world)
     names = await count_calls(world)
-    for number in chosen(len(names)):
+    for number in some_of(len(names), NUM_MOMENTS, 1, 2):
         other = partial(world.another, world.revision + 4)
         await meet_each(world, [number], other)
 
 
-@pytest.mark.parametrize("step", ["startReplaceSegments", "publish", "endReplaceSegments"])
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("fate", ["killed", "frozen"])
 async def test_what_a_backfill_takes_back_is_its_own_whatever_happens_to_it_meanwhile(
     step: str, fate: str, world: World
@@ -245,9 +240,9 @@ async def test_what_a_backfill_takes_back_is_its_own_whatever_happens_to_it_mean
     await count_calls(world)
     names = await count_calls(world)
     at = next(number for number, name in enumerate(names) if name.startswith("POST") and step in name)
-    interrupted_at = random.Random(SEED).choice([at, at + 1])
+    interrupted_at = random.Random(f"{seed()} {step}").choice([at, at + 1])
     undone = await count_calls(world, interrupted_at=interrupted_at)
-    for number in chosen(len(undone) - interrupted_at - 1):
+    for number in some_of(len(undone) - interrupted_at - 1, NUM_MOMENTS, fate == "frozen", 2):
         other = partial(world.another, world.revision + 4)
         act = die if fate == "killed" else other
         with contextlib.suppress(KeyboardInterrupt):

@@ -7,7 +7,6 @@ metastore, at each call of the deep store. With processes: `test_merge_process_k
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from moments import kinds_of, some_of
+from tests.budget import count, seed
 
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
@@ -35,8 +36,9 @@ from merlot.testing.processes import can_mount, resize_disk, small_disk
 from merlot.testing.sample import ORDERS
 
 SHARDS = {"num_shards": 2, "max_records_per_segment": 50}
-IS_FUZZ = bool(os.environ.get("MERLOT_FUZZ_SECONDS"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+FAULTS = list(Fault)
+NUM_MOMENTS = count("MERLOT_KILLS", quick=4, every=8, fuzz=200)
+"""Of a task that meet a fault."""
 
 
 @pytest.fixture(autouse=True)
@@ -112,14 +114,14 @@ def die_at(number: int) -> Callable[[str], None]:
 def test_a_minion_that_dies_at_a_step_leaves_the_rest_to_the_next_one(config: dict[str, Any], tmp_path: Path) -> None:
     steps = steps_of(tmp_path / "plain", **config)
     assert {"inputs fetched", "outputs built", "entry started", "output uploaded", "entry ended"} <= set(steps)
-    for number, step in enumerate(steps):
+    for number in kinds_of(steps):
         with a_bench(tmp_path / str(number), **config) as bench:
             expected = bench.expected_rows()
             reached = die_at(number)
             with contextlib.suppress(ProcessDied):
                 while queued := bench.queued():
                     bench.run(queued[0], reached=reached)
-            assert bench.visible_rows() == expected, step
+            assert bench.visible_rows() == expected, steps[number]
             finish(bench, expected)
             check_all_is_done(bench, expected)
 
@@ -127,7 +129,7 @@ def test_a_minion_that_dies_at_a_step_leaves_the_rest_to_the_next_one(config: di
 @pytest.mark.parametrize("config", [{}, SHARDS], ids=["whole", "shards"])
 def test_however_a_minion_dies_a_rollup_keeps_how_late_its_rows_were(config: dict[str, Any], tmp_path: Path) -> None:
     config = {**rollup_config(), **config}
-    for number in range(len(steps_of(tmp_path / "plain", **config))):
+    for number in kinds_of(steps_of(tmp_path / "plain", **config)):
         with a_bench(tmp_path / str(number), **config) as bench:
             newest_ms = max(record.end_time_ms or 0 for record in bench.records)
             amount = sum(row["amount"] for row in bench.visible_rows())
@@ -145,13 +147,13 @@ def test_however_a_minion_dies_a_rollup_keeps_how_late_its_rows_were(config: dic
             assert sum(row["amount"] for row in bench.visible_rows()) == amount
 
 
-@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 @pytest.mark.parametrize("config", [{}, SHARDS], ids=["whole", "shards"])
 def test_a_write_that_breaks_off_is_made_good(fault: Fault, config: dict[str, Any], tmp_path: Path) -> None:
-    """Every write of the task's life meets the fault once: the lease, the start, the outputs, the end, the history."""
+    """Writes of the task's whole life: the lease, the start, the outputs, the end, the history."""
     num_writes = _count_writes(tmp_path / "plain", config)
     assert num_writes > 8
-    for at in _chosen(num_writes):
+    for at in some_of(num_writes, NUM_MOMENTS, FAULTS.index(fault), len(FAULTS)):
         with a_bench(tmp_path / str(at), **config) as bench:
             expected = bench.expected_rows()
             faulty = FaultyMetastore(bench.inner, fault, at)
@@ -177,22 +179,13 @@ def _count_writes(folder: Path, config: dict[str, Any]) -> int:
         return counting.num_writes
 
 
-def _chosen(number: int) -> list[int]:
-    """All of them where there is time, else some, others at each run."""
-    if IS_FUZZ or number <= 8:
-        return list(range(number))
-    print(f"seed={SEED} (MERLOT_SEED)")
-    return sorted(random.Random(SEED).sample(range(number), 8))
-
-
 @pytest.mark.parametrize("config", [{}, SHARDS], ids=["whole", "shards"])
 def test_a_metastore_that_is_silent_again_and_again_never_sets_a_task_aside(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     """At another write each time, more often than minions may die or other outages last."""
     num_writes = _count_writes(tmp_path / "plain", config)
-    rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED)")
+    rng = random.Random(seed())
     with a_bench(tmp_path / "silent", **config) as bench:
         expected = bench.expected_rows()
         bench.register("Minion_1")
@@ -216,8 +209,8 @@ def test_a_metastore_that_is_silent_again_and_again_never_sets_a_task_aside(
 def test_a_deep_store_that_fails_or_cuts_answers_costs_time_and_nothing_else(
     fault: str, s3: FaultyS3, tmp_path: Path
 ) -> None:
-    """Each request of the task's life meets the fault once, with no second attempt left inside the task."""
-    for first in _chosen(14):
+    """Requests of the task's whole life, with no second attempt left inside the task."""
+    for first in some_of(14, NUM_MOMENTS, fault == "failures", 2):
         folder = tmp_path / str(first)
         folder.mkdir()
         bench = MergeBench(folder, range(3), num_rows=40, deep_store=s3.uri(prefix=f"deep-{fault}-{first}"))
@@ -279,7 +272,9 @@ def test_a_full_disk_fails_the_attempt_and_a_larger_one_finishes_it(
 
 
 def test_a_frozen_minion_that_wakes_after_another_one_took_over_writes_nothing(tmp_path: Path) -> None:
-    for number, step in enumerate(steps_of(tmp_path / "plain")):
+    steps = steps_of(tmp_path / "plain")
+    for number in kinds_of(steps):
+        step = steps[number]
         with a_bench(tmp_path / str(number)) as bench:
             expected = bench.expected_rows()
             frozen = _Frozen(bench, number)

@@ -7,15 +7,17 @@ Steps are the named ones, the writes of the metastore and the calls of the deep 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moments import some_of
+from tests.budget import count, seed
 
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
@@ -29,8 +31,8 @@ from merlot.testing.merges import ENTRY, MergeBench
 from merlot.testing.sample import ORDERS, START_MS
 from merlot.values.periods import DAY_MS
 
-NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_MOMENTS = count("MERLOT_KILLS", quick=2, every=5, fuzz=100)
+"""Of each kind, at which each case is met."""
 WHOLE: dict[str, Any] = {}
 SHARDS = {"num_shards": 2, "max_records_per_segment": 50}
 REST = {
@@ -217,12 +219,8 @@ class Place:
 WHATS = ("steps", "metastore", "deep store")
 
 
-def undo_until(world: World, place: Place, act: Callable[[], None]) -> int:
-    """Take back, with `act` at the place; returns how many such places there were."""
-    return meet(world, place, act, world.undo)
-
-
-def meet(world: World, place: Place, act: Callable[[], None], work: Callable[..., None]) -> int:
+def meet(world: World, place: Place, act: Callable[[], None], work: Callable[..., None]) -> Mapping[str, int]:
+    """Have the minion under test work, and `act` at the place; returns how many places of each kind there were."""
     bench = world.bench
     is_step = place.what == "steps"
     metastore = Interrupted(bench.inner, METASTORE_WRITES, place.at if place.what == "metastore" else -1, act)
@@ -236,83 +234,88 @@ def meet(world: World, place: Place, act: Callable[[], None], work: Callable[...
             act()
 
     work(metastore, store, reached)
-    return {"steps": num_steps, "metastore": metastore.num_calls, "deep store": store.num_calls}[place.what]
+    return {"steps": num_steps, "metastore": metastore.num_calls, "deep store": store.num_calls}
 
 
-def places(folder: Path, case: Case, what: str) -> list[Place]:
-    """All of them where there is time, else some, others at each run."""
-    with a_world(folder, case) as world:
-        number = undo_until(world, Place(what, -1), lambda: None)
+@cache
+def places_of(name: str) -> Mapping[str, int]:
+    """How many of each kind there are in the undo of a case, or in a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        if name in CASES:
+            with a_world(Path(folder) / "undo", CASES[name]) as world:
+                return meet(world, Place("", -1), lambda: None, world.undo)
+        with a_world(Path(folder) / "run", RUNS[name], is_fresh=True) as world:
+            return meet(world, Place("", -1), lambda: None, world.run)
+
+
+def places(name: str, what: str, turn: int = 0, turns: int = 1) -> list[Place]:
+    """All of them where there is time, else some."""
+    number = places_of(name)[what]
     assert number > 0
-    chosen = sorted(random.Random(SEED).sample(range(number), min(number, max(2, NUM_KILLS // 2))))
-    print(f"seed={SEED} (MERLOT_SEED), {len(chosen)} of {number} {what} (MERLOT_KILLS)")
-    return [Place(what, at) for at in chosen]
-
-
-@pytest.mark.parametrize("what", WHATS)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_an_undo_that_is_killed_is_finished_by_the_next_one(case: Case, what: str, tmp_path: Path) -> None:
-    def die() -> None:
-        raise ProcessDied
-
-    for place in places(tmp_path / "plain", case, what):
-        with a_world(tmp_path / str(place.at), case) as world:
-            with contextlib.suppress(ProcessDied):
-                undo_until(world, place, die)
-            world.go_on(0)
-            world.finish()
-            world.check_nothing_is_left()
-
-
-@pytest.mark.parametrize("what", WHATS)
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_an_undo_that_wakes_late_takes_nothing_from_those_who_did_the_work_anew(
-    case: Case, what: str, tmp_path: Path
-) -> None:
-    """Frozen until the others have taken back the rest and have done some or all tasks of the same work."""
-    rng = random.Random(SEED)
-    for place in places(tmp_path / "plain", case, what):
-        num_tasks = rng.choice([0, 1, 2, 9])
-        with a_world(tmp_path / str(place.at), case) as world:
-            undo_until(world, place, partial(world.go_on, num_tasks))
-            assert world.bench.visible_rows() == world.expected, place
-            world.finish()
+    return [Place(what, at) for at in some_of(number, NUM_MOMENTS, turn, turns)]
 
 
 RUNS = {"whole": Case(WHOLE, ""), "with a rest": Case(REST, ""), "shards": Case(SHARDS, "")}
 
 
 @pytest.mark.parametrize("what", WHATS)
-@pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
-def test_a_run_that_wakes_after_its_task_was_cancelled_and_done_anew_changes_nothing(
-    case: Case, what: str, tmp_path: Path
+@pytest.mark.parametrize("name", CASES)
+def test_an_undo_that_is_killed_is_finished_by_the_next_one(name: str, what: str, tmp_path: Path) -> None:
+    def die() -> None:
+        raise ProcessDied
+
+    for place in places(name, what, list(CASES).index(name), len(CASES)):
+        with a_world(tmp_path / str(place.at), CASES[name]) as world:
+            with contextlib.suppress(ProcessDied):
+                meet(world, place, die, world.undo)
+            world.go_on(0)
+            world.finish()
+            world.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("name", CASES)
+def test_an_undo_that_wakes_late_takes_nothing_from_those_who_did_the_work_anew(
+    name: str, what: str, tmp_path: Path
 ) -> None:
-    """Frozen at each place of a run, until others have taken it back and done some or all of it again."""
-    with a_world(tmp_path / "plain", case, is_fresh=True) as world:
-        number = meet(world, Place(what, -1), lambda: None, world.run)
-    rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED)")
-    for at in sorted(rng.sample(range(number), min(number, max(2, NUM_KILLS // 2)))):
+    """Frozen until the others have taken back the rest and have done some or all tasks of the same work."""
+    rng = random.Random(f"{seed()} {name} {what}")
+    for place in places(name, what, len(CASES) - 1 - list(CASES).index(name), len(CASES)):
         num_tasks = rng.choice([0, 1, 2, 9])
-        with a_world(tmp_path / str(at), case, is_fresh=True) as world:
-            meet(world, Place(what, at), partial(world.cancel_and_go_on, num_tasks), world.run)
-            assert world.bench.visible_rows() == world.expected, (what, at, num_tasks)
+        with a_world(tmp_path / str(place.at), CASES[name]) as world:
+            meet(world, place, partial(world.go_on, num_tasks), world.undo)
+            assert world.bench.visible_rows() == world.expected, place
             world.finish()
 
 
-@pytest.mark.parametrize("fate", [tables.Files.NOW, tables.Files.LATER], ids=["files now", "files later"])
 @pytest.mark.parametrize("what", WHATS)
-@pytest.mark.parametrize("case", [RUNS["whole"], RUNS["shards"]], ids=["whole", "shards"])
-def test_a_run_that_wakes_after_its_table_was_deleted_takes_nothing_from_another_of_its_name(
-    case: Case, what: str, fate: tables.Files, tmp_path: Path
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_wakes_after_its_task_was_cancelled_and_done_anew_changes_nothing(
+    name: str, what: str, tmp_path: Path
 ) -> None:
-    with a_world(tmp_path / "plain", case, is_fresh=True) as world:
-        number = meet(world, Place(what, -1), lambda: None, world.run)
-    rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED)")
-    for at in sorted(rng.sample(range(number), min(number, max(2, NUM_KILLS // 2)))):
+    """Frozen at each place of a run, until others have taken it back and done some or all of it again."""
+    rng = random.Random(f"{seed()} {name} {what}")
+    for place in places(name, what, list(RUNS).index(name), len(RUNS)):
+        num_tasks = rng.choice([0, 1, 2, 9])
+        with a_world(tmp_path / str(place.at), RUNS[name], is_fresh=True) as world:
+            meet(world, place, partial(world.cancel_and_go_on, num_tasks), world.run)
+            assert world.bench.visible_rows() == world.expected, (place, num_tasks)
+            world.finish()
+
+
+FATES = {"files now": tables.Files.NOW, "files later": tables.Files.LATER}
+
+
+@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("name", ["whole", "shards"])
+def test_a_run_that_wakes_after_its_table_was_deleted_takes_nothing_from_another_of_its_name(
+    name: str, what: str, fate: str, tmp_path: Path
+) -> None:
+    rng = random.Random(f"{seed()} {name} {what} {fate}")
+    for place in places(name, what, list(FATES).index(fate), len(FATES)):
         num_tasks = rng.choice([0, 1, 9])
-        with a_world(tmp_path / str(at), case, is_fresh=True) as world:
-            meet(world, Place(what, at), partial(world.make_anew, fate, num_tasks), world.run)
-            assert world.bench.visible_rows() == world.expected, (what, at, num_tasks)
+        with a_world(tmp_path / str(place.at), RUNS[name], is_fresh=True) as world:
+            meet(world, place, partial(world.make_anew, FATES[fate], num_tasks), world.run)
+            assert world.bench.visible_rows() == world.expected, (place, num_tasks)
             world.finish()

@@ -133,12 +133,13 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_window_of_merged_days_is_replaced_by_a_spark_job_and_merged_again(
+async def test_a_spark_job_that_is_interrupted_leaves_merged_days_and_the_next_replaces_its_window_and_they_are_merged(
     cluster: ClusterProcesses, source: Path
 ) -> None:
     new = [row for row in rows_of(DAYS[:5], revision=1) if is_inside(row)]
     kept = [row for row in rows_of(DAYS) if not is_inside(row)]
     async with watching(cluster) as seen:
+        await asyncio.to_thread(interrupt_while_spark_starts, cluster, source)
         process = await asyncio.to_thread(backfill, cluster, source)
         output, errors = await asyncio.to_thread(process.communicate)
         assert process.returncode == 0, errors
@@ -162,9 +163,8 @@ def check_buckets(records: Sequence[SegmentRecord]) -> None:
     assert all(first == last for first, last in buckets)
 
 
-def test_ctrl_c_while_spark_builds_ends_the_job_and_leaves_the_old_rows(
-    cluster: ClusterProcesses, source: Path
-) -> None:
+def interrupt_while_spark_starts(cluster: ClusterProcesses, source: Path) -> None:
+    """Ctrl-C ends the job with all its processes, and leaves the old rows and no file of new ones."""
     before = view_of(cluster)
     process = backfill(cluster, source)
     wait_until(lambda: any(map(runs_java, descendants(process.pid))) or process.poll() is not None)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
-from merlot.errors import InvalidInputError
+from merlot.errors import InvalidInputError, UnavailableError
 from merlot.http.guard import MAX_LARGE_BODIES
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
@@ -113,6 +114,30 @@ def gated(metastore: SqliteMetastore, gate: Gate) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("is_before", [True, False], ids=["after the upload", "before the answer"])
+def test_a_job_that_loses_the_controller_around_its_publishing_has_published_all_or_nothing_and_is_run_again(
+    spark: SparkSession, table: Table, controller: str, metastore: SqliteMetastore, tmp_path: Path, is_before: bool
+) -> None:
+    source = write_hours(tmp_path / "hours.parquet", *range(60))
+    gate = Gate(is_before=is_before)
+    gate.drop()
+    with gated(metastore, gate) as url, pytest.raises(UnavailableError):
+        run(spark, source, table, tmp_path / "deep", url, publish_patience_s=0.0)
+    assert gate.num_waiting == 1, "it came so far"
+    assert published(controller) == ({} if is_before else DAYS)
+    check_run_again(spark, source, table, tmp_path / "deep", controller)
+
+
+@pytest.mark.parametrize(
+    "is_before",
+    [
+        pytest.param(
+            True,
+            id="after the upload",
+            marks=pytest.mark.slow("a job that loses the controller then leaves the same; one is killed at the answer"),
+        ),
+        pytest.param(False, id="before the answer"),
+    ],
+)
 def test_a_job_that_is_killed_around_its_publishing_has_published_all_or_nothing_and_is_run_again(
     spark: SparkSession, table: Table, controller: str, metastore: SqliteMetastore, tmp_path: Path, is_before: bool
 ) -> None:
@@ -135,22 +160,28 @@ def test_a_job_that_is_killed_around_its_publishing_has_published_all_or_nothing
             gate.drop()
         assert gate.num_waiting == 1, "it came so far"
         assert published(controller) == ({} if is_before else DAYS)
-    files = sorted((deep / "hours_OFFLINE").glob("*"))
-    assert len(files) == len(DAYS)
-    again = run(spark, source, table, deep, controller)
-    assert (again.published, again.unchanged, again.segments_uploaded) == ((3, 0, 0) if is_before else (0, 3, 0))
-    assert published(controller) == DAYS
-    assert sorted((deep / "hours_OFFLINE").glob("*")) == files
+    check_run_again(spark, source, table, deep, controller)
 
 
 DAYS = {"hours_1970-01-01": 24, "hours_1970-01-02": 24, "hours_1970-01-03": 12}
 
 
-def run(spark: SparkSession, source: Path, table: Table, deep: Path, url: str) -> JobReport:
+def check_run_again(spark: SparkSession, source: Path, table: Table, deep: Path, controller: str) -> None:
+    """The next run takes the files that are there, and publishes what is not published."""
+    is_published = bool(published(controller))
+    files = sorted((deep / "hours_OFFLINE").glob("*"))
+    assert len(files) == len(DAYS)
+    again = run(spark, source, table, deep, controller)
+    assert (again.published, again.unchanged, again.segments_uploaded) == ((0, 3, 0) if is_published else (3, 0, 0))
+    assert published(controller) == DAYS
+    assert sorted((deep / "hours_OFFLINE").glob("*")) == files
+
+
+def run(spark: SparkSession, source: Path, table: Table, deep: Path, url: str, **options: Any) -> JobReport:
     batch = BatchIngestion(source_uri=str(source), format=BatchFormat.PARQUET)
     rows = sources.read(spark, batch, table)
-    options = JobOptions(parallelism=1)
-    return build_segments(rows, table, deep_store=str(deep), controller_url=url, ingestion=batch, options=options)
+    chosen = JobOptions(parallelism=1, **options)
+    return build_segments(rows, table, deep_store=str(deep), controller_url=url, ingestion=batch, options=chosen)
 
 
 def run_together(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import count
 
 from merlot.aggregates import distinct, pairs
 from merlot.aggregates.distinct import DistinctState
@@ -22,7 +22,7 @@ VALUES: dict[SqlType, list[object]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_DISTINCT", "30"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_DISTINCT", quick=10, every=30)))
 def test_each_group_has_the_values_that_it_met_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(distinct, "MAX_MARKED", random.choice((0, 100, 1 << 20)))

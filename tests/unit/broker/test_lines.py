@@ -1,10 +1,10 @@
 """The end of a stream's partition is asked for as one; where it begins moves with each commit, in one snapshot."""
 
-import os
 from collections.abc import Mapping, Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import count
 
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
@@ -16,7 +16,7 @@ TABLE = TableName("flights_OFFLINE")
 NOW_MS = 1_700_000_000_000
 A, B = (InstanceId(f"Server_host_{port}") for port in (1, 2))
 ROWS = 10
-CASES = int(os.environ.get("MERLOT_ROUTING_CASES", "100"))
+CASES = count("MERLOT_ROUTING_CASES", quick=50, every=100, fuzz=5000)
 
 
 def segment(sequence: int, status: ConsumingStatus = ConsumingStatus.DONE, partition: int = 0) -> StreamSegmentRecord:

@@ -6,7 +6,6 @@ seals segments, a broker follows the root and the servers' reports in any order,
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import count
 
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
@@ -44,7 +44,7 @@ DAY_MS = 24 * HOUR_MS
 PER_SEGMENT = 7
 """Rows of a stream's segment, one an hour: segments begin at no midnight."""
 NUM_PARTITIONS = 2
-CASES = int(os.environ.get("MERLOT_ROUTING_CASES", "100"))
+CASES = count("MERLOT_ROUTING_CASES", quick=50, every=100, fuzz=5000)
 BATCHES, STREAM = InstanceId("Server_host_1"), InstanceId("Server_host_2")
 NOW_MS = 1_700_000_000_000 // DAY_MS * DAY_MS
 FIRST_MS = NOW_MS - 10 * DAY_MS

@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import yaml
+from tests.budget import seed
 from tests.unit.embedded.nodes import StartNode, until_rows
 
 from merlot.cluster.records import SegmentRecord
@@ -18,7 +18,6 @@ from merlot.store.deepstore import DeepStore
 from merlot.testing.sample import CITIES, START_MS, orders_manifest, upload_orders
 from merlot.values.periods import DAY_MS
 
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 NUM_RECORDS = 40
 NO_NUMBERS: tuple[Any, ...] = (None, "", "NaN", "soon", 0.5, 1e308, 10**30, -(10**400), [], [[2]], {})
 NO_TEXTS: tuple[Any, ...] = (None, 0, 7, 0.5, True, [], ["a"], {})
@@ -39,8 +38,7 @@ TIMES: tuple[Any, ...] = (None, 0, -1, 2**63 - 1, -(2**63), 10**15, 10**30, "soo
 
 
 async def test_odd_records_hide_no_row(start_node: StartNode, tmp_path: Path) -> None:
-    print(f"MERLOT_SEED={SEED}")
-    rng = random.Random(SEED)
+    rng = random.Random(seed())
     node = await start_node()
     store = DeepStore(str(tmp_path / "node" / "deepstore"))
     records = await asyncio.to_thread(upload_orders, store, list(range(NUM_RECORDS)), 10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import count
 
 from merlot.errors import CorruptionError
 from merlot.segment.build.builder import build_segment
@@ -26,7 +26,7 @@ from merlot.spec.schema import TableSchema
 from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.rules import Rules
 
-NUM_WALKS = int(os.environ.get("MERLOT_EDITIONS", "6"))
+NUM_WALKS = count("MERLOT_EDITIONS", quick=3, every=6, fuzz=500)
 NUM_SEGMENTS = 10
 SCHEMA = TableSchema.model_validate(
     {

@@ -3,18 +3,18 @@ whichever of them began anew, and with what."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
 import pytest
+from tests.budget import count
 from tests.unit.server.test_upsert_restarts import MISHAPS, KeepingReplica
 from tests.unit.server.test_upsert_sink import Chain, is_deletion
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.server.realtime import snapshots as module
 
-NUM_SEEDS = int(os.environ.get("MERLOT_EXPIRIES", "6"))
+NUM_SEEDS = count("MERLOT_EXPIRIES", quick=3, every=6, fuzz=200)
 SETTINGS = '{{"mode":"FULL","deleteRecordColumn":"gone",{ttl}"deletedKeysTtl":"{deleted}"{snapshots}}}'
 KEPT = ',"snapshot":"ENABLE","snapshotStore":"LOCAL"'
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
 import pytest
+from tests.budget import count
 from tests.unit.server.merging_replicas import Replica, Row, Stream, interleave
 
 from merlot.spec.schema import TableSchema
 
-SEEDS = int(os.environ.get("MERLOT_REPLICAS", "4"))
+SEEDS = count("MERLOT_REPLICAS", quick=2, every=4)
 SCHEMA = TableSchema.model_validate(
     {
         "fields": [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.budget import count
 from tests.unit.server.merging_replicas import Replica, Row, Stream, interleave
 
 from merlot.cluster.consuming.progress import StreamProblem
@@ -19,7 +19,7 @@ from merlot.server.realtime.upserts import UpsertSink
 from merlot.spec.schema import TableSchema
 from merlot.testing.plugins import installed
 
-SEEDS = int(os.environ.get("MERLOT_REPLICAS", "4"))
+SEEDS = count("MERLOT_REPLICAS", quick=2, every=4)
 SCHEMA = TableSchema.model_validate(
     {
         "fields": [

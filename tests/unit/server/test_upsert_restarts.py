@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import count
 from tests.unit.server.test_upsert_sink import Chain, Replica
 from tests.unit.upsert.oracle import Oracle
 
@@ -129,7 +129,7 @@ def lack_one(folder: Path, draw: random.Random) -> None:
 MISHAPS: list[Callable[[Path, random.Random], None]] = [lambda *_: None] * 4 + [lose, damage, cut_off, lack_one]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_RESTARTS", "6"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_RESTARTS", quick=3, every=6)))
 def test_a_restart_shows_what_was_shown_before_whatever_became_of_the_snapshots(seed: int, tmp_path: Path) -> None:
     """Batches, ends behind and before what was read, tails, files that come first, retention, settings that turn
     snapshots off and on, stops and crashes, and snapshots that are lost, damaged or cut off."""
@@ -232,7 +232,7 @@ def need(chain: Chain, until: int) -> None:
     chain.records = {**chain.records, 0: marked}
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("MERLOT_RESTARTS", "6"))))
+@pytest.mark.parametrize("seed", range(count("MERLOT_RESTARTS", quick=3, every=6)))
 def test_an_index_that_needs_its_checkpoint_is_built_of_nothing_else(seed: int, tmp_path: Path) -> None:
     """Also where parts of the line, which brokers ask for still, are in the checkpoint; never without it."""
     draw = random.Random(seed)

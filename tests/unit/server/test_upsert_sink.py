@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import count
 
 from merlot.clock import SystemClock
 from merlot.cluster.consuming.pinned import unpin_upsert
@@ -48,7 +48,7 @@ SCHEMA = TableSchema.model_validate(
     }
 )
 REQUEST = BuildRequest(name="", table="t", schema=SCHEMA)
-NUM_SEEDS = int(os.environ.get("MERLOT_SINKS", "12"))
+NUM_SEEDS = count("MERLOT_SINKS", quick=6, every=12, fuzz=1000)
 PLAIN = '{"mode":"FULL"}'
 EXPIRING = '{"mode":"FULL","primaryKeyTtl":"5"}'
 SETTINGS = cast(Settings, SimpleNamespace(request=REQUEST))

@@ -4,7 +4,6 @@ valid doc."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import count
 from tests.unit.upsert.oracle import Oracle, Place
 from tests.unit.upsert.upsert_rows import Row, rules, table, valid_places
 
@@ -20,7 +20,7 @@ from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
 
 SENT_UNTIL = 40
-EXAMPLES = int(os.environ.get("MERLOT_UPSERTS", "40"))
+EXAMPLES = count("MERLOT_UPSERTS", quick=20, every=40, fuzz=10_000)
 
 ROW = st.tuples(st.integers(0, 7), st.integers(0, 60), st.integers(0, 4).map(lambda number: number == 0))
 

@@ -1,7 +1,8 @@
 """Processes of our programs that are forked from one that has imported them, the nursery.
 
 Each is a process of its own, to be killed and frozen like any other; what is saved are the two seconds of CPU time that
-an interpreter takes to import everything. That a program starts without this is for the tests of its command line.
+an interpreter takes to import everything, and the half second of those that load kernels. That a program starts without
+this is for the tests of its command line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from merlot.kernels.warm import warm
 
 PRELOADED = ("merlot.cli.main", "merlot.cli.serve", "merlot_operator.__main__")
 """A program that is not among them works too, and starts more slowly."""
@@ -105,6 +108,7 @@ def main() -> None:
     for module in PRELOADED:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
+    warm()
     gc.freeze()
     codes: dict[int, int | None] = {}
     answer: int | None

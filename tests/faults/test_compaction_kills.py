@@ -7,7 +7,6 @@ With a time to live and without, whole rows and merged ones; rows come and clien
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.budget import count, seed
 from tests.unit.upsert.oracle import Oracle
 from upsert_watch import (
     BOARD,
@@ -39,8 +39,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
-NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_KILLS = count("MERLOT_KILLS", quick=5, every=6, fuzz=200)
 PATIENCE_S = 240.0
 SESSION_MS = 2000
 TTL = 200
@@ -66,7 +65,7 @@ KINDS: dict[str, dict[str, Any]] = {
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(600 + 12 * NUM_KILLS),
-    pytest.mark.skipif(NUM_KILLS <= 5, reason="takes minutes: with MERLOT_KILLS above 5"),
+    pytest.mark.slow("takes minutes; compaction without kills, and kills of merges, are in the quick run"),
 ]
 
 
@@ -156,10 +155,10 @@ async def is_over(metastore: Metastore) -> None:
 async def test_every_row_is_what_it_was_whoever_dies_while_segments_are_compacted(
     cluster: ClusterProcesses, zookeeper_to_hurt: ZooKeeper, tmp_path: Path, kind: str
 ) -> None:
-    draw = random.Random(SEED)
+    draw = random.Random(seed())
     options = {**EAGER, **KINDS[kind]}
     ttl = options.pop("ttl", None)
-    print(f"seed={SEED} (MERLOT_SEED), kills={NUM_KILLS} (MERLOT_KILLS)")
+    print(f"seed={seed()} (MERLOT_SEED), kills={NUM_KILLS} (MERLOT_KILLS)")
     topic = FileTopic(tmp_path / "topic")
     upsert = {"config": upsert_spec(ttl, **options)}
     with cluster.metastore() as metastore:

@@ -255,8 +255,9 @@ def _cause(pod: Object, template: Mapping[str, Any]) -> str:
 
 
 def _plan_undrain(state: PoolState, result: PoolPlan) -> None:
-    """Marks of a restart or a departure that is no longer wanted."""
-    own = {instance_of(name_of(pod)) for pod in state.pods if not is_deleting(pod)}
+    """Marks of a restart or a departure that is no longer wanted. A server that leaves keeps its mark until its pod is
+    gone: the StatefulSet may delete it late, and segments that it were given meanwhile would have one copy less."""
+    own = {instance_of(name_of(pod)): ordinal_of(name_of(pod)) for pod in state.pods if not is_deleting(pod)}
     marked = {
         server: bool(entry["leaving"])
         for status in (state.statuses or {}).values()
@@ -264,5 +265,6 @@ def _plan_undrain(state: PoolState, result: PoolPlan) -> None:
         if entry["draining"] and server in own
     }
     restarting = None if result.restart is None else instance_of(name_of(result.restart.pod))
-    result.undrain = sorted(InstanceId(one) for one in marked if one not in result.drain and one != restarting)
+    staying = [one for one in marked if own[one] < result.replicas]
+    result.undrain = sorted(InstanceId(one) for one in staying if one not in result.drain and one != restarting)
     result.drain = {one: leaving for one, leaving in result.drain.items() if marked.get(one) is not leaving}

@@ -235,6 +235,14 @@ def test_restart_waits_for_the_controller() -> None:
     assert plan(RESTARTED, servers=None).restart is None
 
 
+def test_server_that_leaves_stays_marked_until_its_pod_is_gone() -> None:
+    """The StatefulSet is smaller already, and its controller has not come to delete the pod."""
+    smaller = other(replicas=2, wanted_replicas=2)
+    servers = (server(0), server(1), server(2, draining=True, leaving=True, drained=True))
+    left = plan(smaller, live=smaller, pods=(pod(0), pod(1), pod(2)), servers=servers)
+    assert (left.replicas, left.drain, left.undrain) == (2, {}, [])
+
+
 def test_mark_that_nothing_asks_for_any_more_is_taken_away() -> None:
     assert plan(servers=(server(0), server(1, draining=True), server(2))).undrain == [instance_of("pool-1")]
     back = plan(servers=(server(0), server(1), server(2, draining=True, leaving=True)))

@@ -11,10 +11,11 @@ import json
 import random
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,8 @@ class Dataset:
     """How segments of layouts with many are stored, in turn."""
     decimal_places: int = 10
     """Of BIG_DECIMAL in DuckDB."""
+    uneven: list[Path] = field(default_factory=list, compare=False, repr=False)
+    """The files of `uneven_segments`, once they are built."""
 
     def defaulted(self) -> pa.Table:
         """The rows with default values in place of nulls."""

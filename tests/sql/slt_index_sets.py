@@ -1,4 +1,4 @@
-"""No index, each by itself, all of them, and star-trees, in every form that sealed rows have: `MERLOT_INDEX_SETS=yes`.
+"""No index, each by itself, all of them, and star-trees, in every form that sealed rows have: `make fuzz`.
 
 Consuming segments have no indexes: the layouts `consuming` and `half-sealed` are theirs.
 """
@@ -16,6 +16,7 @@ from slt_answers import Answer
 from slt_data import Dataset
 from slt_layouts import InProcess
 from slt_segments import build_paths, indexed_beside, star_trees_of, uneven_edges
+from tests.budget import count
 
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
@@ -24,6 +25,7 @@ from merlot.segment.reader import Segment, SomeDocs
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.testing.indexes import every_index
 
+IS_WANTED = count("MERLOT_INDEX_SETS", quick=0, every=0, fuzz=1) > 0
 SETS = ("none", *INDEX_KINDS, "all", "trees")
 Cut = Callable[[Dataset, Path, Sequence[IndexingSpec]], Iterator[ImmutableSegment]]
 

@@ -1,7 +1,8 @@
 """Where a case's query runs: each layout holds every dataset and answers SQL.
 
-A new layout (an embedded node, servers over ZooKeeper) is one more entry of `LAYOUTS`: a context manager over the
-datasets and an empty folder that yields an object with `query(sql) -> Answer`, raising an error that has a `code`.
+A new layout (an embedded node, servers over ZooKeeper) is one more entry of `IN_PROCESS` or `OVER_HTTP`: a context
+manager over the datasets and an empty folder that yields an object with `query(sql) -> Answer`, raising an error that
+has a `code`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
-from slt_segments import build_paths, built_live, consuming_segment, overwritten, star_trees_of, uneven_edges
+from slt_segments import build_paths, built_live, consuming_segment, overwritten, star_trees_of, uneven_segments
 from slt_stages import bind_stages, is_staged
 
 from merlot.query import execute
@@ -128,15 +129,15 @@ class InProcess:
 @contextmanager
 def one_segment(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
     """Each table as one segment of the default encodings."""
-    with _in_process(datasets, folder, cuts=lambda rows: [0, rows], parts=1) as layout:
+    paths = [(dataset, build_paths(dataset, folder, [0, dataset.rows.num_rows], varied=False)) for dataset in datasets]
+    with _in_process(paths, parts=1) as layout:
         yield layout
 
 
 @contextmanager
 def twelve_segments(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
     """Each table as 12 segments of uneven size, one of a single row, answered in three parts."""
-
-    with _in_process(datasets, folder, cuts=uneven_edges, parts=3) as layout:
+    with _in_process([(dataset, uneven_segments(dataset, folder)) for dataset in datasets], parts=3) as layout:
         yield layout
 
 
@@ -218,21 +219,18 @@ def indexed_later(datasets: Sequence[Dataset], folder: Path) -> Iterator[InProce
 
 
 @contextmanager
-def _in_process(
-    datasets: Sequence[Dataset], folder: Path, *, cuts: Callable[[int], list[int]], parts: int
-) -> Iterator[InProcess]:
+def _in_process(paths: Sequence[tuple[Dataset, Sequence[Path]]], *, parts: int) -> Iterator[InProcess]:
     with ExitStack() as stack:
-        segments: dict[str, list[Segment]] = {}
-        for dataset in datasets:
-            edges = cuts(dataset.rows.num_rows)
-            paths = build_paths(dataset, folder, edges, varied=parts > 1)
-            segments[dataset.name] = [stack.enter_context(ImmutableSegment.open(path)) for path in paths]
-        layout = InProcess({dataset.name: dataset.schema for dataset in datasets}, segments, parts=parts)
+        segments: dict[str, list[Segment]] = {
+            dataset.name: [stack.enter_context(ImmutableSegment.open(path)) for path in files]
+            for dataset, files in paths
+        }
+        layout = InProcess({dataset.name: dataset.schema for dataset, _ in paths}, segments, parts=parts)
         stack.callback(layout.close)
         yield layout
 
 
-LAYOUTS: dict[str, LayoutFactory] = {
+IN_PROCESS: dict[str, LayoutFactory] = {
     "one-segment": one_segment,
     "twelve-segments": twelve_segments,
     "consuming": consuming,
@@ -240,6 +238,9 @@ LAYOUTS: dict[str, LayoutFactory] = {
     "upserted": upserted,
     "star-tree": star_trees,
     "indexed-later": indexed_later,
+}
+OVER_HTTP: dict[str, LayoutFactory] = {
     "embedded-node": embedded_node,
     "zookeeper-two-servers": zookeeper_with_two_servers,
 }
+LAYOUTS = {**IN_PROCESS, **OVER_HTTP}

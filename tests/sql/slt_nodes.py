@@ -13,7 +13,7 @@ from typing import Any
 
 from slt_answers import Answer
 from slt_data import Dataset
-from slt_segments import build_paths, uneven_edges
+from slt_segments import uneven_segments
 
 from merlot.catalog.publish import record_of
 from merlot.cluster.records import SegmentRecord
@@ -93,7 +93,7 @@ def upload_segments(dataset: Dataset, folder: Path, store: DeepStore) -> list[Se
     """Twelve uneven segments in the deep store."""
     records = []
     folder.mkdir(exist_ok=True)
-    for path in build_paths(dataset, folder, uneven_edges(dataset.rows.num_rows), varied=True):
+    for path in uneven_segments(dataset, folder):
         with ImmutableSegment.open(path) as segment:
             url = store.url_of(offline(dataset.name), segment.metadata.key)
             store.put(path, url)

@@ -12,6 +12,9 @@
     errors 700           each line is refused with this code
     SELECT … => text     and a message that contains the text
 
+    pin star-tree        the cases from here on are asked of this layout too when a quick run deals layouts out to
+                         cases (`slt_dealing`), until a `pin` of others or of none
+
 Blank lines end a case, `#` starts a comment. Without expected rows DuckDB's answer to the same text is expected; with
 `anyrows` (a LIMIT without ORDER BY) any rows of DuckDB's answer, as many as there should be.
 """
@@ -39,6 +42,7 @@ TYPE_LETTERS = {
 }
 _DUCKDB = "-- duckdb:"
 _FAMILIES = ("queries", "errors")
+_PIN = "pin"
 _ROW = " => "
 
 
@@ -54,6 +58,7 @@ class Case:
     any_rows: bool = False
     expected: tuple[tuple[str, ...], ...] | None = None
     error: tuple[int, str] | None = None
+    pinned: tuple[str, ...] = ()
 
     @property
     def null_handling(self) -> bool:
@@ -73,8 +78,15 @@ class Case:
 
 def read_file(path: Path) -> list[Case]:
     """The cases of one file, in order."""
-    blocks = _blocks(path.read_text().splitlines())
-    return [_read_case(path.name, *case) for line, block in blocks for case in _split_family(line, block)]
+    cases: list[Case] = []
+    pinned: tuple[str, ...] = ()
+    for line, block in _blocks(path.read_text().splitlines()):
+        word, *names = block[0].split()
+        if word == _PIN:
+            pinned = tuple(names)
+        else:
+            cases += [_read_case(path.name, *case, pinned) for case in _split_family(line, block)]
+    return cases
 
 
 def _split_family(line: int, block: list[str]) -> Iterator[tuple[int, list[str]]]:
@@ -107,13 +119,13 @@ def _blocks(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
             block = []
 
 
-def _read_case(file: str, line: int, block: list[str]) -> Case:
+def _read_case(file: str, line: int, block: list[str], pinned: tuple[str, ...]) -> Case:
     head, *rest = block[0].split(maxsplit=2)
     body, expected = _split_expected(block[1:])
     sql, duckdb_sql = _split_dialects(body)
     if head == "error":
         code, text = rest
-        return Case(file=file, line=line, sql=sql, duckdb_sql="", error=(int(code), text))
+        return Case(file=file, line=line, sql=sql, duckdb_sql="", error=(int(code), text), pinned=pinned)
     if head != "query" or not rest:
         raise ValueError(f"{file}:{line}: a case starts with `query TYPES` or `error CODE TEXT`, not {block[0]!r}")
     return Case(
@@ -124,6 +136,7 @@ def _read_case(file: str, line: int, block: list[str]) -> Case:
         types=tuple(_type_names(rest[0])),
         any_rows="anyrows" in rest[1:],
         expected=expected,
+        pinned=pinned,
     )
 
 

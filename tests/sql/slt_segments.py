@@ -148,6 +148,13 @@ def build_paths(
     return paths
 
 
+def uneven_segments(dataset: Dataset, folder: Path) -> Sequence[Path]:
+    """Twelve segment files of uneven size, in turn in every encoding: built once for all layouts that have them."""
+    if not dataset.uneven:
+        dataset.uneven.extend(build_paths(dataset, folder, uneven_edges(dataset.rows.num_rows), varied=True))
+    return dataset.uneven
+
+
 def built_live(dataset: Dataset, folder: Path) -> Iterator[ImmutableSegment]:
     """Three segments that were built without any index and were given all of them later, in files beside them: with
     dictionaries, raw ones that get dictionaries for indexes and star-trees, and raw ones that stay so."""

@@ -1,11 +1,10 @@
 """Every case of every `.slt` file, on every layout, against DuckDB or the rows the file gives.
 
-With MERLOT_INDEX_SETS, layouts of every index by itself, of none and of all are among them.
+A quick run deals layouts out to cases. `make fuzz` has layouts of every index by itself, of none and of all, too.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -15,8 +14,9 @@ from pathlib import Path
 import pytest
 from slt_answers import Answer, Row, first_difference, normalize, sort_rows
 from slt_data import datasets
-from slt_index_sets import INDEXED
-from slt_layouts import LAYOUTS, Layout, star_trees
+from slt_dealing import deal
+from slt_index_sets import INDEXED, IS_WANTED
+from slt_layouts import IN_PROCESS, LAYOUTS, OVER_HTTP, InProcess, Layout
 from slt_oracle import Oracle
 from slt_reader import Case, read_file
 from slt_stages import bind_stages, is_staged
@@ -45,10 +45,18 @@ def oracle() -> Oracle:
 
 _RUNTIME_ERROR = 200
 _MARKS = {"zookeeper-two-servers": [pytest.mark.cluster, pytest.mark.timeout(180)]}
-_LAYOUTS = {**LAYOUTS, **(INDEXED if os.environ.get("MERLOT_INDEX_SETS") else {})}
+_LAYOUTS = {**LAYOUTS, **(INDEXED if IS_WANTED else {})}
 
 
-@pytest.fixture(scope="session", params=[pytest.param(name, marks=_MARKS.get(name, [])) for name in _LAYOUTS])
+@cache
+def _dealt(path: Path) -> dict[str, list[Case]]:
+    return deal(_cases(path), _LAYOUTS)
+
+
+_ASKED = [(name, path) for name in _LAYOUTS for path in _FILES if _dealt(path)[name]]
+
+
+@pytest.fixture(scope="session")
 def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     with _LAYOUTS[request.param](datasets(), tmp_path_factory.mktemp(request.param)) as made:
         yield made
@@ -111,10 +119,27 @@ def _result_type(expr: Expr, query: BoundQuery) -> str:
     return str(expr.type.base) if is_key else str(expr.type)
 
 
-@pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
-def test_answers_are_right(path: Path, layout: Layout, oracle: Oracle) -> None:
-    problems = [problem for case in _cases(path) if (problem := _problem(case, layout, oracle)) is not None]
-    assert not problems, f"{len(problems)} of {len(_cases(path))} cases\n" + "\n".join(problems)
+@pytest.mark.parametrize(
+    ("layout", "path"),
+    [pytest.param(name, path, id=f"{name}-{path.stem}", marks=_MARKS.get(name, [])) for name, path in _ASKED],
+    indirect=["layout"],
+)
+def test_answers_are_right(path: Path, layout: Layout, oracle: Oracle, request: pytest.FixtureRequest) -> None:
+    cases = _dealt(path)[request.node.callspec.params["layout"]]
+    problems = [problem for case in cases if (problem := _problem(case, layout, oracle)) is not None]
+    assert not problems, f"{len(problems)} of {len(cases)} cases\n" + "\n".join(problems)
+
+
+def test_every_case_is_asked_in_process_and_over_http() -> None:
+    for kind in (IN_PROCESS, OVER_HTTP):
+        asked = {case.where for path in _FILES for name in kind for case in _dealt(path)[name]}
+        assert asked == {case.where for path in _FILES for case in _cases(path)}
+    assert {name for path in _FILES for case in _cases(path) for name in case.pinned} <= set(LAYOUTS)
+
+
+def test_every_layout_is_asked_cases_of_every_file_that_has_as_many() -> None:
+    large = [path for path in _FILES if len(_cases(path)) >= len(IN_PROCESS)]
+    assert [(name, path.stem) for path in large for name in LAYOUTS if (name, path) not in _ASKED] == []
 
 
 def test_the_files_hold_thousands_of_cases() -> None:
@@ -122,13 +147,14 @@ def test_the_files_hold_thousands_of_cases() -> None:
     assert sum(len(_cases(path)) for path in _FILES) > 3_700
 
 
-def test_star_trees_answer_what_fits_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["star-tree"], indirect=True)
+def test_star_trees_answer_what_fits_them(layout: Layout) -> None:
     """Each case of their file; one without a match is left out before anything is read."""
     cases = _cases(Path(__file__).parent / "star_tree.slt")
     assert len(cases) > 20
-    with star_trees(datasets(), tmp_path) as layout:
-        plans = {case.sql: layout.plans(case.sql) for case in cases}
-        rows = {case.sql: layout.plans(f"SET useStarTree=false; {case.sql}") for case in cases}
+    assert isinstance(layout, InProcess)
+    plans = {case.sql: layout.plans(case.sql) for case in cases}
+    rows = {case.sql: layout.plans(f"SET useStarTree=false; {case.sql}") for case in cases}
     assert [sql for sql, told in plans.items() if not all("FILTER_STARTREE_INDEX" in plan for plan in told)] == []
     assert [sql for sql, told in rows.items() if any("FILTER_STARTREE_INDEX" in plan for plan in told)] == []
 

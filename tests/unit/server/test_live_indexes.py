@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,8 @@ from merlot.server.keeper import TableKeeper
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
 from merlot.testing.forgery import put_together, taken_apart
-from merlot.testing.patience import until
+from merlot.testing.nursery import Child
+from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import ORDERS, build_orders, orders_manifest, publish_orders
 from merlot.testing.servers import KeeperBench
 
@@ -267,30 +266,7 @@ def publish_report_of_other(bench: KeeperBench) -> None:
     write_report(bench.metastore, ORDERS, bench.other, bench.report().loaded, {})
 
 
-DIE = """
-import os, signal, sys
-from pathlib import Path
-from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.sidecar.build import build_sidecar
-from merlot.segment.sidecar.plan import plan_of
-from merlot.segment.sidecar.sidecar import Sidecar
-from merlot.segment.build.file_writer import FileWriter
-from merlot.spec.indexing import IndexingSpec
-path, indexing, step = Path(sys.argv[1]), IndexingSpec.model_validate_json(sys.argv[2]), int(sys.argv[3])
-steps = 0
-def check(*_):
-    global steps
-    steps += 1
-    if steps > step:
-        os.kill(os.getpid(), signal.SIGKILL)
-add = FileWriter.add
-FileWriter.add = lambda *args: (check(), add(*args))[1]
-segment = ImmutableSegment.open(path)
-build_sidecar(segment, plan_of(segment.metadata, indexing), indexing, path.parent, check)
-"""
-
-
-async def test_killed_at_any_step_nothing_half_made_is_seen(bench: KeeperBench) -> None:
+async def test_killed_at_any_step_nothing_half_made_is_seen(bench: KeeperBench, tmp_path: Path) -> None:
     """Each buffer is a step, and each moment between parts."""
     _, records = await start_with(bench, num_rows=50)
     declare(bench, MORE)
@@ -301,10 +277,8 @@ async def test_killed_at_any_step_nothing_half_made_is_seen(bench: KeeperBench) 
     asked = IndexingSpec.model_validate(MORE).model_dump_json(by_alias=True)
     died, step = True, 0
     while died:
-        result = subprocess.run(
-            [sys.executable, "-c", DIE, str(path), asked, str(step)], check=False, env=os.environ, timeout=60
-        )
-        died = result.returncode == -signal.SIGKILL
+        builder = Child("tests.unit.server.dying_index_build", [str(path), asked, str(step)], tmp_path / "log")
+        died = await asyncio.to_thread(builder.wait, PATIENCE_S) == -signal.SIGKILL
         assert bool(names(bench, ".midx")) is not died
         step += 8
     assert step > 16

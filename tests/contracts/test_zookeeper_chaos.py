@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from tests.budget import count
 
 from merlot.cluster import paths
 from merlot.cluster.records import RootRecord, SegmentRecord
@@ -74,7 +75,7 @@ def hurt(server: ZooKeeper, rng: random.Random, pause: threading.Event) -> None:
             server.thaw()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + count("MERLOT_CHAOS", quick=1, every=2)))
 def test_every_acknowledged_segment_reaches_every_reader(own_zookeeper: ZooKeeper, seed: int) -> None:
     stores = [
         ZooKeeperMetastore(f"{own_zookeeper.hosts}/merlot", session_timeout_s=1, operation_timeout_s=3)

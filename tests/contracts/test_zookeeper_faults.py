@@ -1,6 +1,7 @@
 """ZooKeeper killed, frozen, restored, sessions expired: watchers catch up, leases are fenced, nothing is invented."""
 
 import contextlib
+import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -27,21 +28,30 @@ from merlot_spark.zookeeper import ZooKeeper
 pytestmark = pytest.mark.cluster
 
 TABLE = TableName("t_OFFLINE")
+_CHROOTS = itertools.count()
 SERVER = InstanceRecord(id=InstanceId("Server_a_1"), role=Role.SERVER, host="a")
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    """A ZooKeeper to kill and to freeze, one test after the other."""
+    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
 @pytest.fixture
-def open_session(own_zookeeper: ZooKeeper) -> Iterator[Callable[[], ZooKeeperMetastore]]:
+def open_session(server: ZooKeeper) -> Iterator[Callable[[], ZooKeeperMetastore]]:
+    """Sessions of one test, below a node that no other test has."""
     sessions: list[ZooKeeperMetastore] = []
+    hosts = f"{server.hosts}/merlot-{next(_CHROOTS)}"
 
     def open_another() -> ZooKeeperMetastore:
-        hosts = f"{own_zookeeper.hosts}/merlot"
         sessions.append(ZooKeeperMetastore(hosts, session_timeout_s=1, operation_timeout_s=3))
         return sessions[-1]
 
     yield open_another
     with contextlib.suppress(UnavailableError):
-        own_zookeeper.thaw()
+        server.thaw()
     for session in sessions:
         session.close()
 
@@ -116,49 +126,47 @@ def expire(store: ZooKeeperMetastore, hosts: str) -> None:
     thief.close()
 
 
-def test_watchers_catch_up_after_zookeeper_was_killed(own_zookeeper: ZooKeeper, open_session: OpenSession) -> None:
+def test_watchers_catch_up_after_zookeeper_was_killed(server: ZooKeeper, open_session: OpenSession) -> None:
     store, watching = open_session(), open_session()
     make_table(store)
     follower = Follower(watching)
     assert follower.catches_up_to({"s0"})
     states = States(watching)
-    own_zookeeper.kill()
+    server.kill()
     assert states.reach(SessionState.SUSPENDED)
-    own_zookeeper.start()
+    server.start()
     publish_patiently(store, "s1", "s2")
     assert follower.catches_up_to({"s0", "s1", "s2"})
 
 
 def test_a_frozen_zookeeper_is_unavailable_in_time_and_empties_no_view(
-    own_zookeeper: ZooKeeper, open_session: OpenSession
+    server: ZooKeeper, open_session: OpenSession
 ) -> None:
     store, watching = open_session(), open_session()
     make_table(store)
     follower = Follower(watching)
     assert follower.catches_up_to({"s0"})
     states = States(watching)
-    own_zookeeper.freeze()
+    server.freeze()
     with pytest.raises(UnavailableError):
         store.get(paths.segments_root(TABLE))
     assert states.reach(SessionState.SUSPENDED)
     assert SessionState.LOST not in states.seen
     assert follower.view is not None
     assert set(follower.view.segments) == {"s0"}
-    own_zookeeper.thaw()
+    server.thaw()
     publish_patiently(store, "s1")
     assert follower.catches_up_to({"s0", "s1"})
 
 
-def test_an_expired_session_registers_anew_and_its_watches_stand(
-    own_zookeeper: ZooKeeper, open_session: OpenSession
-) -> None:
+def test_an_expired_session_registers_anew_and_its_watches_stand(server: ZooKeeper, open_session: OpenSession) -> None:
     store, victim = open_session(), open_session()
     make_table(store)
     registration = register(victim, SERVER)
     follower = Follower(victim)
     assert follower.catches_up_to({"s0"})
     states = States(victim)
-    expire(victim, own_zookeeper.hosts)
+    expire(victim, server.hosts)
     assert states.reach(SessionState.LOST, SessionState.CONNECTED)
     publish(store, TABLE, segments("s1"))
     assert follower.catches_up_to({"s0", "s1"})
@@ -168,14 +176,14 @@ def test_an_expired_session_registers_anew_and_its_watches_stand(
     assert live_instances(store) == {}
 
 
-def test_a_leader_whose_session_expired_is_fenced(own_zookeeper: ZooKeeper, open_session: OpenSession) -> None:
+def test_a_leader_whose_session_expired_is_fenced(server: ZooKeeper, open_session: OpenSession) -> None:
     store, leader = open_session(), open_session()
     make_table(store)
     lease = Lease.acquire(leader, "controller", "old", SystemClock())
     assert lease is not None
     assert Lease.acquire(store, "controller", "new", SystemClock()) is None
     states = States(leader)
-    expire(leader, own_zookeeper.hosts)
+    expire(leader, server.hosts)
     assert states.reach(SessionState.LOST, SessionState.CONNECTED)
     newer = Lease.acquire(store, "controller", "new", SystemClock())
     assert newer is not None
@@ -186,23 +194,23 @@ def test_a_leader_whose_session_expired_is_fenced(own_zookeeper: ZooKeeper, open
 
 
 def test_a_zookeeper_restored_from_an_old_snapshot_is_read_as_it_is(
-    own_zookeeper: ZooKeeper, open_session: OpenSession, tmp_path: Path
+    server: ZooKeeper, open_session: OpenSession, tmp_path: Path
 ) -> None:
     """Epochs go back, and the same epoch comes to mean something else: nobody may mix the two."""
     store = open_session()
     make_table(store)
-    own_zookeeper.kill()
-    shutil.copytree(own_zookeeper.data_dir / "data", tmp_path / "snapshot")
-    own_zookeeper.start()
+    server.kill()
+    shutil.copytree(server.data_dir / "data", tmp_path / "snapshot")
+    server.start()
     publish_patiently(store, "lost")
     for number in range(200):  # so many that the restored ZooKeeper does not get there by itself
         store.create(f"/lost/{number}", b"")
     follower = Follower(store)
     seen = load(store, TABLE)
-    own_zookeeper.kill()
-    shutil.rmtree(own_zookeeper.data_dir / "data")
-    shutil.copytree(tmp_path / "snapshot", own_zookeeper.data_dir / "data")
-    own_zookeeper.start()
+    server.kill()
+    shutil.rmtree(server.data_dir / "data")
+    shutil.copytree(tmp_path / "snapshot", server.data_dir / "data")
+    server.start()
     fresh = open_session()
     assert set(load(fresh, TABLE, seen).segments) == {"s0"}
     publish_patiently(fresh, "other")

@@ -22,7 +22,7 @@ VALUES: dict[SqlType, list[object]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(count("MERLOT_DISTINCT", quick=10, every=30)))
+@pytest.mark.parametrize("seed", range(count("MERLOT_DISTINCT", quick=30, every=300)))
 def test_each_group_has_the_values_that_it_met_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     monkeypatch.setattr(distinct, "MAX_MARKED", random.choice((0, 100, 1 << 20)))

@@ -25,7 +25,7 @@ from merlot_spark.jvm import java
 JARS = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-2", "metrics-core-4", "snappy-java-1")
 """Without snappy-java it starts, and never serves."""
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 MAX_SESSION_MS = 60_000
 _PR_SET_PDEATHSIG = 1
 

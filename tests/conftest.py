@@ -21,7 +21,7 @@ from merlot_spark.zookeeper import ZooKeeper
 _CHROOTS = itertools.count()
 _ROOT = Path(__file__).parent.parent
 _CPU = CpuClock()
-_TOGETHER = ("tests/spark", "tests/kube", "tests/faults", "tests/sql")
+_TOGETHER = ("tests/spark", "tests/kube", "tests/faults", "tests/sql", "tests/fuzz")
 """Folders whose tests share processes (a Spark session, an API server, a cluster, nodes): one worker runs each."""
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 << 30

@@ -245,7 +245,9 @@ async def test_answers_are_of_one_set_of_segments_while_others_come_and_go(board
 async def test_nothing_is_shown_before_the_upsert_config_is_there(board: Board) -> None:
     await board.create("{configRef: latest}")
     await board.publish({"day0_0": board.random_rows(0, 20)})
-    assert await board.rows() == []
+    while (found := await board.rows()) is None:
+        await asyncio.sleep(0.01)  # the broker has not heard of the table yet
+    assert found == []
     await apply(board.node, CONFIG)
     await board.shows_newest()
 

@@ -65,24 +65,38 @@ def test_it_says_where_it_is_and_ends_in_peace(serve: Serve, number: signal.Sign
     query = json.dumps({"sql": "SELECT a.x FROM (VALUES (1), (2)) AS a(x) JOIN (VALUES (2)) AS b(x) ON a.x = b.x"})
     with urllib.request.urlopen(f"{node.url()}/query/sql", query.encode(), timeout=PATIENCE_S) as answer:
         assert json.load(answer)["resultTable"]["rows"] == [[2]]
+    # Nor does another that wants its folder disturb it.
+    second = serve()
+    assert second.end() == 1
+    assert second.said.count("\n") == 1
+    assert second.said.startswith("error: ")
     node.process.send(number)
     assert node.end() == 0
     assert node.said.count("\n") == 1
 
 
-def test_a_folder_in_use_is_one_line_and_exit_code_one(serve: Serve) -> None:
-    serve().url()
-    second = serve()
-    assert second.end() == 1
-    assert second.said.count("\n") == 1
-    assert second.said.startswith("error: ")
-
-
-def test_json_logs_are_one_object_per_line(serve: Serve) -> None:
-    node = serve("--log-format", "json", "--log-level", "info")
-    node.url()
+def test_its_options_are_heeded(serve: Serve, tmp_path: Path) -> None:
+    allowed, other = (tmp_path / "allowed").as_uri(), (tmp_path / "other").as_uri()
+    stores = ("--deep-store-prefix", allowed, "--deep-store-prefix", "s3://bucket/x")
+    caches = ("--decoded-cache", "8m", "--joined-cache", "3m", "--plan-cache", "1m")
+    node = serve("--log-format", "json", "--log-level", "info", *stores, *caches)
+    has_deep_stores_of_tables_where_its_owner_says(node.url(), tmp_path, allowed, other)
+    with urllib.request.urlopen(f"{node.url()}/metrics", timeout=PATIENCE_S) as answer:
+        told = re.findall(r'merlot_server_cache_capacity_bytes{cache="(\w+)"} (\S+)', answer.read().decode())
+    assert {name: float(capacity) for name, capacity in told} == {"decoded": 8 << 20, "joined": 3 << 20}
     node.process.send(signal.SIGTERM)
     node.end()
+    logs_one_object_per_line(node)
+
+
+def has_deep_stores_of_tables_where_its_owner_says(url: str, folder: Path, allowed: str, other: str) -> None:
+    status, body = apply(url, other)
+    assert status == 400
+    assert f"must be below {folder}/data/deepstore, {allowed}, s3://bucket/x; whoever runs Merlot may" in body
+    assert apply(url, f"{allowed}/inner")[0] == 200
+
+
+def logs_one_object_per_line(node: Node) -> None:
     lines = [line for line in node.said.splitlines(keepends=True) if not SERVES.search(line)]
     assert lines
     assert all(line.startswith('{"ts": "') and '"role": "node"' in line for line in lines)
@@ -123,22 +137,6 @@ spec:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()
-
-
-def test_tables_have_deep_stores_of_their_own_where_its_owner_says(serve: Serve, tmp_path: Path) -> None:
-    allowed, other = (tmp_path / "allowed").as_uri(), (tmp_path / "other").as_uri()
-    url = serve("--deep-store-prefix", allowed, "--deep-store-prefix", "s3://bucket/x").url()
-    status, body = apply(url, other)
-    assert status == 400
-    assert f"must be below {tmp_path}/data/deepstore, {allowed}, s3://bucket/x; whoever runs Merlot may" in body
-    assert apply(url, f"{allowed}/inner")[0] == 200
-
-
-def test_its_roles_are_tuned_by_its_options(serve: Serve) -> None:
-    url = serve("--decoded-cache", "8m", "--joined-cache", "3m", "--plan-cache", "1m").url()
-    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:
-        told = re.findall(r'merlot_server_cache_capacity_bytes{cache="(\w+)"} (\S+)', answer.read().decode())
-    assert {name: float(capacity) for name, capacity in told} == {"decoded": 8 << 20, "joined": 3 << 20}
 
 
 @pytest.mark.parametrize("option", ["--deep-store", "--deep-store-prefix"])

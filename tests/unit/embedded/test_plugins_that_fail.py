@@ -86,25 +86,21 @@ async def problems(node: Node) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("acme.missing", "cannot be had"),
-        ("acme.broken", "cannot be had"),
-        ("acme.loses_its_way", "no map"),
-        ("acme.raises", "KeyError"),
-        ("acme.answers_too_little", "no mask"),
-        ("acme.answers_text", "no mask"),
-    ],
-)
-async def test_a_pruner_that_fails_prunes_nothing_and_is_told(
-    start_with_orders: StartNode, name: str, told: str
+LOADING = {"acme.missing": "cannot be had", "acme.broken": "cannot be had", "acme.loses_its_way": "no map"}
+ASKING = {"acme.raises": "KeyError", "acme.answers_too_little": "no mask", "acme.answers_text": "no mask"}
+
+
+@pytest.mark.parametrize("failures", [LOADING, ASKING], ids=["while they are loaded", "when they are asked"])
+async def test_pruners_that_fail_prune_nothing_and_each_is_told(
+    start_with_orders: StartNode, failures: dict[str, str]
 ) -> None:
-    node = await start_with_orders(pruned_by("time", name), DAYS)
+    node = await start_with_orders(pruned_by("time", *failures), DAYS)
     await until_rows(node, COUNT, [[100 * len(DAYS)]])
 
     async def is_told() -> bool:
-        return [name in one and told in one for one in await problems(node)] == [True]
+        found = await problems(node)
+        counts = [sum(name in one and told in one for one in found) for name, told in failures.items()]
+        return counts == [1] * len(found) == [1] * len(failures)
 
     await until(is_told)
     # The others go on pruning.

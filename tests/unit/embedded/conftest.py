@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -11,11 +12,26 @@ from tests.unit.embedded.nodes import StartNode
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
+from merlot.controller import role as controller_role
+from merlot.controller.loop import LoopConfig
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.minion import role as minion_role
+from merlot.minion.merge_rollup import MergeSettings
+from merlot.server import keeper
+from merlot.server.realtime import files, table
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.sample import ORDERS, upload_orders
+
+
+@pytest.fixture(autouse=True)
+def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers, minions and the controller look soon at what came of segments: most tests wait for it several times."""
+    for module in (keeper, table, files):
+        monkeypatch.setattr(module, "LOOK_S", 0.1)
+    monkeypatch.setattr(minion_role, "MergeSettings", partial(MergeSettings, load_look_s=0.1))
+    monkeypatch.setattr(controller_role, "LoopConfig", partial(LoopConfig, retry_s=0.1))
 
 
 @pytest.fixture

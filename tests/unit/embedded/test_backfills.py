@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ import pytest
 from tests.unit.embedded.test_upserts import CONFIG, POLL_S, Board, Row, at
 
 from merlot.cli.main import run
-from merlot.controller import role
-from merlot.controller.loop import LoopConfig
 from merlot.controller.realtime import backfill
-from merlot.server import keeper
-from merlot.server.realtime import table
 from merlot.testing.patience import PATIENCE_S, until
 
 TTL = "mode: FULL, comparisonColumns: [at], primaryKeyTtl: 2h"
@@ -26,11 +21,8 @@ STEPS = ["DISABLE_TTL", "SCALE", "RECOVER", "LOAD", "ENABLE_TTL", "PRUNE", "DONE
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers tell soon how far they are, which each step waits for, and the controller looks soon."""
-    for module in (keeper, table):
-        monkeypatch.setattr(module, "LOOK_S", 0.1)
+    """A step is soon over, once servers tell what it waits for."""
     monkeypatch.setattr(backfill, "SETTLED_MS", 300)
-    monkeypatch.setattr(role, "LoopConfig", partial(LoopConfig, retry_s=0.1))
 
 
 @pytest.fixture

@@ -6,22 +6,37 @@ last one of a Kafka broker, such as apache/kafka:4.1.0. With MERLOT_NAMESPACE, w
 is something, and everything stays afterwards.
 """
 
-import json
 import os
 import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from e2e_cluster import CHART, ROOT, SMALL, Cluster, Json, pod, program
-from e2e_load import Load, flights_queries
+from e2e_changes import is_settled
+from e2e_cluster import CHART, SMALL, Cluster, Json, pod, program
+from e2e_flights import Extent, await_served, flights_table, measure
+from e2e_kafka import (
+    HOST,
+    RATE,
+    TOPIC,
+    Watched,
+    broker,
+    broker_config,
+    client_properties,
+    secret,
+    service,
+    table,
+    with_stream,
+)
+from e2e_load import Load, flights_queries, start_load
+from e2e_upserts import CONFIG, NAME, TTL, Asked, config, upserted
 
 HERE = Path(__file__).parent
 IMAGES = ("operator", "runtime", "runtime-next", "spark", "e2e", "kafka")
-STEP_S = 900
+STEP_S = 1200
+MOST_GAP_S = 10.0
 KEPT = os.environ.get("MERLOT_NAMESPACE", "")
 
 
@@ -59,7 +74,7 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def s3(restricted: Cluster) -> str:
-    """Options of URIs of the S3 server, which holds the flights in s3://sources/flights."""
+    """Options of URIs of the S3 server, which holds the flights in s3://sources; `release` waits for it."""
     cluster = restricted
     cluster.apply(
         pod("s3", cluster.images["e2e"], ["python", "/opt/merlot/e2e/s3.py"], readinessProbe=_exists("/tmp/ready")),
@@ -70,7 +85,6 @@ def s3(restricted: Cluster) -> str:
             "spec": {"selector": {"app": "s3"}, "ports": [{"port": 5000}]},
         },
     )
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/s3", "--timeout=90s")
     return f"region=us-east-1&scheme=http&endpoint_override=s3.{cluster.namespace}.svc:5000"
 
 
@@ -119,62 +133,39 @@ def release(restricted: Cluster, values: Json, package: Path) -> Iterator[Cluste
     """Merlot is installed."""
     file = package.with_name("values.yaml")
     file.write_text(yaml.safe_dump(values))
-    if "merlot" not in restricted.helm("list", "--short").split():
-        restricted.helm("install", "merlot", str(package), "--values", str(file), "--wait", "--timeout=4m")
+    if not is_installed(restricted):
+        restricted.helm("install", "merlot", str(package), "--values", str(file), "--wait", "--timeout=6m")
+    restricted.kubectl("wait", "--for=condition=Ready", "pod/s3", "--timeout=300s")
     yield restricted
-    if not KEPT:
-        restricted.kubectl("delete", "tables,mergerolluptasks,upsertconfigs", "--all", "--timeout=100s")
-        restricted.helm("uninstall", "merlot", "--wait", "--timeout=2m")
+    if not KEPT and is_installed(restricted):
+        restricted.kubectl("delete", "tables,mergerolluptasks,upsertconfigs", "--all", "--timeout=300s")
+        restricted.helm("uninstall", "merlot", "--wait", "--timeout=6m")
+
+
+@pytest.fixture(scope="session")
+def year(tmp_path_factory: pytest.TempPathFactory) -> Extent:
+    """All flights."""
+    return measure(tmp_path_factory.mktemp("year"), 12)
 
 
 @pytest.fixture(scope="session")
 def flights(s3: str) -> Json:
     """The example's table with two replicas, built by two executors out of S3, gone with its files."""
-    document: dict[str, Any] = yaml.safe_load((ROOT / "examples" / "flights" / "table.yaml").read_text())
-    document["spec"] |= {
-        "replication": 2,
-        "deletionPolicy": "Delete",
-        "tenants": {"broker": {"replicas": 2}, "server": {"replicas": 2}},
-        "ingestion": {
-            "batch": [
-                {
-                    "name": "year",
-                    "sourceUri": f"s3://sources/flights?{s3}",
-                    "format": "PARQUET",
-                    "job": {"executors": 2, "cores": 1, "retries": 1},
-                }
-            ]
-        },
-    }
-    return document
+    return flights_table(f"s3://sources/flights?{s3}", executors=2)
 
 
 @pytest.fixture(scope="session")
-def served(release: Cluster, flights: Json) -> Cluster:
+def served(release: Cluster, flights: Json, year: Extent) -> Cluster:
     """Flights answer."""
     release.apply(flights)
-    is_built = lambda: release.get("table", "flights").get("status", {}).get("totalDocs") == 336_776  # noqa: E731
-    release.await_true("every flight is there", is_built, 600)
-    release.await_true("flights are ready", lambda: release.holds("table", "flights", "Ready"), 120)
-    # Ready is the table before its segments are loaded, as an empty one.
-    is_settled = lambda: release.condition("table", "flights", "Progressing").get("status") == "False"  # noqa: E731
-    release.await_true("every segment is loaded", is_settled, 120)
+    await_served(release, year)
     return release
 
 
 @pytest.fixture(scope="session")
-def load(served: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Load:
+def load(served: Cluster, year: Extent) -> Load:
     """Queries all the time, from a pod, through the brokers' Service."""
-    queries = flights_queries(tmp_path_factory.mktemp("flights"))
-    # Its address, not its name: a busy cluster's DNS fails now and then, and is not what is tested.
-    address = served.get("service", "merlot-broker")["spec"]["clusterIP"]
-    arguments = ["python", "/opt/merlot/e2e/client.py", address, "8099", "2", "0.1"]
-    served.kubectl("delete", "pod", "load", "--ignore-not-found")
-    served.apply(pod("load", served.images["e2e"], arguments, {"QUERIES": json.dumps(queries)}))
-    served.kubectl("wait", "--for=condition=Ready", "pod/load", "--timeout=60s")
-    running = Load(served)
-    running.await_queries(20)
-    return running
+    return start_load(served, flights_queries(year.folder, year.months), period_s=0.1)
 
 
 @pytest.fixture
@@ -182,12 +173,96 @@ def under_load(load: Load, request: pytest.FixtureRequest) -> Iterator[Load]:
     """What the test does costs no query: none fails, none is wrong, until a while after it."""
     before, started = load.sums(), time.monotonic()
     yield load
-    load.await_queries(30)
+    load.await_queries(10)
     after = load.sums()
     spent = time.monotonic() - started
     asked = after["queries"] - before["queries"]
     print(f"\n{request.node.name}: {spent:.0f} s, {asked} queries, {after['retried'] - before['retried']} retried")
     assert (after["failed"], after["wrong"]) == (before["failed"], before["wrong"]), after["samples"]
+
+
+@pytest.fixture(scope="module")
+def kafka(restricted: Cluster) -> Iterator[Cluster]:
+    """A broker that two users may log in to, and a Secret of the first. It need not be there yet."""
+    restricted.apply(service(), secret("first"))
+    address = restricted.get("service", HOST)["spec"]["clusterIP"]
+    restricted.apply(broker_config(address, ["first", "second"]), broker(restricted.images["kafka"]))
+    yield restricted
+    restricted.kubectl("delete", "statefulset,service,configmap", HOST, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def watched(kafka: Cluster, release: Cluster) -> Iterator[Watched]:
+    """Rows are produced, and all that were can be seen."""
+    kafka.apply(table())
+    kafka.kubectl("rollout", "status", f"statefulset/{HOST}", "--timeout=300s")
+    kafka.await_true("brokers answer", lambda: kafka.holds("table", TOPIC, "Ready"))
+    watched = Watched(kafka)
+    watched.start("second")
+    kafka.apply(with_stream(table(), client_properties(kafka)))
+    kafka.await_true("all partitions are consumed", lambda: kafka.holds("table", TOPIC, "Consuming"))
+    kafka.await_true("both servers consume", lambda: is_settled(kafka, TOPIC, 2))
+    watched.await_visible()
+    yield watched
+    if is_installed(kafka):
+        kafka.kubectl("delete", "table", TOPIC, "--ignore-not-found", "--timeout=300s")
+    kafka.kubectl("delete", "pod", "stream", "--wait=false")
+
+
+@pytest.fixture
+def steady(watched: Watched, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    """What the test does costs no query and no row, and rows that Kafka has are seen in seconds."""
+    before, started = watched.last(), time.monotonic()
+    yield watched
+    spent = time.monotonic() - started
+    watched.await_visible()
+    told = watched.lines(before["t"])
+    last, gap_s, raw_gap_s = told[-1], max(one["gap_s"] for one in told), max(one["raw_gap_s"] for one in told)
+    back = max(one["rows_back"] for one in told)
+    print(
+        f"\n{request.node.name}: {spent:.0f} s, {last['queries']} queries, {last['visible']} of {last['acked']} rows, "
+        f"gap {gap_s} s (with Kafka's absence {raw_gap_s}), {back} rows back"
+    )
+    counts = (last["failed"] - before["failed"], last["wrong"] - before["wrong"], last["lost"])
+    assert counts == (0, 0, []), last["samples"]
+    assert gap_s < MOST_GAP_S
+
+
+@pytest.fixture(scope="module")
+def asked(watched: Watched, kafka: Cluster) -> Iterator[Asked]:
+    """The same rows in an upsert table, applied before its UpsertConfig."""
+    kafka.apply(upserted(kafka))
+    waits = lambda: kafka.condition("table", NAME, "UpsertConfigured").get("reason") == "NoUpsertConfig"  # noqa: E731
+    kafka.await_true("the table waits for its UpsertConfig", waits)
+    kafka.apply(config(primaryKeyTtl=TTL))
+    kafka.await_true("it is in force", lambda: kafka.holds("upsert", CONFIG, "Executed"))
+    kafka.await_true("its brokers answer", lambda: kafka.holds("table", NAME, "Ready"))
+    asked = Asked(kafka)
+    asked.start()
+    kafka.await_true("rows are seen", lambda: asked.last()["visible"] > 0)
+    yield asked
+    if is_installed(kafka):
+        kafka.kubectl("delete", "table", NAME, "--ignore-not-found", "--timeout=300s")
+        kafka.kubectl("delete", "upsertconfig", CONFIG, "--ignore-not-found", "--timeout=300s")
+    kafka.kubectl("delete", "pod", "upserts", "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def exact(asked: Asked, kafka: Cluster) -> Iterator[Asked]:
+    """What the test does makes no answer wrong, and rows go on to be seen, each once."""
+    before = asked.last()
+    yield asked
+    goal = asked.last()["visible"] + RATE
+    kafka.await_true("more rows are seen", lambda: asked.last()["visible"] >= goal)
+    last = asked.last()
+    # A partition whose settings change under rows is built anew, and is told as missing for that moment.
+    print(f"\nupserts: {last['queries']} queries, {last['failed'] - before['failed']} told that segments are missing")
+    assert last["wrong"] == before["wrong"], last["samples"]
+
+
+def is_installed(cluster: Cluster) -> bool:
+    """Whether the release is there."""
+    return "merlot" in cluster.helm("list", "--short").split()
 
 
 def _exists(path: str) -> Json:

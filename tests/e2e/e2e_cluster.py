@@ -19,6 +19,8 @@ CHART = ROOT / "charts" / "merlot"
 MANAGED = "app.kubernetes.io/managed-by=merlot-operator"
 LOOK_S = 5.0
 """Longest time between two looks, for what no watch tells."""
+WAIT_S = 300.0
+"""For what takes seconds, on a machine that is busy with something else."""
 SWARM_S = 0.1
 """Changes come in swarms."""
 RESTRICTED = "pod-security.kubernetes.io/enforce"
@@ -50,11 +52,11 @@ class Cluster:
     kubectl_path: str
     helm_path: str
 
-    def kubectl(self, *arguments: str, text: str | None = None, timeout_s: float = 120) -> str:
+    def kubectl(self, *arguments: str, text: str | None = None, timeout_s: float = 2 * WAIT_S) -> str:
         """Run in the namespace; what fails raises, with what it said."""
         return _run([self.kubectl_path, f"--namespace={self.namespace}", *arguments], text, timeout_s)
 
-    def helm(self, *arguments: str, timeout_s: float = 420) -> str:
+    def helm(self, *arguments: str, timeout_s: float = 2 * WAIT_S) -> str:
         """Run in the namespace."""
         return _run([self.helm_path, f"--namespace={self.namespace}", *arguments], None, timeout_s)
 
@@ -96,7 +98,7 @@ class Cluster:
         """Whether a condition is True for the object as it is now."""
         return self.condition(kind, name, type_).get("status") == "True"
 
-    def await_true(self, what: str, is_so: Callable[[], Any], timeout_s: float = 120) -> Any:
+    def await_true(self, what: str, is_so: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
         """Look at every change until it is so; what it gave. Fails with what the cluster looks like."""
         deadline = time.monotonic() + timeout_s
         changed = self.api.changed

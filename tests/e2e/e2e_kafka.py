@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from e2e_cluster import SMALL, USER, Cluster, Json, pod
+from e2e_cluster import SMALL, USER, WAIT_S, Cluster, Json, pod
 
-TOPIC, PARTITIONS, RATE = "events", 4, 500
+TOPIC, PARTITIONS, RATE = "events", 4, 200
 HOST = "kafka"
 PORT = 9092
 SCRIPT = """
@@ -137,7 +137,7 @@ def with_stream(document: Json, properties: Mapping[str, str]) -> Json:
         "secretRef": "merlot-kafka",
         "decoder": {"type": "JSON"},
         "metadata": {"at": "timestamp"},
-        "flush": {"rows": 10_000},
+        "flush": {"rows": 4_000},
     }
     return {**document, "spec": {**document["spec"], "ingestion": {"stream": stream}}}
 
@@ -163,24 +163,23 @@ class Watched:
         }
         arguments = ["python", "/opt/merlot/e2e/stream_client.py", brokers, "8099", TOPIC]
         cluster.apply(pod("stream", cluster.images["e2e"], arguments, environment))
-        cluster.kubectl("wait", "--for=condition=Ready", "pod/stream", "--timeout=60s")
+        cluster.kubectl("wait", "--for=condition=Ready", "pod/stream", "--timeout=300s")
 
     def stop_producing(self) -> None:
         """The queries go on."""
         self._cluster.api.execute("stream", ["touch", "/tmp/stop"])
 
-    def lines(self, since: float = 0.0) -> list[dict[str, Any]]:
+    def lines(self, since: float = 0.0, tail: int = 2000) -> list[dict[str, Any]]:
         """What it has told since then, by its clock."""
-        told = self._cluster.kubectl("logs", "stream", "--tail=2000").strip().splitlines()
-        found = [json.loads(line) for line in told if line.startswith("{")]
+        found = [json.loads(line) for line in self._cluster.api.log("stream", tail) if line.startswith("{")]
         return [line for line in found if line["t"] > since]
 
     def last(self) -> dict[str, Any]:
         """The sums so far."""
-        found = self.lines()
+        found = self.lines(tail=3)
         return found[-1] if found else {}
 
-    def await_visible(self, more: int = 2_000, timeout_s: float = 120) -> None:
+    def await_visible(self, more: int = RATE, timeout_s: float = WAIT_S) -> None:
         """Until that many more rows can be seen: consumption has not just survived, it goes on."""
         goal, deadline = self.last()["visible"] + more, time.monotonic() + timeout_s
         while self.last()["visible"] < goal:

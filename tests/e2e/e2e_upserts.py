@@ -7,7 +7,7 @@ from e2e_cluster import Cluster, Json, pod
 from e2e_kafka import PARTITIONS, client_properties, table, with_stream
 
 NAME, CONFIG = "latest", "latest-rows"
-TTL = "2000"
+TTL = "800"
 """Rows of a partition, in a few seconds: all others expire."""
 
 
@@ -43,10 +43,9 @@ class Asked:
         brokers = self._cluster.get("service", "merlot-broker")["spec"]["clusterIP"]
         arguments = ["python", "/opt/merlot/e2e/upsert_client.py", brokers, "8099", NAME, str(PARTITIONS)]
         self._cluster.apply(pod("upserts", self._cluster.images["e2e"], arguments))
-        self._cluster.kubectl("wait", "--for=condition=Ready", "pod/upserts", "--timeout=60s")
+        self._cluster.kubectl("wait", "--for=condition=Ready", "pod/upserts", "--timeout=300s")
 
     def last(self) -> dict[str, Any]:
         """The sums so far."""
-        told = self._cluster.kubectl("logs", "upserts", "--tail=3").strip().splitlines()
-        found = [json.loads(line) for line in told if line.startswith("{")]
+        found = [json.loads(line) for line in self._cluster.api.log("upserts", 3) if line.startswith("{")]
         return found[-1] if found else {"queries": 0, "visible": 0, "wrong": 0, "failed": 0, "samples": []}

@@ -88,6 +88,12 @@ class Api:
                 # One that the server closed first is left open by that.
                 answer.sock.shutdown()
 
+    def log(self, pod: str, tail: int) -> list[str]:
+        """The last lines that a pod printed."""
+        read = client.CoreV1Api(self._dynamic.client).read_namespaced_pod_log
+        # Raw: a log of one line of JSON would be made an object of.
+        return list(read(pod, self.namespace, tail_lines=tail, _preload_content=False).data.decode().splitlines())
+
     def evict(self, pod: str) -> bool:
         """As a drain of its node does; False if the disruption budget has none to spare."""
         body = client.V1Eviction(metadata=client.V1ObjectMeta(name=pod, namespace=self.namespace))

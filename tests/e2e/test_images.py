@@ -22,7 +22,10 @@ print(json.dumps({"before": len(before), "new": len(files() - before), "kernels"
 """
 
 
-@pytest.mark.parametrize(("processor", "is_compiled"), [("", False), ("generic", True)])
+GENERIC = pytest.param("generic", True, marks=pytest.mark.slow("compiles every kernel, for half a minute of CPU"))
+
+
+@pytest.mark.parametrize(("processor", "is_compiled"), [("", False), GENERIC])
 def test_a_start_compiles_nothing_but_for_a_processor_that_was_named(
     restricted: Cluster, processor: str, is_compiled: bool
 ) -> None:
@@ -30,7 +33,7 @@ def test_a_start_compiles_nothing_but_for_a_processor_that_was_named(
     named = {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""} if processor else {}
     restricted.apply(pod(name, restricted.images["runtime"], ["python", "-c", WARM], named))
     ended = lambda: restricted.get("pod", name)["status"].get("phase") in ("Succeeded", "Failed")  # noqa: E731
-    restricted.await_true("it ended", ended, 300)
+    restricted.await_true("it ended", ended)
     log = restricted.kubectl("logs", name, "--tail=20")
     found = json.loads(log.strip().splitlines()[-1])
     print(f"\n{name}: {found}")

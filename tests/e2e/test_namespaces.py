@@ -8,6 +8,8 @@ import pytest
 import yaml
 from e2e_cluster import Cluster, Json
 
+pytestmark = pytest.mark.slow("test_whole_life.py adds a namespace to an operator's list and deletes it")
+
 TABLE = {
     "apiVersion": "merlot.dev/v1alpha1",
     "kind": "Table",
@@ -34,11 +36,13 @@ def listed(release: Cluster, values: Json, package: Path) -> Iterator[tuple[Clus
             {**values, "deepStore": store, "scope": scope, "crds": {**values.get("crds", {}), "install": False}}
         )
     )
-    ops.helm("install", "listed", str(package), "--values", str(file), "--wait", "--timeout=4m")
+    ops.helm("install", "listed", str(package), "--values", str(file), "--wait", "--timeout=6m")
     yield one, two
-    one.kubectl("delete", "table", "--all", "--timeout=120s")
+    one.api.close()
+    two.api.close()
+    one.kubectl("delete", "table", "--all", "--timeout=300s")
     # A namespace of its list is gone by then.
-    ops.helm("uninstall", "listed", "--wait", "--timeout=2m")
+    ops.helm("uninstall", "listed", "--wait", "--timeout=6m")
     for place in places:
         place.kubectl("delete", "namespace", place.namespace, "--wait=false", "--ignore-not-found")
 
@@ -48,11 +52,11 @@ def test_a_deleted_namespace_of_the_list_holds_up_no_other(listed: tuple[Cluster
     for place in listed:
         place.apply(TABLE)
     for place in listed:
-        place.await_true("it is ready", lambda place=place: place.holds("table", "same", "Ready"), 240)
-    two.kubectl("delete", "table", "same", "--timeout=120s")
-    two.kubectl("delete", "namespace", two.namespace, "--timeout=110s")
+        place.await_true("it is ready", lambda place=place: place.holds("table", "same", "Ready"))
+    two.kubectl("delete", "table", "same", "--timeout=300s")
+    two.kubectl("delete", "namespace", two.namespace, "--timeout=300s")
     one.patch("table", "same", {"spec": {"limits": {"timeoutMs": 20_000}}})
-    one.await_true("the other is served", lambda: one.holds("table", "same", "ConfigInSync"), 120)
+    one.await_true("the other is served", lambda: one.holds("table", "same", "ConfigInSync"))
     one.kubectl("scale", "table", "same", "--replicas=2")
     is_larger = lambda: len(one.pods("server")) == 2 and one.holds("table", "same", "Ready")  # noqa: E731
-    one.await_true("it has two servers", is_larger, 180)
+    one.await_true("it has two servers", is_larger)

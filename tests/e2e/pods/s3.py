@@ -22,6 +22,7 @@ from merlot_spark.quickstart_data import read_flights
 
 PORT = 5000
 BUCKETS = ("deep", "sources")
+QUARTER = 3
 SLOW, SLOW_S = Path("/tmp/slow"), 120
 
 Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -56,11 +57,13 @@ def serve() -> None:
 
 
 def put_flights(store: fs.S3FileSystem) -> None:
-    """`sources/flights/2013-MM.parquet`, by the month of departure in New York."""
+    """By month of departure: `sources/flights/2013-MM.parquet`, the first three in `sources/quarter` as well."""
     flights = read_flights()
     for month in range(1, 13):
-        with store.open_output_stream(f"sources/flights/2013-{month:02}.parquet") as stream:
-            pq.write_table(flights.filter(pc.equal(flights["month"], month)), stream)
+        rows = flights.filter(pc.equal(flights["month"], month))
+        for folder in ("flights", "quarter") if month <= QUARTER else ("flights",):
+            with store.open_output_stream(f"sources/{folder}/2013-{month:02}.parquet") as stream:
+                pq.write_table(rows, stream)
 
 
 def main() -> None:

@@ -4,17 +4,34 @@ import asyncio
 import random
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from kafka_brokers import KafkaBrokers
+from tests.budget import IS_QUICK
 
 from merlot.testing import dying
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
 ORDER_S = 8.0
-"""How long a server has to come to the step that it shall die at."""
+"""How long servers have until one comes to the step that it shall die at."""
+CHOSEN = (
+    "kill server-0",
+    "freeze server-1",
+    "kill broker",
+    "kill controller",
+    "restart zookeeper",
+    "seal 0 after SIGKILL",
+    "upload 0 after SIGKILL",
+    "commit 0 before SIGKILL",
+    "commit 0 after SIGKILL",
+    "commit 0 before SIGSTOP",
+    "adopt 0 before SIGKILL",
+    "kill kafka",
+)
+"""Those of the quick level: each process once, and each step of a commit."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +56,17 @@ async def freeze(process: RoleProcess, rng: random.Random) -> None:
 
 
 async def order(cluster: ClusterProcesses, ordered: dying.Order, rng: random.Random) -> None:
-    """One of the servers meets it at the step."""
-    number = rng.randrange(len(cluster.servers))
-    server, path = cluster.servers[number], dying.give(cluster.server_dir(number), ordered)
-    try:
+    """The server that comes to the step first meets it there; now and then both do."""
+    paths = {one: dying.give(cluster.server_dir(number), ordered) for number, one in enumerate(cluster.servers)}
+    with suppress(TimeoutError):  # who does not come to it is hurt where it is
         async with asyncio.timeout(ORDER_S):
-            while path.exists():
+            while all(path.exists() for path in paths.values()):
                 await asyncio.sleep(0.01)
-    except TimeoutError:
-        path.unlink(missing_ok=True)  # the other one does all of it; it is hurt where it is
-    await (freeze if ordered.signal == signal.SIGSTOP else kill)(server, rng)
+    met = [server for server, path in paths.items() if not path.exists()]
+    for path in paths.values():
+        path.unlink(missing_ok=True)
+    for server in met or [rng.choice(cluster.servers)]:
+        await (freeze if ordered.signal == signal.SIGSTOP else kill)(server, rng)
 
 
 def faults_of_steps(cluster: ClusterProcesses) -> list[Fault]:
@@ -63,7 +81,7 @@ def faults_of_steps(cluster: ClusterProcesses) -> list[Fault]:
 
 
 def faults_of(cluster: ClusterProcesses, zookeeper: ZooKeeper, kafka: KafkaBrokers | None) -> list[Fault]:
-    """Each kind once."""
+    """Each kind once; at the quick level, those that are chosen."""
     victims = [*cluster.servers, cluster.broker, cluster.controller]
     kinds = {"kill": kill, "freeze": freeze}
     faults = [Fault(f"{kind} {victim.name}", partial(act, victim)) for victim in victims for kind, act in kinds.items()]
@@ -77,7 +95,8 @@ def faults_of(cluster: ClusterProcesses, zookeeper: ZooKeeper, kafka: KafkaBroke
         zookeeper.thaw()
 
     faults += [Fault("restart zookeeper", restart_zookeeper), Fault("freeze zookeeper", freeze_zookeeper)]
-    return faults + faults_of_steps(cluster) + ([] if kafka is None else faults_of_kafka(kafka))
+    faults += faults_of_steps(cluster) + ([] if kafka is None else faults_of_kafka(kafka))
+    return [one for one in faults if one.name in CHOSEN] if IS_QUICK else faults
 
 
 def faults_of_kafka(kafka: KafkaBrokers) -> list[Fault]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.budget import count, seed
 
 from merlot.catalog.publish import upload
 from merlot.cluster.manifests.tables import put_table
@@ -38,9 +39,8 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_TABLES = int(os.environ.get("MERLOT_INTERLEAVINGS", "1"))
-NUM_STEPS = int(os.environ.get("MERLOT_INTERLEAVED", "3"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_TABLES = count("MERLOT_INTERLEAVINGS", quick=1, every=1, fuzz=20)
+NUM_STEPS = count("MERLOT_INTERLEAVED", quick=3, every=8, fuzz=25)
 NUM_SERVERS = 2
 NUM_PARTITIONS = 2
 NUM_KEYS = 50
@@ -253,9 +253,9 @@ async def hurt(cluster: ClusterProcesses, board: Board, action: str, draw: rando
 async def test_replicas_and_a_dict_agree_whatever_is_pushed(
     replicated: ClusterProcesses, tmp_path: Path, number: int
 ) -> None:
-    draw = random.Random(SEED + number)
+    draw = random.Random(seed() + number)
     board = Board(replicated, tmp_path, number, draw)
-    print(f"seed={SEED} (MERLOT_SEED) table={number}")
+    print(f"seed={seed()} (MERLOT_SEED) table={number}")
     wrong: list[str] = []
     watching = asyncio.create_task(board.watch(wrong))
     await board.step("push")

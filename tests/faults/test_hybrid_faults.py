@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.budget import count, seed
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
@@ -23,8 +24,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_FAULTS = int(os.environ.get("MERLOT_HYBRID_FAULTS", "4"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_FAULTS = count("MERLOT_HYBRID_FAULTS", quick=4, every=8, fuzz=100)
 TOTALS = "SELECT count(*), count(DISTINCT id) FROM orders"
 PER_DAY = 100
 
@@ -102,8 +102,8 @@ def boundary_ms(cluster: ClusterProcesses) -> int | None:
 async def test_the_boundary_moves_through_faults_without_a_row_twice_or_missing(
     cluster_of_its_own: ClusterProcesses, tmp_path: Path
 ) -> None:
-    cluster, rng = cluster_of_its_own, random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_HYBRID_FAULTS)")
+    cluster, rng = cluster_of_its_own, random.Random(seed())
+    print(f"seed={seed()} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_HYBRID_FAULTS)")
     files = OrderFiles(tmp_path / "topic")
     with cluster.metastore() as metastore:
         put_table(metastore, hybrid_manifest(files.folder, selector="strictReplicaGroup", replication=2))

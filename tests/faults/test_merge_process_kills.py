@@ -1,7 +1,6 @@
 """Minions, controllers, servers and ZooKeeper are killed while segments are merged and clients ask without pause."""
 
 import asyncio
-import os
 import random
 import signal
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.budget import count, seed
 
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.manifests.rollups import put_rollup
@@ -29,8 +29,7 @@ from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest,
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 
-NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "5"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_KILLS = count("MERLOT_KILLS", quick=5, every=8, fuzz=200)
 PATIENCE_S = 120.0
 SESSION_MS = 2000
 DAYS = range(16 if NUM_KILLS <= 20 else 128)
@@ -151,8 +150,8 @@ async def merge_while(
 ) -> Hurts:
     """Merge the table, level by level, with clients that ask and something that is hurt again and again, until it was
     hurt often enough or nothing is left to merge; then everything gets well, and all has to be as it should."""
-    rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED), kills={num_kills} (MERLOT_KILLS)")
+    rng = random.Random(seed())
+    print(f"seed={seed()} (MERLOT_SEED), kills={num_kills} (MERLOT_KILLS)")
     hurts: list[str] = []
     with cluster.metastore() as metastore:
         async with QueryLoad(cluster.broker.url, cases, num_clients=1) as queries:

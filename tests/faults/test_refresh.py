@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.budget import count
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -29,7 +29,7 @@ from merlot.values.periods import DAY_MS
 
 pytestmark = pytest.mark.cluster
 
-LATE_S = float(os.environ.get("MERLOT_LATE_S", "3"))
+LATE_S = count("MERLOT_LATE_S", quick=2, every=3, fuzz=10)
 """How much later than the other one replica loads; 10 tells more than 3, and takes longer."""
 DAYS = range(6)
 OLD_DAY, NEW_DAY = 3, 40

@@ -1,13 +1,13 @@
 """Servers die without a word while queries run."""
 
 import asyncio
-import os
 import random
 import signal
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.budget import count, seed
 
 from merlot.testing.load import QueryLoad
 from merlot.testing.processes import ClusterProcesses, RoleProcess
@@ -15,10 +15,9 @@ from merlot.testing.sample import ORDERS
 
 pytestmark = pytest.mark.cluster
 
-NUM_KILLS = int(os.environ.get("MERLOT_KILLS", "8"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_KILLS = count("MERLOT_KILLS", quick=3, every=8, fuzz=200)
 BOTH_SHARE = 0.2
-"""Of the kills: the other replica dies too before the first is back."""
+"""Of the kills but the first: the other replica dies too before the first is back."""
 
 
 async def restart(server: RoleProcess, rng: random.Random) -> None:
@@ -38,13 +37,13 @@ async def is_back(cluster: ClusterProcesses, server: RoleProcess) -> None:
 async def test_every_answer_is_right_or_says_that_it_is_not_whole(
     cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
 ) -> None:
-    rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED), kills={NUM_KILLS} (MERLOT_KILLS)")
+    rng = random.Random(seed())
+    print(f"seed={seed()} (MERLOT_SEED), kills={NUM_KILLS} (MERLOT_KILLS)")
     num_kills = 0
     async with QueryLoad(cluster.broker.url, cases) as load:
         while num_kills < NUM_KILLS:
             await load.answered(rng.randrange(1, 60))
-            victims = rng.sample(cluster.servers, 2 if rng.random() < BOTH_SHARE else 1)
+            victims = rng.sample(cluster.servers, 2 if not num_kills or rng.random() < BOTH_SHARE else 1)
             for victim in victims:
                 await asyncio.to_thread(victim.kill)
                 num_kills += 1
@@ -54,7 +53,7 @@ async def test_every_answer_is_right_or_says_that_it_is_not_whole(
         num_flagged = -1
         while load.tally.num_flagged != num_flagged:
             num_flagged = load.tally.num_flagged
-            await load.answered(400)
+            await load.answered(200)
     print(f"kills={num_kills} {load.tally}")
     assert load.tally.wrong == []
 

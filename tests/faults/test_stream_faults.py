@@ -5,7 +5,6 @@ With MERLOT_KAFKA_CONTROL the stream is a real Kafka, whose brokers are hurt too
 """
 
 import asyncio
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from stream_watch import (
     replicas_agree,
     watched,
 )
+from tests.budget import count, seed
 from upsert_watch import FileTopic, KafkaTopic, Topic, board_manifest, every_replica_shows, upsert_spec, upserts_watched
 
 from merlot.cluster.manifests.tables import put_table
@@ -35,8 +35,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_FAULTS = int(os.environ.get("MERLOT_STREAM_FAULTS", "20"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_FAULTS = count("MERLOT_STREAM_FAULTS", quick=11, every=25, fuzz=500)
 NUM_BROKERS = 3 if NUM_FAULTS >= 100 else 1
 """Of Kafka. Three take a while to start; only of three does one lead what another one did."""
 
@@ -102,14 +101,14 @@ async def test_whatever_dies_each_row_is_there_once(
     zookeeper_to_hurt: ZooKeeper,
     met_faults: Callable[[int], None],
 ) -> None:
-    rng = random.Random(SEED)
-    print(f"seed={SEED} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_STREAM_FAULTS), kafka={kafka and kafka.numbers}")
+    rng = random.Random(seed())
+    print(f"seed={seed()} (MERLOT_SEED), faults={NUM_FAULTS} (MERLOT_STREAM_FAULTS), kafka={kafka and kafka.numbers}")
     events = make_table(shared, kafka, tmp_path / "topic")
     board_topic = make_board(shared, kafka, tmp_path / "board")
     kinds = faults_of(shared, zookeeper_to_hurt, kafka)
     rounds = [rng.sample(kinds, len(kinds)) for _ in range(-(-NUM_FAULTS // len(kinds)))]
     faults = [fault for one in rounds for fault in one][:NUM_FAULTS]
-    async with watched(shared, events) as watcher, upserts_watched(shared, board_topic, random.Random(SEED)) as board:
+    async with watched(shared, events) as watcher, upserts_watched(shared, board_topic, random.Random(seed())) as board:
         while (await watcher.counts() or [0])[0] < ROWS_PER_S:
             await asyncio.sleep(0.05)
         for number, fault in enumerate(faults):

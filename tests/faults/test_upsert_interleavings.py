@@ -18,6 +18,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.budget import count, seed
 from tests.unit.upsert.oracle import Firsts, Oracle
 from upsert_watch import (
     NUM_PARTITIONS,
@@ -42,9 +43,8 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_TABLES = int(os.environ.get("MERLOT_INTERLEAVINGS", "1"))
-NUM_STEPS = int(os.environ.get("MERLOT_INTERLEAVED", "10"))
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+NUM_TABLES = count("MERLOT_INTERLEAVINGS", quick=1, every=1, fuzz=20)
+NUM_STEPS = count("MERLOT_INTERLEAVED", quick=9, every=10, fuzz=25)
 NUM_SERVERS = 3
 IS_COMPACTED = NUM_STEPS > 10
 """A minion more, and segments that are rewritten all the while: of longer runs only."""
@@ -288,10 +288,10 @@ ACTIONS = ("ingest", "commit", "ingest amid a commit", "ttl", "snapshots", "paus
 async def test_replicas_and_a_dict_agree_whatever_happens(
     replicated: ClusterProcesses, tmp_path: Path, number: int, met_faults: Callable[[int], None]
 ) -> None:
-    draw = random.Random(SEED + number)
+    draw = random.Random(seed() + number)
     board = Board(replicated, tmp_path / "topic", number, draw)
     servers = Servers(replicated, draw)
-    print(f"seed={SEED} (MERLOT_SEED) table={number} {board._options}")
+    print(f"seed={seed()} (MERLOT_SEED) table={number} {board._options}")
     actions = [one for _ in range(-(-NUM_STEPS // len(ACTIONS))) for one in draw.sample(ACTIONS, len(ACTIONS))]
     board.ingest()
     await board.shows()

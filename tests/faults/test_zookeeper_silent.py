@@ -2,7 +2,6 @@
 is published meanwhile is seen afterwards."""
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.budget import count
 
 from merlot.cluster import paths
 from merlot.cluster.records import SegmentRecord
@@ -25,7 +25,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = [pytest.mark.cluster]
 
-SILENCE_S = float(os.environ.get("MERLOT_SILENCE_S", "5"))
+SILENCE_S = count("MERLOT_SILENCE_S", quick=3, every=5, fuzz=60)
 """10 and 60 tell more, and take longer."""
 SESSION_MS = 2000
 """Shorter than the silence: every session expires in it."""

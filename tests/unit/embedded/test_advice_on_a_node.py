@@ -19,7 +19,7 @@ from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
 from merlot.embedded.node import METASTORE_FILE, Node
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.segment.build.builder import build_segment
+from merlot.segment.build.builder import BuiltSegment, build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.metadata import CreationFacts
 from merlot.spec.manifest import load_tables
@@ -50,34 +50,41 @@ FARTHEST = "SELECT MAX(dep_delay) FROM flights WHERE distance > 0"
 FIRST = "SELECT * FROM flights LIMIT 3"
 
 
-@pytest.fixture
-async def node(start_node: StartNode, tmp_path: Path) -> Node:
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory: pytest.TempPathFactory) -> list[BuiltSegment]:
     """Flights of a year in two segments."""
+    folder = tmp_path_factory.mktemp("flights")
+    (table,) = load_tables(PLAIN)
+    spec = table.spec
+    rows = flights_rows().select([field.name for field in spec.table_schema.fields])
+    half = rows.num_rows // 2
+    built = []
+    for number, part in enumerate([rows.slice(0, half), rows.slice(half)]):
+        request = BuildRequest(
+            name=f"flights_{number}",
+            table="flights",
+            schema=spec.table_schema,
+            indexing=spec.indexing,
+            time_column=spec.time_column,
+            partitioning=None,
+            creation=CreationFacts(),
+        )
+        built.append(build_segment(request, part, folder))
+    return built
+
+
+@pytest.fixture
+async def node(start_node: StartNode, segments: list[BuiltSegment], tmp_path: Path) -> Node:
+    """With the flights of a year."""
 
     def fill() -> None:
         folder = tmp_path / "node"
         folder.mkdir()
         (table,) = load_tables(PLAIN)
-        spec = table.spec
-        rows = flights_rows().select([field.name for field in spec.table_schema.fields])
-        half = rows.num_rows // 2
-        store, built = DeepStore(str(folder / "deepstore")), tmp_path / "built"
-        built.mkdir()
-        records = []
-        for number, part in enumerate([rows.slice(0, half), rows.slice(half)]):
-            request = BuildRequest(
-                name=f"flights_{number}",
-                table="flights",
-                schema=spec.table_schema,
-                indexing=spec.indexing,
-                time_column=spec.time_column,
-                partitioning=None,
-                creation=CreationFacts(),
-            )
-            records.append(upload(store, build_segment(request, part, built), table.name))
+        store = DeepStore(str(folder / "deepstore"))
         metastore = SqliteMetastore(folder / METASTORE_FILE)
         put_table(metastore, table)
-        publish(metastore, table.name, records)
+        publish(metastore, table.name, [upload(store, one, table.name) for one in segments])
         metastore.close()
 
     await asyncio.to_thread(fill)

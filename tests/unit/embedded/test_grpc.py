@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
+import pytest_asyncio
 from tests.unit.embedded import grpc_client, nodes
-from tests.unit.embedded.nodes import StartNode
 
-from merlot.embedded.node import Node
+from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -61,21 +63,22 @@ def thing(number: int) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-async def node(start_node: StartNode, tmp_path: Path) -> Node:
-    """With the table of things."""
-    topic = tmp_path / "topic"
-    (topic / "0").mkdir(parents=True)
-    (topic / "0" / "things.json").write_text("".join(json.dumps(thing(number)) + "\n" for number in range(NUM_ROWS)))
-    node = await start_node(grpc_port=0)
-    await nodes.apply(node, MANIFEST.format(topic=topic))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Node]:
+    """With the table of things. Nobody changes it."""
+    folder = tmp_path_factory.mktemp("grpc")
+    write(folder / "topic" / "0", map(thing, range(NUM_ROWS)))
+    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, grpc_port=0))
+    await node.start()
+    await nodes.apply(node, MANIFEST.format(topic=folder / "topic"))
+    await nodes.until_rows(node, "SELECT COUNT(*) FROM things", [[NUM_ROWS]])
+    yield node
+    await node.stop()
 
-    async def is_there() -> bool:
-        answer = await nodes.ask(node, "SELECT COUNT(*) FROM things")
-        return bool(not answer["exceptions"] and answer["resultTable"]["rows"] == [[NUM_ROWS]])
 
-    await until(is_there)
-    return node
+def write(partition: Path, rows: Iterable[dict[str, Any]]) -> None:
+    partition.mkdir(parents=True)
+    (partition / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def as_arrow(value: Any, type_: str) -> Any:
@@ -176,17 +179,15 @@ async def test_clients_learn_the_port_from_the_controller(node: Node) -> None:
     assert [broker["grpcPort"] for known in brokers.values() for broker in known] == [node.grpc_port]
 
 
-async def test_many_rows_of_a_stream_come_whole(start_node: StartNode, tmp_path: Path) -> None:
+async def test_many_rows_of_a_stream_come_whole(node: Node, tmp_path: Path) -> None:
     """More than are gathered: what servers have of the end of a partition is asked for as one piece."""
-    topic, num_rows = tmp_path / "topic", 30_000
+    num_rows = 30_000
     for partition in range(2):
         rows = ({"id": number, "at": number} for number in range(partition, num_rows, 2))
-        (topic / f"{partition}").mkdir(parents=True)
-        (topic / f"{partition}" / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    node = await start_node(grpc_port=0)
-    await nodes.apply(node, MANIFEST.format(topic=topic))
-    await nodes.until_rows(node, "SELECT COUNT(*) FROM things", [[num_rows]])
-    answer = await grpc_client.ask(node.grpc_port, "SELECT id, word FROM things LIMIT 1000000")
+        write(tmp_path / f"{partition}", rows)
+    await nodes.apply(node, MANIFEST.replace("name: things", "name: many").format(topic=tmp_path))
+    await nodes.until_rows(node, "SELECT COUNT(*) FROM many", [[num_rows]])
+    answer = await grpc_client.ask(node.grpc_port, "SELECT id, word FROM many LIMIT 1000000")
     assert sorted(row[0] for row in answer.rows) == list(range(num_rows))
     assert answer.head["numRowsResultSet"] == answer.head["totalDocs"] == num_rows
     assert answer.head["numConsumingSegmentsQueried"] == 2

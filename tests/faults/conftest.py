@@ -46,7 +46,7 @@ def faults(reporter: pytest.TerminalReporter) -> Counter[str]:
 
 @pytest.fixture
 def met_faults(request: pytest.FixtureRequest) -> Callable[[int], None]:
-    """Take note of so many faults of a test with an upsert table. `record_property` warns when a JUnit report is made."""
+    """Take note of so many faults of a test with an upsert table. `record_property` fails beside a JUnit report."""
     return lambda number: request.node.user_properties.append((UPSERT_FAULTS, number))
 
 

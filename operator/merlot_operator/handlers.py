@@ -31,6 +31,7 @@ from merlot_operator.manifests.parts import MINION
 from merlot_operator.rights import listed, watched
 from merlot_operator.workqueue import Key, Subject
 
+FIRST_PAUSES_S = (0.2, 0.7, 1.5, 3.1, 6.3)
 LONGEST_PAUSE_S = 15.0
 _SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertConfig": Subject.UPSERT}
 
@@ -108,7 +109,7 @@ class _Endless:
     """
 
     def __iter__(self) -> Iterator[float]:
-        return itertools.chain((0.2, 0.7, 1.5, 3.1, 6.3), itertools.repeat(LONGEST_PAUSE_S))
+        return itertools.chain(FIRST_PAUSES_S, itertools.repeat(LONGEST_PAUSE_S))
 
 
 def configure(settings: kopf.OperatorSettings, config: Config) -> None:

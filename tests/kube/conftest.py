@@ -1,6 +1,9 @@
 """A real API server (etcd and kube-apiserver, no nodes) for the tests of this folder, and kubectl to speak with it."""
 
+from __future__ import annotations
+
 import base64
+import json
 import os
 import secrets
 import socket
@@ -10,21 +13,22 @@ import time
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-import yaml
-from operator_parts import Api, Controller, Operator, eventually, write_kubeconfig
+from controllers import Controller, Controllers
+from operator_parts import Api, Operator
+from sharing import SharedOperator, environment_of, shared
 from urllib3.exceptions import InsecureRequestWarning
-
-from merlot_operator.crds import definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 180
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
+OWN, SHARED = "own-", "shared-"
+"""Prefixes of namespaces: of tests with operators of their own, and of those that share one."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,17 @@ class Kubectl:
     url: str
     token: str
     cache: Path
+    namespace: str = ""
+
+    def within(self, namespace: str) -> Kubectl:
+        """kubectl in another namespace."""
+        return replace(self, namespace=namespace)
 
     def __call__(self, *arguments: str | Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command; the caller looks at the exit code."""
         server = (f"--server={self.url}", f"--token={self.token}", "--insecure-skip-tls-verify=true")
-        command = [self.program, f"--cache-dir={self.cache}", *server, *arguments]
+        place = (f"--namespace={self.namespace}",) if self.namespace else ()
+        command = [self.program, f"--cache-dir={self.cache}", *server, *place, *arguments]
         environment = {**os.environ, "KUBECONFIG": os.devnull}
         return subprocess.run(
             command, check=False, input=text, capture_output=True, text=True, timeout=60, env=environment
@@ -88,6 +98,8 @@ def _api_server(assets: Path, folder: Path, etcd_port: int, port: int, token: st
         *(str(assets / "kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{etcd_port}"),
         *("--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={folder / 'certificates'}"),
         *(f"--token-auth-file={tokens}", "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount"),
+        # No fair shares: nobody else asks.
+        "--enable-priority-and-fairness=false",
         *("--service-account-issuer=https://test", f"--service-account-key-file={key}"),
         *(f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.0.0.0/24"),
     ]
@@ -114,9 +126,11 @@ class _Process:
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
         with log.open("wb") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            # A third less CPU for three times the garbage.
+            environment = {**os.environ, "GOGC": "400"}
+            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
-    def __enter__(self) -> "_Process":
+    def __enter__(self) -> _Process:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,44 +164,62 @@ def _wait_until_ready(url: str, token: str, server: _Process) -> None:
 @pytest.fixture(scope="session")
 def merlot_api(kubectl: Kubectl) -> Kubectl:
     """An API server that knows Merlot's kinds."""
-    for path in sorted((ROOT / "crds").glob("*.yaml")):
-        kubectl.check("apply", "-f", path)
+    kubectl.check("apply", "-f", ROOT / "crds")
     kubectl.check("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    for definition in json.loads(kubectl.check("get", "crd", "-o", "json"))["items"]:
+        assert "NonStructuralSchema" not in {one["type"] for one in definition["status"]["conditions"]}
     return kubectl
 
 
 @pytest.fixture
-def api(merlot_api: Kubectl) -> Iterator[Api]:
+def prefix(request: pytest.FixtureRequest) -> str:
+    """How the namespaces of the test begin: the shared operator serves all that begin with its own prefix."""
+    return SHARED if "running" in request.fixturenames else OWN
+
+
+@pytest.fixture(scope="session")
+def namespaces(merlot_api: Kubectl) -> Callable[[str], AbstractContextManager[Api]]:
+    """Makes a namespace that begins with a prefix."""
+
+    @contextmanager
+    def make(prefix: str) -> Iterator[Api]:
+        api = Api(merlot_api.url, merlot_api.token, f"{prefix}{secrets.token_hex(4)}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InsecureRequestWarning)
+            api.create_namespace()
+        yield api
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InsecureRequestWarning)
+            api.withdraw()
+
+    return make
+
+
+@pytest.fixture
+def api(namespaces: Callable[[str], AbstractContextManager[Api]], prefix: str) -> Iterator[Api]:
     """A namespace of its own."""
-    namespace = f"n{secrets.token_hex(4)}"
-    merlot_api.check("create", "namespace", namespace)
-    api = Api(merlot_api.url, merlot_api.token, namespace)
-    yield api
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InsecureRequestWarning)
-        api.withdraw()
+    with namespaces(prefix) as api:
+        yield api
 
 
 @pytest.fixture
-def open_templates(merlot_api: Kubectl, api: Api) -> Iterator[None]:
-    """Tables may say of their pods whatever Kubernetes takes, as if another release had installed its CRDs so."""
-    spec = {"schema": {"fields": [{"name": "a", "type": "STRING"}]}}
-    spec["tenants"] = {"server": {"podTemplate": {"spec": {"hostPID": True}}}}
-    probe = {"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", "metadata": {"name": "probe"}, "spec": spec}
-    tables = next(one for one in definitions(unrestricted=True) if one["spec"]["names"]["kind"] == "Table")
-    try:
-        merlot_api.check("apply", "-f", "-", text=yaml.safe_dump(tables))
-        eventually(lambda: api.refusal("tables", probe), "")
-        yield
-    finally:
-        merlot_api.check("apply", "-f", ROOT / "crds" / "table.yaml")
-        eventually(lambda: "hostPID" in api.refusal("tables", probe))
+def other(namespaces: Callable[[str], AbstractContextManager[Api]], prefix: str) -> Iterator[Api]:
+    """Another namespace."""
+    with namespaces(prefix) as api:
+        yield api
+
+
+@pytest.fixture(scope="session")
+def controllers() -> Iterator[Controllers]:
+    """All that there are."""
+    with Controllers() as all_of_them:
+        yield all_of_them
 
 
 @pytest.fixture
-def controller() -> Iterator[Controller]:
-    """A controller without tables."""
-    with Controller() as one:
+def controller(controllers: Controllers, api: Api) -> Iterator[Controller]:
+    """The namespace's controller, without tables."""
+    with controllers.one(api.namespace) as one:
         yield one
 
 
@@ -195,22 +227,36 @@ def controller() -> Iterator[Controller]:
 def settings(api: Api, controller: Controller, tmp_path: Path) -> dict[str, str]:
     """The environment of an operator of this namespace."""
     return {
-        "KUBECONFIG": str(write_kubeconfig(tmp_path / "kubeconfig", api.url, api.token)),
+        **environment_of(tmp_path, api.url, api.token),
         "MERLOT_NAMESPACE": api.namespace,
         "MERLOT_METASTORE": f"sqlite://{tmp_path / 'meta.db'}",
-        "MERLOT_DEEP_STORE": "s3://bucket/merlot",
-        "MERLOT_RUNTIME_IMAGE": "merlot-runtime:1",
-        "MERLOT_SPARK_IMAGE": "merlot-spark:1",
-        "MERLOT_SPARK_DRIVER_ROLE": "ClusterRole/merlot-spark-driver",
         "MERLOT_CONTROLLER_URL": controller.url,
-        "MERLOT_LOG_FORMAT": "line",
     }
 
 
 @pytest.fixture
 def operator(settings: dict[str, str], tmp_path: Path) -> Operator:
-    """An operator that is not started yet; a context manager."""
+    """An operator that is not started yet, of a test that starts it anew or asks how it ends; a context manager."""
     return Operator(settings, tmp_path / "operator.log")
+
+
+@pytest.fixture(scope="session")
+def shared_operator(
+    merlot_api: Kubectl, controllers: Controllers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """The operator of all tests that are not about its start or its settings."""
+    folder = tmp_path_factory.mktemp("shared")
+    with shared(merlot_api, controllers, folder, SHARED, f"sqlite://{folder}/{{namespace}}.db") as operator:
+        yield operator
+
+
+@pytest.fixture
+def running(shared_operator: Operator, api: Api, controller: Controller) -> Iterator[SharedOperator]:
+    """An operator that runs."""
+    if shared_operator.exit_code() is not None:
+        shared_operator.start()
+    yield SharedOperator(shared_operator, api.namespace)
+    assert shared_operator.exit_code() is None, shared_operator.log[-4000:]
 
 
 @pytest.fixture(scope="session")

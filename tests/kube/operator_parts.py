@@ -1,5 +1,4 @@
-"""Parts of the operator's tests: the API server's client, the operator as a process, and a controller that says what a
-test wants it to say."""
+"""Parts of the operator's tests: the API server's client, and the operator as a process."""
 
 from __future__ import annotations
 
@@ -9,11 +8,9 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,8 @@ from merlot.testing.nursery import Child
 
 PATIENCE_S = 150.0
 """For machines that do other work too; nothing takes more than seconds on one that does not."""
+POLL_S = 0.03
+"""Between two looks, or longer: looking takes a quarter of the time at most."""
 IDLE_S = 4.0
 KINDS = {
     "tables": "apis/merlot.dev/v1alpha1",
@@ -49,6 +48,14 @@ CHILDREN = (
 )
 
 
+STRICTLY = {"dryRun": "All", "fieldValidation": "Strict"}
+"""As kubectl asks."""
+
+
+class GoneError(AssertionError):
+    """There is no such object."""
+
+
 class Api:
     """One namespace of an API server."""
 
@@ -60,6 +67,11 @@ class Api:
         self._session.mount(url, HTTPAdapter(max_retries=patient))
         self._session.headers["Authorization"] = f"Bearer {token}"
         self._session.verify = self._session.trust_env = False
+
+    def create_namespace(self, labels: Mapping[str, str] | None = None) -> None:
+        """Make the namespace itself."""
+        body = {"metadata": {"name": self.namespace, "labels": dict(labels or {})}}
+        self._checked(self._session.post(f"{self.url}/api/v1/namespaces", json=body))
 
     def path(self, plural: str, name: str = "", subresource: str = "") -> str:
         """URL of a kind or an object."""
@@ -83,10 +95,22 @@ class Api:
         return made
 
     def refusal(self, plural: str, body: Mapping[str, Any]) -> str:
-        """What is said against an object, strictly as kubectl asks; empty if it would be taken."""
-        asked = {"dryRun": "All", "fieldValidation": "Strict"}
-        answer = self._session.post(self.path(plural), json=body, params=asked)
-        return "" if answer.ok else str(answer.json()["message"])
+        """What is said against a new object; empty if it would be taken."""
+        return self._refusal(self._session.post(self.path(plural), json=body, params=STRICTLY))
+
+    def replace(self, plural: str, body: Mapping[str, Any]) -> Any:
+        """Put an object in the place of the one of its name."""
+        return self._checked(self._put(plural, body, {}))
+
+    def change_refusal(self, plural: str, body: Mapping[str, Any]) -> str:
+        """What is said against an object that replaces the one of its name; empty if it would be taken."""
+        return self._refusal(self._put(plural, body, STRICTLY))
+
+    def _put(self, plural: str, body: Mapping[str, Any], query: Mapping[str, str]) -> requests.Response:
+        name = body["metadata"]["name"]
+        version = self.get(plural, name)["metadata"]["resourceVersion"]
+        changed = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+        return self._session.put(self.path(plural, name), json=changed, params=query)
 
     def patch(self, plural: str, name: str, patch: Mapping[str, Any], subresource: str = "") -> Any:
         """Merge patch."""
@@ -101,13 +125,40 @@ class Api:
         if answer.status_code != 404:
             self._checked(answer)
 
+    def apply(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Apply objects of any kind, in whatever namespace they name."""
+        content = {"Content-Type": "application/apply-patch+yaml"}
+        for one in documents:
+            query = {"fieldManager": "test", "force": "true"}
+            self._checked(self._session.patch(self._own_path(one), json=one, params=query, headers=content))
+
+    def remove(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Delete what was applied."""
+        for one in documents:
+            with contextlib.suppress(GoneError):
+                self._checked(self._session.delete(self._own_path(one)))
+
+    def account_token(self, account: str) -> str:
+        """What a pod with this service account says."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        made = self._checked(self._session.post(self.path("serviceaccounts", account, "token"), json=body))
+        return str(made["status"]["token"])
+
+    def _own_path(self, body: Mapping[str, Any]) -> str:
+        version, metadata = body["apiVersion"], body["metadata"]
+        place = ["namespaces", metadata["namespace"]] if "namespace" in metadata else []
+        group = ("apis" if "/" in version else "api") + f"/{version}"
+        return "/".join([self.url, group, *place, f"{body['kind'].lower()}s", metadata["name"]])
+
     def withdraw(self) -> None:
-        """Leave nothing declared: an operator of the whole cluster would take it up."""
+        """Leave nothing declared: an operator of the whole cluster would take it up. One that still runs, and puts its
+        finalizer back, lets it go at once."""
+        released = {"metadata": {"finalizers": None, "annotations": {"merlot.dev/force-delete": "true"}}}
         for plural in DECLARED:
             for one in self.list(plural):
                 name = one["metadata"]["name"]
-                if one["metadata"].get("finalizers"):
-                    self.patch(plural, name, {"metadata": {"finalizers": None}})
+                with contextlib.suppress(GoneError):
+                    self.patch(plural, name, released)
                 self.delete(plural, name)
 
     def versions(self) -> dict[str, str]:
@@ -142,75 +193,15 @@ class Api:
         return {one["reason"] for one in self.list("events")}
 
     @staticmethod
+    def _refusal(answer: requests.Response) -> str:
+        return "" if answer.ok else str(answer.json()["message"])
+
+    @staticmethod
     def _checked(answer: requests.Response) -> Any:
+        if answer.status_code == 404:
+            raise GoneError(f"{answer.request.method} {answer.url}")
         assert answer.ok, f"{answer.request.method} {answer.url}: {answer.text[:1000]}"
         return answer.json()
-
-
-class Controller:
-    """Answers `GET /status` with what the test put into `tables`, and notes who shall be drained."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, Any] = {}
-        self.rollups: dict[str, Any] = {}
-        self.tasks: dict[str, int] = {}
-        self.spark_tasks: list[dict[str, str]] = []
-        self.drains: list[str] = []
-        self.is_up = True
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Controller:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        controller = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                said = {
-                    "tables": controller.tables,
-                    "rollups": controller.rollups,
-                    "tasks": controller.tasks,
-                    "sparkTasks": controller.spark_tasks,
-                }
-                body = json.dumps(said).encode()
-                etag = f'"{hash(body)}"'
-                if not controller.is_up:
-                    self._answer(503, b"{}", "")
-                elif self.headers.get("If-None-Match") == etag:
-                    self._answer(304, b"", etag)
-                else:
-                    self._answer(200, body, etag)
-
-            def do_POST(self) -> None:
-                controller.drains.append(self.path.removeprefix("/instances/"))
-                self._answer(200, b"{}", "")
-
-            def handle(self) -> None:
-                with contextlib.suppress(ConnectionError):  # operators are killed
-                    super().handle()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def _answer(self, code: int, body: bytes, etag: str) -> None:
-                self.send_response(code)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                if etag:
-                    self.send_header("ETag", etag)
-                self.end_headers()
-                self.wfile.write(body)
-
-        return Handler
 
 
 def table_word(revision: int = 1, servers: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -256,9 +247,7 @@ class Operator:
         self._process: Child | None = None
 
     def __enter__(self) -> Operator:
-        self._process = Child(
-            self._program, self._arguments, self._log, environment=self._environment, is_fresh=self._is_fresh
-        )
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -268,6 +257,12 @@ class Operator:
     def log(self) -> str:
         """What it logged, in all its lives."""
         return self._log.read_text()
+
+    def start(self) -> None:
+        """Begin a life."""
+        self._process = Child(
+            self._program, self._arguments, self._log, environment=self._environment, is_fresh=self._is_fresh
+        )
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Stop it; returns its exit code."""
@@ -293,14 +288,15 @@ class Operator:
                 before = made
                 if made >= passes or time.monotonic() - since > IDLE_S:
                     return False
-            time.sleep(0.1)
+            time.sleep(POLL_S)
         return True
 
-    def metric(self, name: str) -> float:
-        """Sum of a metric's samples."""
+    def metric(self, name: str, labels: str = "") -> float:
+        """Sum of a metric's samples; of those alone that have these labels."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
-        return sum(float(one) for one in re.findall(rf"^{name}(?:\{{[^}}]*\}})? ([0-9.e+]+)$", text, re.MULTILINE))
+        samples = re.findall(rf"^{name}(?:\{{([^}}]*)\}})? ([0-9.e+]+)$", text, re.MULTILINE)
+        return sum(float(value) for found, value in samples if labels in found)
 
     def rss_mb(self) -> float:
         """Resident memory."""
@@ -317,28 +313,38 @@ class Operator:
 
     def settle(self, passes: int = 8) -> None:
         """Until `passes` passes went by, after which nothing was written."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            try:
-                before, start = self.metric("merlot_operator_writes"), self.metric("merlot_operator_passes_total")
-                while self.metric("merlot_operator_passes_total") < start + passes:
-                    assert time.monotonic() < deadline, self.log[-4000:]
-                    time.sleep(0.1)
-                if self.metric("merlot_operator_writes") == before:
-                    return
-            except OSError:
-                time.sleep(0.1)
-        raise AssertionError(f"the operator goes on writing: {self.log[-4000:]}")
+
+        def work() -> tuple[float, float]:
+            return self.metric("merlot_operator_passes_total"), self.metric("merlot_operator_writes")
+
+        settle_by(work, passes, lambda: self.log)
+
+
+def settle_by(work: Callable[[], tuple[float, float]], passes: int, log: Callable[[], str]) -> None:
+    """Until so many passes went by without a write; `work` tells how many of both there were."""
+    deadline = time.monotonic() + PATIENCE_S
+    start: tuple[float, float] | None = None
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            now = work()
+            if start is None or now[1] != start[1]:
+                start = now
+            elif now[0] >= start[0] + passes:
+                return
+        time.sleep(POLL_S)
+    raise AssertionError(f"the operator goes on writing, or makes no passes: {log()[-4000:]}")
 
 
 def eventually(
     claim: Callable[[], Any], expected: Any = True, *, log: Callable[[], str] = str, patience_s: float = PATIENCE_S
 ) -> None:
     """Wait until the claim is as expected."""
-    deadline = time.monotonic() + patience_s
+    deadline, started = time.monotonic() + patience_s, time.monotonic()
     while (got := claim()) != expected:
-        assert time.monotonic() < deadline, f"expected {expected!r}, got {got!r}\n{log()[-4000:]}"
-        time.sleep(0.1)
+        now = time.monotonic()
+        assert now < deadline, f"expected {expected!r}, got {got!r}\n{log()[-4000:]}"
+        time.sleep(max(POLL_S, 3 * (now - started)))
+        started = time.monotonic()
 
 
 def write_kubeconfig(path: Path, url: str, token: str) -> Path:

@@ -3,6 +3,7 @@
 `MERLOT_UPDATE_GOLDEN=1 pytest tests/kube/test_chart.py` writes the golden files anew.
 """
 
+import functools
 import itertools
 import os
 import subprocess
@@ -60,11 +61,15 @@ REFUSED = [
 ]
 
 
-def render(helm: Path, folder: Path, values: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
-    file = folder / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
-    command = [helm, "template", "merlot", CHART, "--namespace=merlot", "--values", file, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def render(helm: Path, values: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What `helm template` says; the same values are rendered once."""
+    return _rendered(helm, yaml.safe_dump(values), arguments)
+
+
+@functools.cache
+def _rendered(helm: Path, values: str, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    command = [helm, "template", "merlot", CHART, "--namespace=merlot", "--values=-", *arguments]
+    return subprocess.run(command, input=values, capture_output=True, text=True, timeout=60, check=False)
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -78,8 +83,8 @@ def test_lint(helm: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_rendered_as_before(helm: Path, tmp_path: Path, name: str) -> None:
-    done = render(helm, tmp_path, CASES[name])
+def test_rendered_as_before(helm: Path, name: str) -> None:
+    done = render(helm, CASES[name])
     assert done.returncode == 0, done.stderr
     golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("MERLOT_UPDATE_GOLDEN"):
@@ -88,8 +93,8 @@ def test_rendered_as_before(helm: Path, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("values", "message"), REFUSED)
-def test_wrong_values_are_refused_by_name(helm: Path, tmp_path: Path, values: dict[str, Any], message: str) -> None:
-    done = render(helm, tmp_path, values)
+def test_wrong_values_are_refused_by_name(helm: Path, values: dict[str, Any], message: str) -> None:
+    done = render(helm, values)
     assert done.returncode != 0
     assert message in done.stderr
 
@@ -102,8 +107,8 @@ def environment(rendered: list[dict[str, Any]]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_granted_is_what_the_operator_uses(helm: Path, tmp_path: Path, name: str) -> None:
-    rendered = documents(render(helm, tmp_path, CASES[name]).stdout)
+def test_what_is_granted_is_what_the_operator_uses(helm: Path, name: str) -> None:
+    rendered = documents(render(helm, CASES[name]).stdout)
     used = rights.rules(from_environment(environment(rendered)))
     kind = "ClusterRole" if name == "all" else "Role"
     roles = [one for one in rendered if one["kind"] == kind and one["metadata"]["name"] == "merlot-operator"]
@@ -121,8 +126,8 @@ def test_what_is_granted_is_what_the_operator_uses(helm: Path, tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_operator_understands_its_environment(helm: Path, tmp_path: Path, name: str) -> None:
-    config = from_environment(environment(documents(render(helm, tmp_path, CASES[name]).stdout)))
+def test_the_operator_understands_its_environment(helm: Path, name: str) -> None:
+    config = from_environment(environment(documents(render(helm, CASES[name]).stdout)))
     assert config.is_cluster_wide == (name == "all")
     assert config.sizes.broker.replicas == 2
     assert config.deep_store == "s3://bucket/merlot?region=eu-west-1"
@@ -133,8 +138,8 @@ def test_the_operator_understands_its_environment(helm: Path, tmp_path: Path, na
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_pod_is_restricted(helm: Path, tmp_path: Path, name: str) -> None:
-    for one in documents(render(helm, tmp_path, CASES[name]).stdout):
+def test_every_pod_is_restricted(helm: Path, name: str) -> None:
+    for one in documents(render(helm, CASES[name]).stdout):
         template = one["spec"].get("template", {}).get("spec") if "spec" in one else None
         if template is None:
             continue
@@ -150,13 +155,11 @@ def test_every_pod_is_restricted(helm: Path, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", CASES)
-def test_a_restricted_namespace_takes_all_of_it(
-    helm: Path, merlot_api: Any, api: Api, tmp_path: Path, name: str
-) -> None:
+def test_a_restricted_namespace_takes_all_of_it(helm: Path, merlot_api: Any, api: Api, name: str) -> None:
     labels = [f"pod-security.kubernetes.io/{mode}=restricted" for mode in ("enforce", "warn")]
     merlot_api.check("label", "namespace", api.namespace, *labels)
     values = CASES[name] if name == "all" else {**CASES[name], "scope": {"namespaces": [api.namespace]}}
-    rendered = documents(render(helm, tmp_path, values, f"--namespace={api.namespace}").stdout)
+    rendered = documents(render(helm, values, f"--namespace={api.namespace}").stdout)
     known = [one for one in rendered if not one["apiVersion"].startswith("monitoring.coreos.com/")]
     done = merlot_api("apply", "--dry-run=server", "-f", "-", text=yaml.safe_dump_all(known))
     assert (done.returncode, done.stderr) == (0, "")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api, Controller, Operator, eventually, run_pods, server_word, table_word, write_kubeconfig
+from controllers import Controller
+from operator_parts import Api, Operator, eventually, run_pods, server_word, table_word, write_kubeconfig
 from test_chart import STORE, documents, render
 
 pytestmark = [
@@ -23,16 +24,15 @@ NEVER = {"secrets", "nodes", "pods/exec", "serviceaccounts/token", "clusterroles
 
 
 @pytest.fixture(params=["namespaced", "cluster-wide"])
-def granted(request: pytest.FixtureRequest, helm: Path, merlot_api: Any, api: Api, tmp_path: Path) -> Iterator[str]:
+def granted(request: pytest.FixtureRequest, helm: Path, api: Api) -> Iterator[str]:
     """The chart's rights are there, and nothing else of it; token of the operator's account."""
     values = {**STORE, "scope": {"clusterWide": request.param == "cluster-wide"}}
-    done = render(helm, tmp_path, values, f"--namespace={api.namespace}")
+    done = render(helm, values, f"--namespace={api.namespace}")
     assert done.returncode == 0, done.stderr
     rights = [one for one in documents(done.stdout) if one["kind"] in RIGHTS and "-crds" not in one["metadata"]["name"]]
-    text = yaml.safe_dump_all(rights)
-    merlot_api.check("apply", "-f", "-", text=text)
-    yield merlot_api.check("create", "token", "merlot-operator", f"--namespace={api.namespace}").strip()
-    merlot_api.check("delete", "--wait=false", "-f", "-", text=text)
+    api.apply(rights)
+    yield api.account_token("merlot-operator")
+    api.remove(rights)
 
 
 def test_a_whole_life_needs_nothing_else(
@@ -44,7 +44,6 @@ def test_a_whole_life_needs_nothing_else(
         **settings,
         "KUBECONFIG": str(kubeconfig),
         "MERLOT_NAMESPACE": "" if is_cluster_wide else api.namespace,
-        "MERLOT_RESYNC_SECONDS": "1",
     }
     document = yaml.safe_load(FLIGHTS.read_text())
     document["spec"] |= {
@@ -53,7 +52,7 @@ def test_a_whole_life_needs_nothing_else(
         "tenants": {"server": {"replicas": 2}},
     }
     servers = {f"Server_merlot-server-flights-{number}_8098": server_word() for number in range(2)}
-    with Operator(environment, tmp_path / "operator.log", program="merlot_operator", is_fresh=True) as operator:
+    with Operator(environment, tmp_path / "operator.log", program="quick_operator") as operator:
         log = lambda: operator.log  # noqa: E731
         api.create("tables", document)
         eventually(lambda: api.get("statefulsets", "merlot-server-flights") is not None, log=log)
@@ -80,7 +79,7 @@ def test_a_whole_life_needs_nothing_else(
 
 
 def test_what_is_granted_is_little(helm: Path, tmp_path: Path) -> None:
-    for one in documents(render(helm, tmp_path, STORE).stdout):
+    for one in documents(render(helm, STORE).stdout):
         for rule in one.get("rules", ()):
             assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]]
             is_bounded = "resourceNames" in rule or set(rule["verbs"]) <= {"create"}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api, Controller, Operator, eventually, write_kubeconfig
+from controllers import Controller
+from operator_parts import Api, Operator, eventually, write_kubeconfig
 from test_chart import STORE, documents, environment, render
 from test_chart_rights import FLIGHTS, RIGHTS
 
@@ -33,29 +32,18 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def other(merlot_api: Any) -> Iterator[Api]:
-    """Another namespace."""
-    api = Api(merlot_api.url, merlot_api.token, f"n{secrets.token_hex(4)}")
-    merlot_api.check("create", "namespace", api.namespace)
-    yield api
-    api.withdraw()
-
-
 @pytest.mark.parametrize("name", VALUES)
 def test_a_table_is_taken_up_with_the_rights_that_the_chart_grants(
-    helm: Path, merlot_api: Any, api: Api, other: Api, controller: Controller, tmp_path: Path, name: str
+    helm: Path, api: Api, other: Api, controller: Controller, tmp_path: Path, name: str
 ) -> None:
     text = yaml.safe_dump({**STORE, **VALUES[name]}).replace("FIRST", api.namespace).replace("SECOND", other.namespace)
-    done = render(helm, tmp_path, yaml.safe_load(text), f"--namespace={api.namespace}")
+    done = render(helm, yaml.safe_load(text), f"--namespace={api.namespace}")
     assert done.returncode == 0, done.stderr
     rendered = documents(done.stdout)
     rights = [one for one in rendered if one["kind"] in RIGHTS and "-crds" not in one["metadata"]["name"]]
-    text = yaml.safe_dump_all(rights)
-    merlot_api.check("apply", "-f", "-", text=text)
-    token = merlot_api.check("create", "token", "merlot-operator", f"--namespace={api.namespace}").strip()
+    api.apply(rights)
     settings = environment(rendered) | {
-        "KUBECONFIG": str(write_kubeconfig(tmp_path / "account", api.url, token)),
+        "KUBECONFIG": str(write_kubeconfig(tmp_path / "account", api.url, api.account_token("merlot-operator"))),
         "MERLOT_METASTORE": f"sqlite://{tmp_path}/{{namespace}}.db",
         "MERLOT_CONTROLLER_URL": controller.url,
     }
@@ -69,4 +57,4 @@ def test_a_table_is_taken_up_with_the_rights_that_the_chart_grants(
                 assert ("merlot-spark-driver" in bindings) == ("no executors" not in name)
                 assert bool(place.list("networkpolicies")) == (name != "no network policies")
     finally:
-        merlot_api.check("delete", "--wait=false", "-f", "-", text=text)
+        api.remove(rights)

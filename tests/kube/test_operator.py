@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api, Controller, Operator, eventually, run_pods, server_word, table_word
+from controllers import Controller
+from operator_parts import Api, Operator, eventually, run_pods, server_word, table_word
+from sharing import SharedOperator
 
 pytestmark = [
     pytest.mark.cluster,
@@ -38,19 +40,12 @@ def flights(name: str = "flights", **spec: Any) -> dict[str, Any]:
     return dict(document)
 
 
-@pytest.fixture
-def running(operator: Operator) -> Iterator[Operator]:
-    """An operator that runs."""
-    with operator:
-        yield operator
-
-
-def wait(operator: Operator, claim: Callable[[], Any], expected: Any = True) -> None:
+def wait(operator: Operator | SharedOperator, claim: Callable[[], Any], expected: Any = True) -> None:
     eventually(claim, expected, log=lambda: operator.log)
 
 
 def test_table_becomes_a_cluster_that_is_ready_when_everything_answers(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     api.create("tables", flights())
     wait(running, api.children, SHARED | OWN)
@@ -89,7 +84,7 @@ def test_second_pass_and_restart_write_nothing(api: Api, controller: Controller,
         assert api.versions() == before
 
 
-def test_deleted_and_edited_children_come_back(api: Api, running: Operator) -> None:
+def test_deleted_and_edited_children_come_back(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights())
     wait(running, api.children, SHARED | OWN)
     for child in sorted(SHARED | OWN):
@@ -109,7 +104,7 @@ def _image(owner: Any) -> str:
     return str(owner["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_deleted_table_leaves_nothing(api: Api, controller: Controller, running: Operator) -> None:
+def test_deleted_table_leaves_nothing(api: Api, controller: Controller, running: SharedOperator) -> None:
     api.create("tables", flights(ingestion={"batch": [BATCH]}))
     controller.tables = {"flights": table_word()}
     wait(running, lambda: len(api.list("jobs")), 1)
@@ -119,7 +114,7 @@ def test_deleted_table_leaves_nothing(api: Api, controller: Controller, running:
     wait(running, api.children, set())
 
 
-def test_other_tables_keep_what_they_share_with_a_deleted_one(api: Api, running: Operator) -> None:
+def test_other_tables_keep_what_they_share_with_a_deleted_one(api: Api, running: SharedOperator) -> None:
     tenant = {"tenants": {"server": {"name": "shared", "replicas": 2}}}
     for name in ("one", "two"):
         api.create("tables", flights(name, **tenant))
@@ -133,7 +128,7 @@ def test_other_tables_keep_what_they_share_with_a_deleted_one(api: Api, running:
     wait(running, api.children, set())
 
 
-def test_change_that_a_live_table_cannot_take_is_refused_with_its_path(api: Api, running: Operator) -> None:
+def test_change_that_a_live_table_cannot_take_is_refused_with_its_path(api: Api, running: SharedOperator) -> None:
     """CEL cannot compare lists of columns: that one was taken away is found by the operator."""
     api.create("tables", flights())
     wait(running, lambda: api.get("tables", "flights").get("status", {}).get("revision"), 1)
@@ -148,7 +143,7 @@ def test_change_that_a_live_table_cannot_take_is_refused_with_its_path(api: Api,
     assert "ChangeRefused" in api.event_reasons()
 
 
-def test_problem_between_fields_is_named_by_its_path(api: Api, running: Operator) -> None:
+def test_problem_between_fields_is_named_by_its_path(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights(indexing={"inverted": ["carrier"], "noDictionary": ["carrier"]}))
     wait(running, lambda: api.reason("Accepted"), "False/Invalid")
     assert "spec.indexing.inverted[0]" in api.condition("Accepted")["message"]
@@ -156,7 +151,7 @@ def test_problem_between_fields_is_named_by_its_path(api: Api, running: Operator
     wait(running, lambda: api.reason("Accepted"), "True/Valid")
 
 
-def test_controller_that_is_away_is_told_and_healed(api: Api, controller: Controller, running: Operator) -> None:
+def test_controller_that_is_away_is_told_and_healed(api: Api, controller: Controller, running: SharedOperator) -> None:
     controller.tables = {"flights": table_word()}
     api.create("tables", flights())
     wait(running, lambda: len(api.children()), len(SHARED | OWN))
@@ -170,7 +165,7 @@ def test_controller_that_is_away_is_told_and_healed(api: Api, controller: Contro
     wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
 
 
-def test_pod_that_cannot_start_says_why(api: Api, running: Operator) -> None:
+def test_pod_that_cannot_start_says_why(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights())
     wait(running, lambda: len(api.children()), len(SHARED | OWN))
     run_pods(api, is_ready=False)
@@ -187,7 +182,7 @@ def test_pod_that_cannot_start_says_why(api: Api, running: Operator) -> None:
 
 
 def test_servers_shrink_only_when_their_segments_have_moved(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     server = f"Server_{POOL}-1_8098"
     api.create("tables", flights(tenants={"server": {"replicas": 2}}))
@@ -272,7 +267,7 @@ def _grace(owner: Any) -> int:
 
 
 def test_table_that_moves_to_a_tenant_keeps_its_servers_until_the_segments_have_moved(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     server = f"Server_{POOL}-0_8098"
     api.create("tables", flights())
@@ -288,7 +283,7 @@ def test_table_that_moves_to_a_tenant_keeps_its_servers_until_the_segments_have_
     wait(running, lambda: api.get("statefulsets", POOL), None)
 
 
-def test_suspended_table_stops_and_comes_back(api: Api, controller: Controller, running: Operator) -> None:
+def test_suspended_table_stops_and_comes_back(api: Api, controller: Controller, running: SharedOperator) -> None:
     controller.tables = {"flights": table_word()}
     api.create("tables", flights(tenants={"server": {"replicas": 3}}))
     wait(running, lambda: len(api.children()), len(SHARED | OWN))
@@ -304,7 +299,7 @@ def test_suspended_table_stops_and_comes_back(api: Api, controller: Controller, 
 
 
 def test_volume_grows_claim_by_claim_and_the_set_is_made_anew_around_its_pods(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     controller.tables = {"flights": table_word()}
     api.create("tables", flights(tenants={"server": {"replicas": 1, "resources": {"storage": "10Gi"}}}))
@@ -350,7 +345,7 @@ def _growing_class(api: Api) -> Any:
     return there()
 
 
-def test_stranger_of_the_same_name_is_not_taken_over(api: Api, running: Operator) -> None:
+def test_stranger_of_the_same_name_is_not_taken_over(api: Api, running: SharedOperator) -> None:
     foreign = {"metadata": {"name": "merlot-broker"}, "spec": {"ports": [{"port": 1}]}}
     api.create("services", foreign)
     api.create("tables", flights())
@@ -362,7 +357,7 @@ def test_stranger_of_the_same_name_is_not_taken_over(api: Api, running: Operator
     wait(running, lambda: api.reason("Degraded") != "True/ClusterNotApplied")
 
 
-def test_an_upsert_table_is_run_like_any_other_while_it_waits_for_its_config(api: Api, running: Operator) -> None:
+def test_an_upsert_table_is_run_like_any_other_while_it_waits_for_its_config(api: Api, running: SharedOperator) -> None:
     spec = flights()["spec"]
     schema = {**spec["schema"], "primaryKey": ["flight", "time_hour"]}
     api.create("tables", flights(upsert={"configRef": "latest"}, schema=schema))

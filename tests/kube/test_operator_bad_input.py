@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_parts import Api, Controller, Operator, run_pods, server_word, table_word
+from controllers import Controller
+from operator_parts import Api, run_pods, server_word, table_word
+from sharing import SharedOperator
 from test_operator import BATCH, flights, wait
 from test_operator_rollups import rollup
 from test_operator_rollups import word as merges
@@ -50,7 +52,7 @@ TROUBLES = {
 }
 
 
-def serve(api: Api, controller: Controller, operator: Operator) -> None:
+def serve(api: Api, controller: Controller, operator: SharedOperator) -> None:
     """Two tables with a server each, and both answer."""
     for name in ("flights", "other"):
         api.create("tables", flights(name))
@@ -67,7 +69,7 @@ def word(table: str, **more: Any) -> dict[str, Any]:
     return table_word(servers={f"Server_merlot-server-{table}-0_8098": server_word(**more)})
 
 
-def other_goes_on(api: Api, operator: Operator) -> None:
+def other_goes_on(api: Api, operator: SharedOperator) -> None:
     """The other table answers, and takes a change."""
     before = api.get("tables", "other")["status"]["revision"]
     api.patch("tables", "other", {"spec": {"limits": {"timeoutMs": 1000 + before}}})
@@ -77,78 +79,74 @@ def other_goes_on(api: Api, operator: Operator) -> None:
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_pod_that_does_not_run(api: Api, controller: Controller, operator: Operator, trouble: str) -> None:
+def test_pod_that_does_not_run(api: Api, controller: Controller, running: SharedOperator, trouble: str) -> None:
     status, reason, words = TROUBLES[trouble]
-    with operator:
-        serve(api, controller, operator)
-        api.patch("pods", SERVER, {"status": status}, "status")
-        controller.tables = controller.tables | {"flights": word("flights", live=False)}
-        wait(operator, lambda: api.reason("Degraded"), f"True/{reason}")
-        assert words in api.condition("Degraded")["message"]
-        wait(operator, lambda: api.reason("Ready"), "False/NoServer")
-        wait(operator, lambda: reason in api.event_reasons())
-        other_goes_on(api, operator)
-        api.patch("pods", SERVER, {"status": READY}, "status")
-        controller.tables = controller.tables | {"flights": word("flights")}
-        wait(operator, lambda: api.reason("Degraded"), "False/AsDeclared")
-        wait(operator, lambda: api.reason("Ready"), "True/Serving")
+    serve(api, controller, running)
+    api.patch("pods", SERVER, {"status": status}, "status")
+    controller.tables = controller.tables | {"flights": word("flights", live=False)}
+    wait(running, lambda: api.reason("Degraded"), f"True/{reason}")
+    assert words in api.condition("Degraded")["message"]
+    wait(running, lambda: api.reason("Ready"), "False/NoServer")
+    wait(running, lambda: reason in api.event_reasons())
+    other_goes_on(api, running)
+    api.patch("pods", SERVER, {"status": READY}, "status")
+    controller.tables = controller.tables | {"flights": word("flights")}
+    wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
+    wait(running, lambda: api.reason("Ready"), "True/Serving")
 
 
-def test_batch_whose_driver_cannot_start(api: Api, controller: Controller, operator: Operator) -> None:
-    with operator:
-        serve(api, controller, operator)
-        api.patch("tables", "flights", {"spec": {"ingestion": {"batch": [BATCH]}}})
-        wait(operator, lambda: len(api.list("jobs")), 1)
-        [job] = api.list("jobs")
-        template = job["spec"]["template"]
-        driver = {"metadata": {"name": f"{job['metadata']['name']}-x", "labels": template["metadata"]["labels"]}}
-        spec = {name: value for name, value in template["spec"].items() if not name.startswith("serviceAccount")}
-        status = container({"reason": "CreateContainerConfigError", "message": MISSING})
-        api.create("pods", {**driver, "spec": spec, "status": status})
-        wait(operator, lambda: api.reason("Degraded"), "True/BatchBlocked")
-        assert MISSING in api.condition("Degraded")["message"]
-        assert MISSING in api.condition("TaskSucceeded")["message"]
-        assert api.reason("Ready") == "True/Serving"
-        wait(operator, lambda: "BatchBlocked" in api.event_reasons())
-        other_goes_on(api, operator)
-        api.patch("pods", driver["metadata"]["name"], {"status": READY}, "status")
-        wait(operator, lambda: api.reason("Degraded"), "False/AsDeclared")
+def test_batch_whose_driver_cannot_start(api: Api, controller: Controller, running: SharedOperator) -> None:
+    serve(api, controller, running)
+    api.patch("tables", "flights", {"spec": {"ingestion": {"batch": [BATCH]}}})
+    wait(running, lambda: len(api.list("jobs")), 1)
+    [job] = api.list("jobs")
+    template = job["spec"]["template"]
+    driver = {"metadata": {"name": f"{job['metadata']['name']}-x", "labels": template["metadata"]["labels"]}}
+    spec = {name: value for name, value in template["spec"].items() if not name.startswith("serviceAccount")}
+    status = container({"reason": "CreateContainerConfigError", "message": MISSING})
+    api.create("pods", {**driver, "spec": spec, "status": status})
+    wait(running, lambda: api.reason("Degraded"), "True/BatchBlocked")
+    assert MISSING in api.condition("Degraded")["message"]
+    assert MISSING in api.condition("TaskSucceeded")["message"]
+    assert api.reason("Ready") == "True/Serving"
+    wait(running, lambda: "BatchBlocked" in api.event_reasons())
+    other_goes_on(api, running)
+    api.patch("pods", driver["metadata"]["name"], {"status": READY}, "status")
+    wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
 
 
 def test_minion_that_cannot_start_is_told_by_what_it_would_do(
-    api: Api, controller: Controller, operator: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     def degraded() -> str:
         return api.reason("Degraded", "merge", "mergerolluptasks")
 
-    with operator:
-        api.create("mergerolluptasks", rollup())
-        serve(api, controller, operator)
-        controller.tasks = {"queued": 1, "running": 0}
-        controller.rollups = {"merge": merges("Running")}
-        wait(operator, lambda: api.get("deployments", "merlot-minion")["spec"]["replicas"], 1)
-        wait(operator, degraded, "False/AsDeclared")
-        run_pods(api)
-        back_off = container({"reason": "ImagePullBackOff", "message": BACK_OFF})
-        api.patch("pods", "merlot-minion-0", {"status": back_off}, "status")
-        wait(operator, degraded, "True/ImageNotFound")
-        assert api.reason("Ready") == "True/Serving"
-        api.patch("pods", "merlot-minion-0", {"status": READY}, "status")
-        wait(operator, degraded, "False/AsDeclared")
+    api.create("mergerolluptasks", rollup())
+    serve(api, controller, running)
+    controller.tasks = {"queued": 1, "running": 0}
+    controller.rollups = {"merge": merges("Running")}
+    wait(running, lambda: api.get("deployments", "merlot-minion")["spec"]["replicas"], 1)
+    wait(running, degraded, "False/AsDeclared")
+    run_pods(api)
+    back_off = container({"reason": "ImagePullBackOff", "message": BACK_OFF})
+    api.patch("pods", "merlot-minion-0", {"status": back_off}, "status")
+    wait(running, degraded, "True/ImageNotFound")
+    assert api.reason("Ready") == "True/Serving"
+    api.patch("pods", "merlot-minion-0", {"status": READY}, "status")
+    wait(running, degraded, "False/AsDeclared")
 
 
-def test_segments_for_which_the_disk_has_no_room(api: Api, controller: Controller, operator: Operator) -> None:
+def test_segments_for_which_the_disk_has_no_room(api: Api, controller: Controller, running: SharedOperator) -> None:
     full = {"flights_2013-07-04@7": "cannot store segment file=/var/lib/merlot/x: No space left on device"}
-    with operator:
-        serve(api, controller, operator)
-        troubles = {"segmentsFailed": 1, "segmentsUnavailable": 1}
-        controller.tables |= {"flights": word("flights", loaded=2, numErrors=1, errors=full) | troubles}
-        wait(operator, lambda: api.reason("Degraded"), "True/SegmentsFailed")
-        assert "No space left on device" in api.condition("Degraded")["message"]
-        wait(operator, lambda: api.reason("Ready"), "False/SegmentsUnavailable")
-        assert api.reason("SegmentsAvailable") == "False/SegmentsUnavailable"
-        wait(operator, lambda: "SegmentsFailed" in api.event_reasons())
-        other_goes_on(api, operator)
-        controller.tables |= {"flights": word("flights")}
-        wait(operator, lambda: api.reason("Degraded"), "False/AsDeclared")
-        wait(operator, lambda: api.reason("Ready"), "True/Serving")
+    serve(api, controller, running)
+    troubles = {"segmentsFailed": 1, "segmentsUnavailable": 1}
+    controller.tables |= {"flights": word("flights", loaded=2, numErrors=1, errors=full) | troubles}
+    wait(running, lambda: api.reason("Degraded"), "True/SegmentsFailed")
+    assert "No space left on device" in api.condition("Degraded")["message"]
+    wait(running, lambda: api.reason("Ready"), "False/SegmentsUnavailable")
+    assert api.reason("SegmentsAvailable") == "False/SegmentsUnavailable"
+    wait(running, lambda: "SegmentsFailed" in api.event_reasons())
+    other_goes_on(api, running)
+    controller.tables |= {"flights": word("flights")}
+    wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
+    wait(running, lambda: api.reason("Ready"), "True/Serving")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api, Controller, Operator, eventually, run_pods, table_word
+from controllers import Controller
+from operator_parts import Api, Operator, eventually, run_pods, table_word
+from sharing import SharedOperator
 from test_operator import BATCH, OWN, SHARED, flights, wait
 
 from merlot.cluster.manifests.tables import find_table
@@ -57,48 +59,45 @@ def test_batch_runs_once_and_its_report_is_kept(
         assert [run["state"] for run in api.get("tables", "flights")["status"]["batches"]][-1] == "Succeeded"
 
 
-def test_failed_batch_says_why_and_heals_by_an_edit(api: Api, controller: Controller, operator: Operator) -> None:
+def test_failed_batch_says_why_and_heals_by_an_edit(api: Api, controller: Controller, running: SharedOperator) -> None:
     controller.tables = {"flights": table_word()}
-    with operator:
-        api.create("tables", flights(ingestion={"batch": [BATCH]}))
-        wait(operator, lambda: len(api.list("jobs")), 1)
-        [job] = api.list("jobs")
-        [rule] = [one for one in job["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in one]
-        assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [EXIT_WRONG_INPUT])
-        _end(api, job, "Failed", {"error": REFUSED}, exit_code=EXIT_WRONG_INPUT)
-        wait(operator, lambda: api.reason("TaskSucceeded"), "False/BatchFailed")
-        assert REFUSED in api.condition("TaskSucceeded")["message"]
-        assert REFUSED in _run(api)["message"]
-        wait(operator, lambda: "BatchFailed" in api.event_reasons())
-        assert all(REFUSED in one["message"] for one in api.list("events") if one["reason"] == "BatchFailed")
-        source = {**BATCH, "replaceRows": True}
-        api.patch("tables", "flights", {"spec": {"ingestion": {"batch": [source]}}})
-        wait(operator, lambda: len(api.list("jobs")), 2)
-        [second] = [one for one in api.list("jobs") if one["metadata"]["name"] != job["metadata"]["name"]]
-        _end(api, second, "Complete", {"rowsIn": 1, "rowsOut": 1, "segments": 1})
-        wait(operator, lambda: api.reason("TaskSucceeded"), "True/AllBatches")
+    api.create("tables", flights(ingestion={"batch": [BATCH]}))
+    wait(running, lambda: len(api.list("jobs")), 1)
+    [job] = api.list("jobs")
+    [rule] = [one for one in job["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in one]
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [EXIT_WRONG_INPUT])
+    _end(api, job, "Failed", {"error": REFUSED}, exit_code=EXIT_WRONG_INPUT)
+    wait(running, lambda: api.reason("TaskSucceeded"), "False/BatchFailed")
+    assert REFUSED in api.condition("TaskSucceeded")["message"]
+    assert REFUSED in _run(api)["message"]
+    wait(running, lambda: "BatchFailed" in api.event_reasons())
+    assert all(REFUSED in one["message"] for one in api.list("events") if one["reason"] == "BatchFailed")
+    source = {**BATCH, "replaceRows": True}
+    api.patch("tables", "flights", {"spec": {"ingestion": {"batch": [source]}}})
+    wait(running, lambda: len(api.list("jobs")), 2)
+    [second] = [one for one in api.list("jobs") if one["metadata"]["name"] != job["metadata"]["name"]]
+    _end(api, second, "Complete", {"rowsIn": 1, "rowsOut": 1, "segments": 1})
+    wait(running, lambda: api.reason("TaskSucceeded"), "True/AllBatches")
 
 
-def test_suspended_batch_stops_its_job(api: Api, controller: Controller, operator: Operator) -> None:
+def test_suspended_batch_stops_its_job(api: Api, controller: Controller, running: SharedOperator) -> None:
     controller.tables = {"flights": table_word()}
-    with operator:
-        api.create("tables", flights(ingestion={"batch": [BATCH]}))
-        wait(operator, lambda: len(api.list("jobs")), 1)
-        api.patch("tables", "flights", {"spec": {"suspend": True}})
-        wait(operator, lambda: api.list("jobs")[0]["spec"]["suspend"], True)
-        wait(operator, lambda: _run(api)["state"], "Suspended")
-        api.patch("tables", "flights", {"spec": {"suspend": False}})
-        wait(operator, lambda: api.list("jobs")[0]["spec"]["suspend"], False)
+    api.create("tables", flights(ingestion={"batch": [BATCH]}))
+    wait(running, lambda: len(api.list("jobs")), 1)
+    api.patch("tables", "flights", {"spec": {"suspend": True}})
+    wait(running, lambda: api.list("jobs")[0]["spec"]["suspend"], True)
+    wait(running, lambda: _run(api)["state"], "Suspended")
+    api.patch("tables", "flights", {"spec": {"suspend": False}})
+    wait(running, lambda: api.list("jobs")[0]["spec"]["suspend"], False)
 
 
 def test_driver_reads_the_table_and_the_executors_template_from_its_own_pod(
-    api: Api, controller: Controller, operator: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     controller.tables = {"flights": table_word()}
-    with operator:
-        api.create("tables", flights(ingestion={"batch": [{**BATCH, "job": {"executors": 2, "cores": 3}}]}))
-        wait(operator, lambda: len(api.list("jobs")), 1)
-        [job] = api.list("jobs")
+    api.create("tables", flights(ingestion={"batch": [{**BATCH, "job": {"executors": 2, "cores": 3}}]}))
+    wait(running, lambda: len(api.list("jobs")), 1)
+    [job] = api.list("jobs")
     annotations = job["spec"]["template"]["metadata"]["annotations"]
     [table] = manifest.load(annotations["merlot.dev/manifest"])
     assert table.spec.ingestion.batch[0].source_uri == BATCH["sourceUri"]
@@ -157,19 +156,18 @@ def test_deletion_waits_for_shared_state_unless_told_not_to(api: Api, settings: 
 
 
 def test_minions_follow_their_queue_and_stay_for_its_next_task(
-    api: Api, controller: Controller, operator: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     def replicas() -> int:
         return int((api.get("deployments", "merlot-minion") or {"spec": {"replicas": -1}})["spec"]["replicas"])
 
-    with operator:
-        api.create("tables", flights())
-        wait(operator, replicas, 0)
-        controller.tasks = {"queued": 7, "running": 0}
-        wait(operator, replicas, 2)
-        controller.tasks = {"queued": 0, "running": 0}
-        operator.settle()
-        assert replicas() == 2
+    api.create("tables", flights())
+    wait(running, replicas, 0)
+    controller.tasks = {"queued": 7, "running": 0}
+    wait(running, replicas, 2)
+    controller.tasks = {"queued": 0, "running": 0}
+    running.settle()
+    assert replicas() == 2
 
 
 def _run(api: Api) -> dict[str, Any]:

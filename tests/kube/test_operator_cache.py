@@ -84,6 +84,19 @@ async def test_what_tables_share_stays_while_one_is_there_that_no_listing_has_to
     assert api.get("deployments", "merlot-broker") is None
 
 
+async def test_a_listing_has_all_pages_and_tells_of_each(
+    api: Api, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("merlot_operator.kube.client.PAGE", 2)
+    names = [f"table-{number}" for number in range(5)]
+    for name in names:
+        api.create("tables", flights(name))
+    heard: list[None] = []
+    listing = await context.kube.list_all(TABLES, api.namespace, heard=lambda: heard.append(None))
+    assert [one["metadata"]["name"] for one in listing.items] == names
+    assert len(heard) == 3
+
+
 def deployment() -> dict[str, Any]:
     labels = {"app.kubernetes.io/managed-by": "merlot-operator", "merlot.dev/scope": "cluster"}
     pod = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "broker", "image": "broker"}]}}

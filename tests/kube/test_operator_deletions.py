@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import Api, Controller, Operator, run_pods, table_word
+from controllers import Controller, Controllers
+from operator_parts import Api, Operator, run_pods, table_word
+from sharing import SharedOperator, shared
 from test_operator import BATCH, flights, wait
 from test_operator_rollups import rollup
 
@@ -34,28 +36,34 @@ FLIGHTS = TableName("flights_OFFLINE")
 NUM_SEGMENTS = 2
 
 
+PREFIX = "zookeeper-"
+
+
+@pytest.fixture
+def prefix(request: pytest.FixtureRequest, prefix: str) -> str:
+    """Namespaces of an operator whose shared state others reach too."""
+    return PREFIX if "running" in request.fixturenames else prefix
+
+
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """A real one."""
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as one:
-        yield one
+def shared_operator(
+    merlot_api: Any, controllers: Controllers, shared_zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Operator]:
+    """Its shared state is in a real ZooKeeper."""
+    metastore = f"zk://{shared_zookeeper.hosts}/{{namespace}}"
+    with shared(merlot_api, controllers, tmp_path_factory.mktemp("shared"), PREFIX, metastore) as operator:
+        yield operator
 
 
 @pytest.fixture
-def settings(settings: dict[str, str], zookeeper: ZooKeeper) -> dict[str, str]:
-    """With shared state that others reach too."""
-    return {**settings, "MERLOT_METASTORE": f"zk://{zookeeper.hosts}/{{namespace}}"}
-
-
-@pytest.fixture
-def metastore(api: Api, settings: dict[str, str]) -> Iterator[Metastore]:
+def metastore(api: Api, shared_zookeeper: ZooKeeper) -> Iterator[Metastore]:
     """What the operator writes its tables to."""
-    metastore = connect(settings["MERLOT_METASTORE"].format(namespace=api.namespace))
+    metastore = connect(f"zk://{shared_zookeeper.hosts}/{api.namespace}")
     yield metastore
     metastore.close()
 
 
-def serve(api: Api, operator: Operator, metastore: Metastore, **spec: Any) -> None:
+def serve(api: Api, operator: SharedOperator, metastore: Metastore, **spec: Any) -> None:
     """A Table with segments."""
     api.create("tables", flights(**spec))
     wait(operator, lambda: (api.get("tables", "flights").get("status") or {}).get("revision"), 1)
@@ -78,81 +86,74 @@ def work_off(metastore: Metastore, error: str = "") -> None:
 
 
 def test_a_deletion_tells_what_it_waits_for_until_the_files_are_gone(
-    api: Api, metastore: Metastore, operator: Operator
+    api: Api, metastore: Metastore, running: SharedOperator
 ) -> None:
-    with operator:
-        serve(api, operator, metastore, deletionPolicy="Delete")
-        api.delete("tables", "flights")
-        wait(operator, lambda: "no controller pod is ready" in api.condition("Degraded").get("message", ""))
-        assert api.reason("Ready") == "False/Deleting"
-        assert api.condition("Progressing")["message"].startswith("waits until the controller deletes 2 files")
-        assert "merlot.dev/force-delete: 'true'" in api.condition("Degraded")["message"]
-        assert api.reason("Accepted") == "True/Valid", "what else was known stays"
-        run_pods(api)
-        wait(operator, lambda: api.reason("Degraded"), "False/Deleting")
-        work_off(metastore, "the keys were revoked")
-        wait(operator, lambda: "2 files: the keys were revoked" in api.condition("Degraded").get("message", ""))
-        wait(operator, lambda: "CleanupWaits" in api.event_reasons())
-        assert api.get("deployments", "merlot-controller") is not None, "who shall delete the files stays"
-        work_off(metastore)
-        wait(operator, lambda: api.get("tables", "flights"), None)
-        wait(operator, api.children, set())
+    serve(api, running, metastore, deletionPolicy="Delete")
+    api.delete("tables", "flights")
+    wait(running, lambda: "no controller pod is ready" in api.condition("Degraded").get("message", ""))
+    assert api.reason("Ready") == "False/Deleting"
+    assert api.condition("Progressing")["message"].startswith("waits until the controller deletes 2 files")
+    assert "merlot.dev/force-delete: 'true'" in api.condition("Degraded")["message"]
+    assert api.reason("Accepted") == "True/Valid", "what else was known stays"
+    run_pods(api)
+    wait(running, lambda: api.reason("Degraded"), "False/Deleting")
+    work_off(metastore, "the keys were revoked")
+    wait(running, lambda: "2 files: the keys were revoked" in api.condition("Degraded").get("message", ""))
+    wait(running, lambda: "CleanupWaits" in api.event_reasons())
+    assert api.get("deployments", "merlot-controller") is not None, "who shall delete the files stays"
+    work_off(metastore)
+    wait(running, lambda: api.get("tables", "flights"), None)
+    wait(running, api.children, set())
 
 
 def test_an_empty_table_waits_for_files_that_nobody_published(
-    api: Api, metastore: Metastore, operator: Operator
+    api: Api, metastore: Metastore, running: SharedOperator
 ) -> None:
-    with operator:
-        api.create("tables", flights(deletionPolicy="Delete"))
-        wait(operator, lambda: (api.get("tables", "flights").get("status") or {}).get("revision"), 1)
-        run_pods(api)
-        api.delete("tables", "flights")
-        wait(
-            operator, lambda: api.condition("Progressing").get("message"), "waits until the controller looks for files"
-        )
-        work_off(metastore)
-        wait(operator, lambda: api.get("tables", "flights"), None)
+    api.create("tables", flights(deletionPolicy="Delete"))
+    wait(running, lambda: (api.get("tables", "flights").get("status") or {}).get("revision"), 1)
+    run_pods(api)
+    api.delete("tables", "flights")
+    wait(running, lambda: api.condition("Progressing").get("message"), "waits until the controller looks for files")
+    work_off(metastore)
+    wait(running, lambda: api.get("tables", "flights"), None)
 
 
-def test_a_deletion_by_force_says_what_it_leaves(api: Api, metastore: Metastore, operator: Operator) -> None:
-    with operator:
-        serve(api, operator, metastore, deletionPolicy="Delete")
-        api.delete("tables", "flights")
-        wait(operator, lambda: api.reason("Degraded"), "True/CleanupWaits")
-        api.patch("tables", "flights", {"metadata": {"annotations": {"merlot.dev/force-delete": "true"}}})
-        wait(operator, lambda: api.get("tables", "flights"), None)
-        [left] = [one["message"] for one in api.list("events") if one["reason"] == "LeftBehind"]
-        assert left.startswith("deleted by force: the controller deletes 2 files, but no controller pod is ready")
-        assert metastore.children(paths.trash(FLIGHTS)) != [], "the next controller deletes them"
+def test_a_deletion_by_force_says_what_it_leaves(api: Api, metastore: Metastore, running: SharedOperator) -> None:
+    serve(api, running, metastore, deletionPolicy="Delete")
+    api.delete("tables", "flights")
+    wait(running, lambda: api.reason("Degraded"), "True/CleanupWaits")
+    api.patch("tables", "flights", {"metadata": {"annotations": {"merlot.dev/force-delete": "true"}}})
+    wait(running, lambda: api.get("tables", "flights"), None)
+    [left] = [one["message"] for one in api.list("events") if one["reason"] == "LeftBehind"]
+    assert left.startswith("deleted by force: the controller deletes 2 files, but no controller pod is ready")
+    assert metastore.children(paths.trash(FLIGHTS)) != [], "the next controller deletes them"
 
 
 def test_a_namespace_that_goes_takes_tables_along_whose_files_nobody_can_delete(
-    merlot_api: Any, api: Api, metastore: Metastore, operator: Operator
+    merlot_api: Any, api: Api, metastore: Metastore, running: SharedOperator
 ) -> None:
-    with operator:
-        serve(api, operator, metastore, deletionPolicy="Delete")
-        api.delete("tables", "flights")
-        wait(operator, lambda: api.reason("Degraded"), "True/CleanupWaits")
-        merlot_api.check("delete", "namespace", api.namespace, "--wait=false")
-        wait(operator, lambda: api.get("tables", "flights"), None)
-        assert "left=the controller deletes 2 files, but no controller pod is ready" in operator.log
-        assert metastore.children(paths.trash(FLIGHTS)) != [], "a controller of a namespace of that name deletes them"
+    serve(api, running, metastore, deletionPolicy="Delete")
+    api.delete("tables", "flights")
+    wait(running, lambda: api.reason("Degraded"), "True/CleanupWaits")
+    merlot_api.check("delete", "namespace", api.namespace, "--wait=false")
+    wait(running, lambda: api.get("tables", "flights"), None)
+    assert "left=the controller deletes 2 files, but no controller pod is ready" in running.log
+    assert metastore.children(paths.trash(FLIGHTS)) != [], "a controller of a namespace of that name deletes them"
 
 
 def test_a_namespace_that_goes_waits_for_what_ends_by_itself(
-    merlot_api: Any, api: Api, metastore: Metastore, operator: Operator
+    merlot_api: Any, api: Api, metastore: Metastore, running: SharedOperator
 ) -> None:
-    with operator:
-        serve(api, operator, metastore, deletionPolicy="Delete")
-        run_pods(api)
-        merlot_api.check("delete", "namespace", api.namespace, "--wait=false")
-        api.delete("tables", "flights")
-        wait(operator, lambda: api.reason("Degraded"), "False/Deleting")
-        operator.settle()
-        assert api.get("tables", "flights") is not None, "its controller is there still"
-        work_off(metastore)
-        wait(operator, lambda: api.get("tables", "flights"), None)
-        assert "something is left" not in operator.log
+    serve(api, running, metastore, deletionPolicy="Delete")
+    run_pods(api)
+    merlot_api.check("delete", "namespace", api.namespace, "--wait=false")
+    api.delete("tables", "flights")
+    wait(running, lambda: api.reason("Degraded"), "False/Deleting")
+    running.settle()
+    assert api.get("tables", "flights") is not None, "its controller is there still"
+    work_off(metastore)
+    wait(running, lambda: api.get("tables", "flights"), None)
+    assert "something is left" not in running.log
 
 
 def test_a_namespace_that_goes_waits_for_no_zookeeper(
@@ -172,19 +173,18 @@ def test_a_namespace_that_goes_waits_for_no_zookeeper(
 
 
 def test_a_deletion_waits_for_the_pods_of_its_jobs(
-    api: Api, controller: Controller, metastore: Metastore, operator: Operator
+    api: Api, controller: Controller, metastore: Metastore, running: SharedOperator
 ) -> None:
-    with operator:
-        controller.tables = {"flights": table_word()}
-        api.create("tables", flights(ingestion={"batch": [BATCH]}))
-        wait(operator, lambda: len(api.list("jobs")), 1)
-        job = api.list("jobs")[0]
-        api.create("pods", driver_of(job))
-        api.delete("tables", "flights")
-        wait(operator, lambda: "pods of its Jobs end: driver" in api.condition("Progressing").get("message", ""))
-        assert tables.find_table(metastore, "flights") is not None
-        api.delete("pods", "driver")
-        wait(operator, lambda: api.get("tables", "flights"), None)
+    controller.tables = {"flights": table_word()}
+    api.create("tables", flights(ingestion={"batch": [BATCH]}))
+    wait(running, lambda: len(api.list("jobs")), 1)
+    job = api.list("jobs")[0]
+    api.create("pods", driver_of(job))
+    api.delete("tables", "flights")
+    wait(running, lambda: "pods of its Jobs end: driver" in api.condition("Progressing").get("message", ""))
+    assert tables.find_table(metastore, "flights") is not None
+    api.delete("pods", "driver")
+    wait(running, lambda: api.get("tables", "flights"), None)
 
 
 def driver_of(job: dict[str, Any]) -> dict[str, Any]:
@@ -196,22 +196,21 @@ def driver_of(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_retained_table_comes_back_with_its_segments_and_their_rules(
-    api: Api, controller: Controller, metastore: Metastore, operator: Operator
+    api: Api, controller: Controller, metastore: Metastore, running: SharedOperator
 ) -> None:
-    with operator:
-        serve(api, operator, metastore)
-        api.delete("tables", "flights")
-        wait(operator, lambda: api.get("tables", "flights"), None)
-        unfit = flights()
-        unfit["spec"]["schema"]["fields"] = [
-            one | ({"type": "INT"} if one["name"] == "carrier" else {}) for one in unfit["spec"]["schema"]["fields"]
-        ]
-        api.create("tables", unfit)
-        wait(operator, lambda: api.reason("Accepted"), "False/ChangeRefused")
-        assert "deletionPolicy: Delete" in api.condition("Accepted")["message"]
-        api.delete("tables", "flights")
-        wait(operator, lambda: api.get("tables", "flights"), None)
-        controller.tables = {"flights": table_word(adoptedSegments=NUM_SEGMENTS)}
-        api.create("tables", flights())
-        wait(operator, lambda: api.reason("Accepted"), "True/Adopted")
-        assert tables.get_table(metastore, "flights").num_adopted == NUM_SEGMENTS
+    serve(api, running, metastore)
+    api.delete("tables", "flights")
+    wait(running, lambda: api.get("tables", "flights"), None)
+    unfit = flights()
+    unfit["spec"]["schema"]["fields"] = [
+        one | ({"type": "INT"} if one["name"] == "carrier" else {}) for one in unfit["spec"]["schema"]["fields"]
+    ]
+    api.create("tables", unfit)
+    wait(running, lambda: api.reason("Accepted"), "False/ChangeRefused")
+    assert "deletionPolicy: Delete" in api.condition("Accepted")["message"]
+    api.delete("tables", "flights")
+    wait(running, lambda: api.get("tables", "flights"), None)
+    controller.tables = {"flights": table_word(adoptedSegments=NUM_SEGMENTS)}
+    api.create("tables", flights())
+    wait(running, lambda: api.reason("Accepted"), "True/Adopted")
+    assert tables.get_table(metastore, "flights").num_adopted == NUM_SEGMENTS

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from controllers import Controllers
 from hanging_operator import PARTS
-from operator_parts import Api, Controller, Operator, eventually
+from operator_parts import PATIENCE_S, Api, Operator
+from sharing import environment_of
 from test_operator import flights
 
 pytestmark = [
@@ -16,27 +24,60 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 
+LOOK_S = 0.1
 NEVER_READY = {"passes", "passes in threads"}
 """What hangs before anybody asks whether it is ready: it may have been once."""
 
 
+@dataclass(frozen=True)
+class Watched:
+    """An operator, and what it answered all its life."""
+
+    operator: Operator
+    seen: list[int] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Until it has ended."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.operator.exit_code() is None and time.monotonic() < deadline:
+            self.seen.append(_ready(self.operator.port))
+            time.sleep(LOOK_S)
+
+
+@pytest.fixture(scope="module")
+def watched(
+    namespaces: Any, controllers: Controllers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Watched]]:
+    """All of them hang and end side by side, since all that takes is time."""
+    with ExitStack() as stack:
+        found = {}
+        for part in PARTS:
+            api = stack.enter_context(namespaces("own-"))
+            stack.enter_context(controllers.one(api.namespace))
+            folder = tmp_path_factory.mktemp("hanging")
+            api.create("tables", flights())
+            found[part] = Watched(stack.enter_context(_hanging(part, api, controllers, folder)))
+        with ThreadPoolExecutor(len(found)) as pool:
+            list(pool.map(Watched.watch, found.values()))
+        yield found
+
+
+def _hanging(part: str, api: Api, controllers: Controllers, folder: Path) -> Operator:
+    environment = environment_of(folder, api.url, api.token) | {
+        "MERLOT_NAMESPACE": api.namespace,
+        "MERLOT_METASTORE": f"sqlite://{folder / 'meta.db'}",
+        "MERLOT_CONTROLLER_URL": controllers.url,
+    }
+    return Operator(environment, folder / "operator.log", program="hanging_operator", arguments=[part])
+
+
 @pytest.mark.parametrize("part", PARTS)
-def test_an_operator_of_which_a_part_hangs_is_unready_and_then_ends(
-    api: Api, controller: Controller, settings: dict[str, str], tmp_path: Path, part: str
-) -> None:
-    api.create("tables", flights())
-    with Operator(settings, tmp_path / "operator.log", program="hanging_operator", arguments=[part]) as operator:
-        seen: list[int] = []
-
-        def has_ended() -> bool:
-            seen.append(_ready(operator.port))
-            return operator.exit_code() is not None
-
-        eventually(has_ended, log=lambda: operator.log)
-        assert operator.exit_code() == 1
-        assert "operator ends by force" in operator.log
-        assert 200 in seen or part in NEVER_READY
-        assert 200 not in seen[-3:], "it was ready until its end"
+def test_an_operator_of_which_a_part_hangs_is_unready_and_then_ends(watched: Mapping[str, Watched], part: str) -> None:
+    operator, seen = watched[part].operator, watched[part].seen
+    assert operator.exit_code() == 1, operator.log[-4000:]
+    assert "operator ends by force" in operator.log
+    assert 200 in seen or part in NEVER_READY
+    assert 200 not in seen[-3:], "it was ready until its end"
 
 
 def _ready(port: int) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-from operator_parts import Api, Controller, Operator, eventually
+from controllers import Controller
+from operator_parts import Api, Operator, eventually
 from test_operator import flights
 
 from merlot.cluster.fence import take
@@ -17,7 +17,6 @@ from merlot.cluster.records import OperatorRecord
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.spec.manifest import load_document
-from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = [
     pytest.mark.cluster,
@@ -29,25 +28,9 @@ STORE = "s3://bucket/merlot?region=x"
 
 
 @pytest.fixture
-def other(merlot_api: Any) -> Iterator[Api]:
-    """Another namespace."""
-    api = Api(merlot_api.url, merlot_api.token, f"n{secrets.token_hex(4)}")
-    merlot_api.check("create", "namespace", api.namespace)
-    yield api
-    api.withdraw()
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """One for all tests here, each of which has a chroot of its own."""
-    with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as one:
-        yield one
-
-
-@pytest.fixture
-def root(zookeeper: ZooKeeper) -> str:
+def root(zookeeper: str) -> str:
     """Hosts and chroot of the installation."""
-    return f"{zookeeper.hosts}/m{secrets.token_hex(4)}"
+    return zookeeper
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import CHILDREN, Api, Controller, Operator, eventually, run_jobs, table_word
+from controllers import Controller
+from operator_parts import CHILDREN, Api, Operator, eventually, run_jobs, table_word
 from test_operator import BATCH, flights
+from tests.budget import IS_QUICK
 
 pytestmark = [
     pytest.mark.cluster,
@@ -17,6 +19,8 @@ pytestmark = [
 ]
 
 MOST_LIVES = 60
+WRITES = (1, 3) if IS_QUICK else (1,)
+"""After how many writes one operator after the other is killed, in turn."""
 FEWER = {"MERLOT_NETWORK_POLICIES": "false", "MERLOT_SPARK_DRIVER_ROLE": ""}
 """Fewer objects of a kind that others stand for: each write costs the start of an operator."""
 QUIET_PASSES = 15
@@ -63,8 +67,7 @@ def test_operator_killed_after_every_write_comes_to_the_same_end(
     controller.tables = {"flights": table_word()}
     document = flights(ingestion={"batch": [BATCH]}, deletionPolicy="Retain")
     api.create("tables", document)
-    lives = _live_and_die(settings, tmp_path / "dying.log")
-    assert lives > 10
+    assert _live_and_die(settings, tmp_path / "dying.log") > 10
     with Operator(settings, tmp_path / "last.log") as last:
         eventually(lambda: len(api.list("jobs")), 1, log=lambda: last.log)
         run_jobs(api)
@@ -106,14 +109,15 @@ def _last_batch(api: Api) -> Any:
 
 
 def _live_and_die(settings: dict[str, str], log: Path) -> int:
-    """Operators with a write each, one after the other, until one has nothing left to write; returns how many died.
-    Every fourth dies after a look at shared state, or a change of it, too."""
-    num_died = 0
+    """Operators with a write each, or a few, one after the other, until one has nothing left to write; returns how many
+    writes they died of. Every fourth dies after a look at shared state, or a change of it, too."""
+    num_writes = 0
     for life in range(MOST_LIVES):
         is_fourth = life % 4 == 3
-        arguments = ("1", "shared") if is_fourth else ("1",)
+        most = 1 if is_fourth else WRITES[life % len(WRITES)]
+        arguments = (str(most), *(["shared"] if is_fourth else []))
         with Operator(settings, log, program="dying_operator", arguments=arguments) as operator:
             if not operator.dies_within(QUIET_PASSES):
-                return num_died
-            num_died += not is_fourth
+                return num_writes
+            num_writes += 0 if is_fourth else most
     raise AssertionError(f"operators go on writing: {log.read_text()[-4000:]}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import yaml
 from operator_parts import Api, Operator, eventually, write_kubeconfig
 from test_operator import flights
 
+from merlot_operator import crds
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.kinds import TABLES
 from merlot_operator.kube.login import login
@@ -32,13 +31,6 @@ tokens = {tokens!r}
 token = tokens[min(len(calls.read_text()), len(tokens)) - 1]
 credential = {{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}}
 print(json.dumps({{**credential, "status": {{"token": token}}}}))
-"""
-
-
-WITHOUT_CLIENT = """
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: None if name == "kubernetes" else find(name, *more)
 """
 
 
@@ -71,34 +63,38 @@ def test_the_operator_logs_in_by_a_plugin(api: Api, settings: dict[str, str], tm
     assert calls.read_text()
 
 
-def test_the_kinds_are_installed_by_a_plugins_login(api: Api, tmp_path: Path, calls: Path) -> None:
-    done = _install_kinds(with_plugin(api, tmp_path, calls, api.token))
-    assert done.returncode == 0, done.stderr
-    assert "tables.merlot.dev" in done.stdout
+def test_the_kinds_are_installed_by_a_plugins_login(
+    api: Api, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _use(monkeypatch, with_plugin(api, tmp_path, calls, api.token))
+    assert crds.main() == 0
+    assert "tables.merlot.dev" in capsys.readouterr().out
+    assert calls.read_text()
 
 
-def test_a_plugin_without_the_client_is_named(api: Api, tmp_path: Path, calls: Path) -> None:
-    done = _install_kinds(with_plugin(api, tmp_path, calls, api.token), WITHOUT_CLIENT)
-    assert done.returncode == 1
-    assert "logs in by exec: pip install 'merlot[operator-dev]'" in done.stderr
+def test_a_plugin_without_the_client_is_named(
+    api: Api, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _use(monkeypatch, with_plugin(api, tmp_path, calls, api.token))
+    monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    assert crds.main() == 1
+    assert "logs in by exec: pip install 'merlot[operator-dev]'" in capsys.readouterr().err
     assert not calls.read_text()
 
 
-def test_a_plugin_that_fails_is_told(api: Api, tmp_path: Path, calls: Path) -> None:
-    path = with_plugin(api, tmp_path, calls, api.token)
+def test_a_plugin_that_fails_is_told(
+    api: Api, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _use(monkeypatch, with_plugin(api, tmp_path, calls, api.token))
     (tmp_path / "plugin").write_text("#!/bin/sh\necho no luck >&2\nexit 3\n")
-    done = _install_kinds(path)
-    assert done.returncode == 1
-    assert "gave no credentials" in done.stderr
+    assert crds.main() == 1
+    assert "gave no credentials" in capsys.readouterr().err
 
 
 async def test_a_token_that_has_run_out_is_asked_for_anew_and_nobody_is_cut_off(
     api: Api, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kubeconfig = str(with_plugin(api, tmp_path, calls, "too old", api.token))
-    monkeypatch.setenv("KUBECONFIG", kubeconfig)
-    # The client reads that variable when it is imported.
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", kubeconfig)
+    _use(monkeypatch, with_plugin(api, tmp_path, calls, "too old", api.token))
     kube = Kube(kopf.OperatorSettings())
     try:
         lists = await asyncio.gather(*(kube.list(TABLES, api.namespace) for _ in range(20)))
@@ -114,9 +110,7 @@ def test_a_plain_kubeconfig_needs_no_client(api: Api, tmp_path: Path, monkeypatc
     assert login(kopf.OperatorSettings()).token == "a token"
 
 
-def _install_kinds(kubeconfig: Path, first: str = "pass") -> subprocess.CompletedProcess[str]:
-    program = f"{first}\nimport sys\nfrom merlot_operator.crds import main\nsys.exit(main())"
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, env=environment
-    )
+def _use(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    # The client reads that variable when it is imported.
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))

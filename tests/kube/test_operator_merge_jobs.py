@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import Api, Controller, Operator, table_word
+from controllers import Controller
+from operator_parts import Api, Operator, table_word
 from test_operator import flights, wait
 
 pytestmark = [

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from operator_parts import Api, Controller, Operator, eventually, write_kubeconfig
+from controllers import Controller
+from operator_parts import Api, Operator, eventually, write_kubeconfig
 from test_chart import STORE, documents, environment, render
 from test_chart_rights import RIGHTS
 from test_operator import flights
@@ -22,50 +21,44 @@ pytestmark = [
 
 
 @pytest.fixture
-def other(merlot_api: Any) -> Iterator[Api]:
-    """Another namespace."""
-    api = Api(merlot_api.url, merlot_api.token, f"n{secrets.token_hex(4)}")
-    merlot_api.check("create", "namespace", api.namespace)
-    yield api
-    api.withdraw()
-
-
-@pytest.fixture
-def served(
-    helm: Path, merlot_api: Any, api: Api, other: Api, controller: Controller, tmp_path: Path
-) -> Iterator[dict[str, str]]:
+def served(helm: Path, api: Api, other: Api, controller: Controller, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Environment of an operator of both, whose rights are there."""
     values = {**STORE, "scope": {"namespaces": [api.namespace, other.namespace]}}
-    rendered = documents(render(helm, tmp_path, values, f"--namespace={api.namespace}").stdout)
-    text = yaml.safe_dump_all(one for one in rendered if one["kind"] in RIGHTS and "-crds" not in str(one["metadata"]))
-    merlot_api.check("apply", "-f", "-", text=text)
-    token = merlot_api.check("create", "token", "merlot-operator", f"--namespace={api.namespace}").strip()
+    rendered = documents(render(helm, values, f"--namespace={api.namespace}").stdout)
+    rights = [one for one in rendered if one["kind"] in RIGHTS and "-crds" not in str(one["metadata"])]
+    api.apply(rights)
     yield environment(rendered) | {
-        "KUBECONFIG": str(write_kubeconfig(tmp_path / "account", api.url, token)),
+        "KUBECONFIG": str(write_kubeconfig(tmp_path / "account", api.url, api.account_token("merlot-operator"))),
         "MERLOT_METASTORE": f"sqlite://{tmp_path}/{{namespace}}.db",
         "MERLOT_CONTROLLER_URL": controller.url,
         "MERLOT_LOG_FORMAT": "line",
     }
-    merlot_api.check("delete", "--wait=false", "-f", "-", text=text)
+    api.remove(rights)
+
+
+def taken_away(place: Api) -> dict[str, Any]:
+    """The operator has no rights there any more; the binding that gave it some."""
+    binding = place.get("rolebindings", "merlot-operator")
+    place.delete("rolebindings", "merlot-operator")
+    return {"metadata": {"name": "merlot-operator"}, "roleRef": binding["roleRef"], "subjects": binding["subjects"]}
 
 
 def test_a_namespace_that_is_forbidden_is_left_out_until_it_is_back(
-    merlot_api: Any, api: Api, other: Api, served: dict[str, str], tmp_path: Path
+    api: Api, other: Api, served: dict[str, str], tmp_path: Path
 ) -> None:
     with Operator(served, tmp_path / "operator.log", program="watchful_operator") as operator:
         log = lambda: operator.log  # noqa: E731
         for place in (api, other):
             place.create("tables", flights())
             eventually(lambda: place.reason("Accepted"), "True/Valid", log=log)  # noqa: B023
-        binding = merlot_api.check("get", "rolebinding", "merlot-operator", "-o", "yaml", "-n", other.namespace)
-        merlot_api.check("delete", "rolebinding", "merlot-operator", "-n", other.namespace)
+        binding = taken_away(other)
         eventually(lambda: f"left out: namespace {other.namespace}" in _ready(operator), log=log)
         assert operator.metric("merlot_operator_namespace_served") == 1
         # Kopf alone would end after the sixth.
         eventually(lambda: "Request attempt #8 failed; will retry" in operator.log, log=log)
         api.create("tables", flights("more"))
         eventually(lambda: api.reason("Accepted", "more"), "True/Valid", log=log)
-        merlot_api.check("apply", "-f", "-", text=binding)
+        other.create("rolebindings", binding)
         other.create("tables", flights("more"))
         eventually(lambda: other.reason("Accepted", "more"), "True/Valid", log=log)
         assert "left out" not in _ready(operator)
@@ -73,17 +66,16 @@ def test_a_namespace_that_is_forbidden_is_left_out_until_it_is_back(
 
 
 def test_a_namespace_that_is_not_there_at_the_start_is_taken_up_later(
-    merlot_api: Any, api: Api, other: Api, served: dict[str, str], tmp_path: Path
+    api: Api, other: Api, served: dict[str, str], tmp_path: Path
 ) -> None:
-    binding = merlot_api.check("get", "rolebinding", "merlot-operator", "-o", "yaml", "-n", other.namespace)
-    merlot_api.check("delete", "rolebinding", "merlot-operator", "-n", other.namespace)
+    binding = taken_away(other)
     with Operator(served, tmp_path / "operator.log", program="watchful_operator") as operator:
         log = lambda: operator.log  # noqa: E731
         for place in (api, other):
             place.create("tables", flights())
         eventually(lambda: api.reason("Accepted"), "True/Valid", log=log)
         assert other.get("tables", "flights").get("status") is None
-        merlot_api.check("apply", "-f", "-", text=binding)
+        other.create("rolebindings", binding)
         eventually(lambda: other.reason("Accepted"), "True/Valid", log=log)
 
 

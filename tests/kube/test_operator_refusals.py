@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import Api, Controller, Operator, eventually, run_jobs, run_pods, server_word, table_word
-from test_operator import BATCH, OWN, POOL, SHARED, flights
+from controllers import Controller
+from operator_parts import Api, Operator, run_jobs, run_pods, server_word, table_word
+from sharing import SharedOperator
+from test_operator import BATCH, OWN, POOL, SHARED, flights, wait
 
 pytestmark = [
     pytest.mark.cluster,
@@ -20,15 +21,10 @@ DENIED = 'pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: p
 
 
 @pytest.fixture
-def running(operator: Operator, controller: Controller) -> Iterator[Operator]:
+def running(running: SharedOperator, controller: Controller) -> SharedOperator:
     """An operator whose controller knows the table."""
     controller.tables = {"flights": table_word(servers={f"Server_{POOL}-0_8098": server_word()})}
-    with operator:
-        yield operator
-
-
-def wait(operator: Operator, claim: Any, expected: Any = True) -> None:
-    eventually(claim, expected, log=lambda: operator.log)
+    return running
 
 
 def says(api: Api, owner: Any, message: str) -> None:
@@ -45,7 +41,7 @@ def says(api: Api, owner: Any, message: str) -> None:
     api.create("events", event)
 
 
-def test_job_that_a_quota_refuses_is_told_and_made_once_there_is_room(api: Api, running: Operator) -> None:
+def test_job_that_a_quota_refuses_is_told_and_made_once_there_is_room(api: Api, running: SharedOperator) -> None:
     quota = api.create("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"count/jobs.batch": "0"}}})
     used = {"hard": quota["spec"]["hard"], "used": {"count/jobs.batch": "0"}}
     api.patch("resourcequotas", "few", {"status": used}, "status")
@@ -64,7 +60,7 @@ def test_job_that_a_quota_refuses_is_told_and_made_once_there_is_room(api: Api, 
     wait(running, lambda: api.get("tables", "flights")["status"]["lastBatch"], "all Running")
 
 
-def test_job_without_pods_is_not_running_and_says_why(api: Api, running: Operator) -> None:
+def test_job_without_pods_is_not_running_and_says_why(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights(ingestion={"batch": [BATCH]}))
     wait(running, lambda: len(api.list("jobs")), 1)
     assert api.get("tables", "flights")["status"]["lastBatch"] == "all Pending"
@@ -75,7 +71,7 @@ def test_job_without_pods_is_not_running_and_says_why(api: Api, running: Operato
     wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
 
 
-def test_pods_that_are_refused_are_told_until_they_are_there(api: Api, running: Operator) -> None:
+def test_pods_that_are_refused_are_told_until_they_are_there(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights())
     wait(running, lambda: len(api.children()), len(SHARED | OWN))
     says(api, api.get("statefulsets", POOL), DENIED)
@@ -93,7 +89,7 @@ def test_pods_that_are_refused_are_told_until_they_are_there(api: Api, running: 
     wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
 
 
-def test_pod_that_never_ends_is_told(api: Api, running: Operator) -> None:
+def test_pod_that_never_ends_is_told(api: Api, running: SharedOperator) -> None:
     """Its node is gone: Kubernetes makes no other of its name."""
     api.create("tables", flights())
     wait(running, lambda: len(api.children()), len(SHARED | OWN))
@@ -106,7 +102,7 @@ def test_pod_that_never_ends_is_told(api: Api, running: Operator) -> None:
     wait(running, lambda: api.reason("Degraded"), "False/AsDeclared")
 
 
-def test_volumes_that_cannot_grow_hold_up_nothing_else(api: Api, running: Operator) -> None:
+def test_volumes_that_cannot_grow_hold_up_nothing_else(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights(tenants={"server": {"replicas": 1, "resources": {"storage": "10Gi"}}}))
     wait(running, lambda: len(api.children()), len(SHARED | OWN))
     live = api.get("statefulsets", POOL)
@@ -143,7 +139,7 @@ def test_volumes_that_cannot_grow_hold_up_nothing_else(api: Api, running: Operat
     ],
 )
 def test_places_that_the_chart_does_not_allow_are_refused_and_reach_nobody(
-    api: Api, running: Operator, spec: dict[str, Any], field: str
+    api: Api, running: SharedOperator, spec: dict[str, Any], field: str
 ) -> None:
     api.create("tables", flights(**spec))
     wait(running, lambda: api.reason("Accepted"), "False/NotAllowed")
@@ -182,7 +178,7 @@ def test_places_that_are_not_allowed_any_more_start_no_batch_and_stop_nothing(
 
 
 def test_refused_change_changes_nothing_and_takes_nothing_from_service(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     api.create("tables", flights(ingestion={"batch": [BATCH]}))
     wait(running, lambda: len(api.list("jobs")), 1)
@@ -218,7 +214,7 @@ def _ended(condition: dict[str, Any]) -> dict[str, Any]:
     return {**times, "active": 0, "succeeded": 1, "conditions": [criteria, condition]}
 
 
-def test_a_star_tree_that_columns_cannot_have_is_refused_with_its_path(api: Api, running: Operator) -> None:
+def test_a_star_tree_that_columns_cannot_have_is_refused_with_its_path(api: Api, running: SharedOperator) -> None:
     """All that is wrong is named at once, and what was accepted before stays in force."""
     fields = [*flights()["spec"]["schema"]["fields"], {"name": "stops", "type": "STRING", "multiValue": True}]
     schema = {**flights()["spec"]["schema"], "fields": fields}
@@ -244,7 +240,7 @@ def test_a_star_tree_that_columns_cannot_have_is_refused_with_its_path(api: Api,
     wait(running, lambda: api.reason("Accepted"), "True/Valid")
 
 
-def test_table_that_was_never_accepted_gets_no_servers(api: Api, running: Operator) -> None:
+def test_table_that_was_never_accepted_gets_no_servers(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights(indexing={"inverted": ["carrier"], "noDictionary": ["carrier"]}))
     wait(running, lambda: api.reason("Accepted"), "False/Invalid")
     running.settle()
@@ -253,7 +249,9 @@ def test_table_that_was_never_accepted_gets_no_servers(api: Api, running: Operat
     wait(running, api.children, SHARED | OWN)
 
 
-def test_no_server_asked_for_stops_all_of_them_at_once(api: Api, controller: Controller, running: Operator) -> None:
+def test_no_server_asked_for_stops_all_of_them_at_once(
+    api: Api, controller: Controller, running: SharedOperator
+) -> None:
     """As `kubectl scale` and autoscalers ask for it: volumes stay, nothing is moved."""
     api.create("tables", flights(tenants={"server": {"replicas": 2}}))
     wait(running, lambda: len(api.children()), len(SHARED | OWN))

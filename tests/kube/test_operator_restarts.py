@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from operator_parts import Api, Controller, Operator, eventually, run_pods, server_word, table_word, watch_budgets
-from test_operator import OWN, POOL, SHARED, flights
+from controllers import Controller
+from operator_parts import Api, run_pods, server_word, table_word, watch_budgets
+from sharing import SharedOperator
+from test_operator import OWN, POOL, SHARED, flights, wait
 
 pytestmark = [
     pytest.mark.cluster,
@@ -21,24 +22,19 @@ RESTART = {"metadata": {"annotations": {"merlot.dev/restarted-at": "now"}}}
 
 
 @pytest.fixture
-def running(operator: Operator, api: Api, controller: Controller) -> Iterator[Operator]:
+def running(running: SharedOperator, api: Api, controller: Controller) -> SharedOperator:
     """An operator of a Table with two servers that are up."""
     controller.tables = {"flights": table_word(replication=2, servers=words())}
-    with operator:
-        api.create("tables", flights(replication=2))
-        wait(operator, lambda: len(api.children()), len(SHARED | OWN))
-        run_pods(api)
-        wait(operator, lambda: api.reason("Ready"), "True/Serving")
-        yield operator
+    api.create("tables", flights(replication=2))
+    wait(running, lambda: len(api.children()), len(SHARED | OWN))
+    run_pods(api)
+    wait(running, lambda: api.reason("Ready"), "True/Serving")
+    return running
 
 
 def words(**more: Any) -> dict[str, Any]:
     """What the controller says of both servers, the second of which is marked."""
     return {SERVERS[NAMES[0]]: server_word(), SERVERS[NAMES[1]]: server_word(**more)}
-
-
-def wait(operator: Operator, claim: Any, expected: Any = True) -> None:
-    eventually(claim, expected, log=lambda: operator.log)
 
 
 def set_state(api: Api, pod: str, state: dict[str, Any], *, is_ready: bool = False) -> None:
@@ -48,7 +44,7 @@ def set_state(api: Api, pod: str, state: dict[str, Any], *, is_ready: bool = Fal
 
 
 def test_servers_that_load_are_neither_taken_for_idle_nor_out_of_service(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     uids = {name: api.get("pods", name)["metadata"]["uid"] for name in NAMES}
     for name in NAMES:
@@ -69,7 +65,7 @@ def test_servers_that_load_are_neither_taken_for_idle_nor_out_of_service(
 
 
 def test_disruption_budget_that_allows_no_more_holds_up_a_restart(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     """A drain of the other server's node has taken that one."""
     for name in NAMES:
@@ -84,7 +80,7 @@ def test_disruption_budget_that_allows_no_more_holds_up_a_restart(
 
 
 def test_pod_that_crashes_is_replaced_at_once_whatever_the_budget_says(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     """It serves nobody, and a change of its manifest may be what mends it."""
     watch_budgets(api, num_allowed=0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import Api, Controller, Operator, eventually, run_pods, server_word, table_word
-from test_operator import POOL, flights
+from controllers import Controller
+from operator_parts import Api, run_pods, server_word, table_word
+from sharing import SharedOperator
+from test_operator import POOL, flights, wait
 
 pytestmark = [
     pytest.mark.cluster,
@@ -28,15 +28,10 @@ WORD = {**CONSUMED, "paused": False, "looked": True, "problem": "", "error": "",
 
 
 @pytest.fixture
-def running(settings: dict[str, str], controller: Controller, tmp_path: Path) -> Iterator[Operator]:
+def running(running: SharedOperator, controller: Controller) -> SharedOperator:
     """An operator that lets Tables name one host."""
     says(controller)
-    with Operator(settings | {"MERLOT_STREAM_HOSTS": "kafka.shop.svc:9092"}, tmp_path / "operator.log") as operator:
-        yield operator
-
-
-def wait(operator: Operator, claim: Any, expected: Any = True) -> None:
-    eventually(claim, expected, log=lambda: operator.log)
+    return running
 
 
 def says(controller: Controller, server: dict[str, Any] | None = None, **stream: Any) -> None:
@@ -54,7 +49,7 @@ def events(api: Api, reason: str) -> list[Any]:
 
 
 def test_the_condition_follows_the_stream_and_tells_why(
-    api: Api, controller: Controller, running: Operator, kubectl: Any
+    api: Api, controller: Controller, running: SharedOperator, kubectl: Any
 ) -> None:
     api.create("tables", flights(ingestion={"stream": STREAM}))
     wait(running, lambda: api.reason("Consuming"), "True/Consuming")
@@ -81,7 +76,7 @@ def test_the_condition_follows_the_stream_and_tells_why(
     assert api.get("tables", "flights")["status"]["stream"]["lostMessages"] == 330
 
 
-def test_servers_get_the_secret_and_the_hosts(api: Api, running: Operator) -> None:
+def test_servers_get_the_secret_and_the_hosts(api: Api, running: SharedOperator) -> None:
     api.create("tables", flights(ingestion={"stream": STREAM}))
     wait(running, lambda: api.get("statefulsets", POOL) is not None)
     spec = api.get("statefulsets", POOL)["spec"]["template"]["spec"]
@@ -94,7 +89,7 @@ def test_servers_get_the_secret_and_the_hosts(api: Api, running: Operator) -> No
     assert volume["secret"]["optional"] is True
 
 
-def test_a_host_that_is_not_allowed_is_refused_by_its_name(api: Api, running: Operator) -> None:
+def test_a_host_that_is_not_allowed_is_refused_by_its_name(api: Api, running: SharedOperator) -> None:
     evil = {**STREAM, "properties": {"bootstrap.servers": "kafka.shop.svc:9092,evil.example:9092"}}
     api.create("tables", flights(ingestion={"stream": evil}))
     wait(running, lambda: api.reason("Accepted"), "False/NotAllowed")
@@ -106,7 +101,9 @@ def test_a_host_that_is_not_allowed_is_refused_by_its_name(api: Api, running: Op
     wait(running, lambda: api.reason("Accepted"), "True/Valid")
 
 
-def test_a_server_is_restarted_when_it_has_handed_over(api: Api, controller: Controller, running: Operator) -> None:
+def test_a_server_is_restarted_when_it_has_handed_over(
+    api: Api, controller: Controller, running: SharedOperator
+) -> None:
     """Though its table keeps one copy, which nobody waits for otherwise."""
     api.create("tables", flights(ingestion={"stream": STREAM}))
     wait(running, lambda: api.get("statefulsets", POOL) is not None)

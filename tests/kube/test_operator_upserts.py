@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import Api, Controller, Operator, eventually, server_word, table_word
-from test_operator import POOL, flights
+from controllers import Controller
+from operator_parts import Api, server_word, table_word
+from sharing import SharedOperator
+from test_operator import POOL, flights, wait
 
 pytestmark = [
     pytest.mark.cluster,
@@ -25,7 +25,9 @@ TABLE: dict[str, Any] = {
     "schema": {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]},
     "indexing": {},
     "partitioning": {"columns": {"flight": {"functionName": "Modulo", "numPartitions": 2}}},
-    "ingestion": {"stream": {"type": "kafka", "topic": "t", "properties": {"bootstrap.servers": "kafka:9092"}}},
+    "ingestion": {
+        "stream": {"type": "kafka", "topic": "t", "properties": {"bootstrap.servers": "kafka.shop.svc:9092"}}
+    },
 }
 WORD: dict[str, Any] = {
     "revision": 1,
@@ -57,18 +59,13 @@ STEP: dict[str, Any] = {
 
 
 @pytest.fixture
-def running(settings: dict[str, str], controller: Controller, tmp_path: Path) -> Iterator[Operator]:
+def running(running: SharedOperator, controller: Controller) -> SharedOperator:
     says(controller)
-    with Operator(settings | {"MERLOT_STREAM_HOSTS": "kafka:9092"}, tmp_path / "operator.log") as operator:
-        yield operator
+    return running
 
 
 def says(controller: Controller, **upsert: Any) -> None:
     controller.tables = {"flights": table_word(servers={SERVER: server_word()}, upsert={**WORD, **upsert})}
-
-
-def wait(operator: Operator, claim: Any, expected: Any = True) -> None:
-    eventually(claim, expected, log=lambda: operator.log)
 
 
 def config(**spec: Any) -> dict[str, Any]:
@@ -77,7 +74,7 @@ def config(**spec: Any) -> dict[str, Any]:
 
 
 def test_it_shows_its_tables_and_where_its_settings_are_in_force(
-    api: Api, controller: Controller, running: Operator, kubectl: Any
+    api: Api, controller: Controller, running: SharedOperator, kubectl: Any
 ) -> None:
     api.create("tables", flights(**TABLE))
     api.create(KINDS, config())
@@ -102,7 +99,9 @@ def test_it_shows_its_tables_and_where_its_settings_are_in_force(
     assert api.reason("SnapshotsCurrent", NAME, KINDS) == "False/Missing"
 
 
-def test_a_backfill_and_keys_that_outgrow_memory_are_told(api: Api, controller: Controller, running: Operator) -> None:
+def test_a_backfill_and_keys_that_outgrow_memory_are_told(
+    api: Api, controller: Controller, running: SharedOperator
+) -> None:
     api.create(KINDS, config())
     wait(running, lambda: api.reason("Executed", NAME, KINDS), "False/NoTable")
     api.create("tables", flights(**TABLE))
@@ -120,7 +119,9 @@ def test_a_backfill_and_keys_that_outgrow_memory_are_told(api: Api, controller: 
     assert "raise the limit" in api.condition("MemorySufficient", NAME, KINDS)["message"]
 
 
-def test_what_compaction_does_and_that_it_fails_are_told(api: Api, controller: Controller, running: Operator) -> None:
+def test_what_compaction_does_and_that_it_fails_are_told(
+    api: Api, controller: Controller, running: SharedOperator
+) -> None:
     api.create("tables", flights(**TABLE))
     api.create(KINDS, config())
     wait(running, lambda: api.reason("CompactionSucceeding", NAME, KINDS), "False/Disabled")
@@ -140,7 +141,7 @@ def test_what_compaction_does_and_that_it_fails_are_told(api: Api, controller: C
 
 
 def test_what_decides_rows_that_are_there_cannot_change_and_the_rest_can_go(
-    api: Api, controller: Controller, running: Operator
+    api: Api, controller: Controller, running: SharedOperator
 ) -> None:
     api.create("tables", flights(**TABLE))
     api.create(KINDS, config())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
-import subprocess
-import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,38 @@ import yaml
 from operator_parts import Api, write_kubeconfig
 from test_operator import flights
 
+from merlot_operator.plugin.main import main
+
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 
 
-@pytest.fixture
-def merlot(api: Api, tmp_path: Path) -> Any:
-    """Runs `kubectl merlot …` in the test's namespace."""
-    assets = os.environ["KUBEBUILDER_ASSETS"]
-    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url, api.token)
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": f"{assets}:{os.environ['PATH']}"}
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
 
-    def run(command: str, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-m", "merlot_operator.plugin.main", command, f"--namespace={api.namespace}"]
-        return subprocess.run(
-            [*program, *arguments], env=environment, input=text, capture_output=True, text=True, timeout=60, check=False
-        )
+    returncode: object
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def merlot(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """Runs `kubectl merlot …` in the test's namespace, in this process."""
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url, api.token)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    monkeypatch.setenv("PATH", f"{os.environ['KUBEBUILDER_ASSETS']}:{os.environ['PATH']}")
+
+    def run(command: str, *arguments: str, text: str = "") -> Done:
+        monkeypatch.setattr("sys.argv", ["kubectl-merlot", command, f"--namespace={api.namespace}", *arguments])
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Done(end.value.code or 0, *capsys.readouterr())
 
     return run
 

@@ -16,5 +16,6 @@ def main() -> int:
         settings.watching.server_timeout, settings.watching.client_timeout = 1, 2
 
     handlers.configure = configured
-    handlers.LONGEST_PAUSE_S = served.LOOK_S = 1.0
+    served.LOOK_S = served.FIRST_LOOK_S = 0.3
+    handlers.FIRST_PAUSES_S, handlers.LONGEST_PAUSE_S = (0.1,) * 5, 0.3
     return quick_operator.main()

@@ -27,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 
 STATUS_S = 3.0
 """Between two looks at a namespace's controller; an unchanged status costs it a 304."""
+NAMESPACES_S = 1.0
+"""Until the controller of a namespace that is new is asked for the first time."""
 PASS_S = 45.0
 """For one pass. What was cut off goes on with the next: each does only what is left to do."""
 TURN_S = 1.0
@@ -120,7 +122,7 @@ async def _ask_controllers(context: Context) -> None:
                 asking[namespace] = group.create_task(_ask_controller(context, namespace))
             for namespace in asking.keys() - namespaces:
                 asking.pop(namespace).cancel()
-            await asyncio.sleep(1)
+            await asyncio.sleep(NAMESPACES_S)
 
 
 async def _ask_controller(context: Context, namespace: str) -> None:

@@ -93,6 +93,7 @@ def test_the_job_as_a_process_of_its_own_reports_a_wrong_task_in_one_line(bench:
         SparkLauncher().run(order, tmp_path / "spark", Control())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow("a minion runs the same process in test_spark_minions")
 @pytest.mark.timeout(400)
 def test_the_job_as_a_process_of_its_own_merges(bench: MergeBench) -> None:
     bench.queue(**CONCAT)

@@ -11,6 +11,7 @@ from tests.unit.embedded.test_upsert_snapshots import KeepingBoard
 from tests.unit.embedded.test_upserts import NUM_PARTITIONS, POLL_S, Row
 from tests.unit.upsert.oracle import Oracle
 
+from merlot.embedded.node import Node, NodeConfig
 from merlot.server.realtime import snapshots
 from merlot.testing.patience import PATIENCE_S
 
@@ -21,11 +22,17 @@ SHOWN = "SELECT amount FROM board ORDER BY amount LIMIT 1000000"
 
 
 class ExpiringBoard(KeepingBoard):
-    """Each row's amount is its number: which rows are shown is told by them."""
+    """Each row's amount is its number: which rows are shown is told by them.
+
+    Its server answers by files soon after a commit: once a segment that it answers for by rows is rewritten, no other
+    checkpoint is kept until it does, and without one nothing more is rewritten."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.oracles = [Oracle(TTL) for _ in range(NUM_PARTITIONS)]
+
+    def _made(self) -> Node:
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=1))
 
     def write(self, rows: list[Row]) -> None:
         numbered = [{**row, "amount": self.num_rows + place, "gone": False} for place, row in enumerate(rows)]

@@ -1,17 +1,17 @@
-"""A node of every role, and what it says in its log while it is fuzzed."""
+"""A node of every role with every table, one for all tests, and what it says in its log while it is fuzzed."""
 
 import logging
 from collections.abc import Iterator
 
 import pytest
 from fuzzing import Loud
-from slt_data import things
+from slt_data import datasets
 from slt_nodes import Remote, embedded_node
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
-    with embedded_node([things()], tmp_path_factory.mktemp("fuzz")) as made:
+    with embedded_node(datasets(), tmp_path_factory.mktemp("fuzz")) as made:
         yield made
 
 

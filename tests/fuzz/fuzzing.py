@@ -1,20 +1,19 @@
 """Seeded cases for as long as they are wanted, and the ways in which texts and bytes are spoiled.
 
-`MERLOT_FUZZ_SECONDS` sets how long each test looks; without it, each tries a fixed number of cases of a fixed seed.
-`MERLOT_SEED` repeats a run.
+`MERLOT_FUZZ_SECONDS` sets how long each test looks; without it, each tries a fixed number of cases. `MERLOT_SEED`
+repeats a run.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import random
-import secrets
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "0"))
+from rounds import rounds
+from tests import budget
+
 CASE_S = 60.0
 """How long one case may take: a hang, not slowness."""
 
@@ -31,16 +30,14 @@ class Loud(logging.Handler):
             self.said.append(self.format(record))
 
 
-def cases(name: str, count: int) -> Iterator[random.Random]:
+def cases(name: str, *, quick: int, every: int) -> Iterator[random.Random]:
     """A generator of numbers for each case. Prints the seed first, so that a crash has told it."""
-    seed = int(os.environ.get("MERLOT_SEED") or (secrets.randbelow(1 << 32) if SECONDS else 7))
-    print(f"fuzz {name} seed {seed}", flush=True)
-    stop = time.monotonic() + SECONDS
-    number = 0
-    while (time.monotonic() < stop) if SECONDS else number < count:
-        number += 1
-        yield random.Random(f"{seed}-{number}")
-    print(f"fuzz {name} seed {seed}: {number} cases", flush=True)
+    seed = budget.seed()
+    print(f"fuzz {name} MERLOT_SEED={seed}", flush=True)
+    number = -1
+    for number in rounds(f"MERLOT_FUZZ_{name.upper()}", quick=quick, every=every):
+        yield random.Random(f"{seed}-{number + 1}")
+    print(f"fuzz {name} MERLOT_SEED={seed}: {number + 1} cases", flush=True)
 
 
 def spoiled_text(rng: random.Random, text: str, words: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ async def test_a_query_port_survives_whatever_is_sent(loud: Loud) -> None:
     port = server.bind("127.0.0.1", 0)
     await server.start()
     channel = TcpChannel("127.0.0.1", port)
-    for rng in cases("frames", 300):
+    for rng in cases("frames", quick=300, every=1500):
         data = frames_of(rng)
         async with asyncio.timeout(CASE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -89,7 +89,7 @@ async def test_a_query_port_survives_whatever_is_sent(loud: Loud) -> None:
 
 
 def test_messages_are_read_or_refused() -> None:
-    for rng in cases("messages", 300):
+    for rng in cases("messages", quick=300, every=1500):
         for message, decode in ((encode_request(REQUEST), decode_request), (encode_response(ANSWER), decode_response)):
             spoiled = spoiled_message(rng, message)
             with contextlib.suppress(CorruptionError):

@@ -112,7 +112,7 @@ WORDS = (
 
 def test_a_manifest_is_read_or_refused() -> None:
     kept = [FULL] * 20
-    for rng in cases("manifest", 150):
+    for rng in cases("manifest", quick=150, every=750):
         text = spoiled_text(rng, rng.choice(kept), WORDS)
         if rng.random() < 0.2:
             kept[rng.randrange(len(kept))] = text[:10_000]

@@ -231,7 +231,7 @@ def test_no_text_is_answered_by_a_bug_or_not_at_all(node: Remote, loud: Loud) ->
 def _problems(connection: http.client.HTTPConnection, said: list[str]) -> list[str]:
     kept = [Grammar(random.Random(number)).query() for number in range(50)]
     problems: list[str] = []
-    for rng in cases("sql", 250):
+    for rng in cases("sql", quick=250, every=1250):
         sql = Grammar(rng).query() if rng.random() < 0.6 else spoiled_text(rng, rng.choice(kept), WORDS)
         if rng.random() < 0.1:
             kept[rng.randrange(len(kept))] = sql[:2000]

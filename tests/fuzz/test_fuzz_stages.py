@@ -6,14 +6,12 @@ import contextlib
 import http.client
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from fuzzing import CASE_S, Loud, cases
-from slt_data import datasets
-from slt_nodes import Remote, embedded_node
+from slt_nodes import Remote
 from slt_reader import read_file
 from sqlglot import exp, parse_one
 
@@ -26,13 +24,6 @@ EVERY = tuple(sorted(path.stem for path in SLT.glob("*.slt")))
 ANSWERED_BY_A_BUG = {450, 500, 1000}
 NAMES = [name for function in FUNCTIONS if not function.syntax for name in (function.name, *function.aliases)]
 NUMBERS = ("0", "1", "2147483648", "9223372036854775807", "0.1", "1e308")
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
-    """Every table that the files ask for."""
-    with embedded_node(datasets(), tmp_path_factory.mktemp("fuzz")) as made:
-        yield made
 
 
 def corpus(files: tuple[str, ...]) -> list[exp.Expr]:
@@ -99,7 +90,7 @@ def test_no_graft_is_answered_by_a_bug_or_not_at_all(node: Remote, loud: Loud, n
     problems: list[str] = []
     num_answered = 0
     with contextlib.closing(http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=CASE_S)) as connection:
-        for rng in cases(name, 150):
+        for rng in cases(name, quick=150, every=750):
             sql = grafts.grafted(rng)
             connection.request("POST", "/query/sql", json.dumps({"sql": sql, "queryOptions": "timeoutMs=5000"}))
             answer = json.loads(connection.getresponse().read())

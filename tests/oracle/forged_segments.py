@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import mmap
+import os
 import random
 import resource
 import sys
@@ -17,7 +19,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +53,8 @@ MAX_MEMORY_BYTES = 6 << 30
 CPU_S = 60
 SIZES = (150, 2_000, 17_000)
 """Rows of sound files."""
+PROOFS = ("runs", "docs")
+"""Files that once ended a process."""
 NUMBERS = (0, 1, 2, 7, 63, 64, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1, 2**63)
 OTHERS: tuple[Any, ...] = (-1, -(2**31), None, "", "x", "NaN", 1.5, True, [], {}, 1e308, "-0", "1e5", "ff")
 DTYPES = ("u1", "u2", "u4", "u8", "i1", "i4", "i8", "f4", "f8", "O", "U9", "M8[ms]", "")
@@ -470,23 +474,33 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def prove(proof: str, *, is_checked: bool) -> None:
-    """Say whether the file was refused; without checks the process ends."""
+def prove() -> None:
+    """Say what a process does that queries each proof, with checks and without: whether it refuses, and how it ends."""
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), SIZES[:1])
+        for proof, trust in itertools.product(PROOFS, ("checked", "unchecked")):
+            print(f"{proof} {trust}:", end=" ", flush=True)
+            child = os.fork()
+            if not child:
+                _prove_and_end(bench, proof, is_checked=trust == "checked")
+            print(f"ended with {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
+
+
+def _prove_and_end(bench: Bench, proof: str, *, is_checked: bool) -> NoReturn:
+    try:
         wall_arrays(is_checked=is_checked)
-        try:
-            bench.prove(proof)
-        except MerlotError as error:
-            print(f"refused {error}")
-        else:
-            print("answered")
+        bench.prove(proof)
+        print("answered", end=" ", flush=True)
+    except MerlotError as error:
+        print(f"refused {error}", end=" ", flush=True)
+    finally:
+        os._exit(0)
 
 
 def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.argv[1] == "prove":
-        prove(sys.argv[2], is_checked=sys.argv[3] == "checked")
+        prove()
         return
     first, count = int(sys.argv[1]), int(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:

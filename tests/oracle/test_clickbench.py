@@ -5,8 +5,6 @@ Literals are of a seed, printed with a failure: `MERLOT_SEED=… pytest tests/or
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,11 +14,12 @@ import pytest
 from slt_answers import Row, first_difference, normalize, sort_rows
 from slt_data import Dataset
 from slt_layouts import Layout, twelve_segments
+from tests import budget
 from tests.bench import clickbench_data, ssb
 from tests.bench.clickbench import literals
 from tests.bench.clickbench_queries import Query
 
-SEED = int(os.environ.get("MERLOT_SEED", "0")) or secrets.randbelow(1 << 31)
+SEED = budget.seed()
 ROWS = 20_000
 
 

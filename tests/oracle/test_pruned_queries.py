@@ -1,24 +1,22 @@
 """Random queries have the same answers with segment pruning and without it.
 
-`MERLOT_SEED` repeats a run, `MERLOT_FUZZ_SECONDS` sets how long to look.
+`MERLOT_SEED` repeats a run, `MERLOT_PRUNED_QUERIES` sets how many queries.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from query_generator import QueryGenerator, RandomQuery
+from rounds import rounds
 from slt_answers import first_difference, normalize, sort_rows
 from slt_data import Dataset, things
 from slt_segments import build_paths
+from tests import budget
 from wild_queries import WildGenerator
 from wild_table import wild
 
@@ -34,8 +32,8 @@ from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "4"))
 _ROWS = 150
+_QUERIES_PER_TABLE = 50
 _ROWS_PER_SEGMENT = 3
 """So few that bounds are narrow and many segments hold one value of a column, or only nulls."""
 
@@ -48,59 +46,44 @@ def _opened(dataset: Dataset, folder: Path) -> Iterator[list[ImmutableSegment]]:
         yield [stack.enter_context(ImmutableSegment.open(path)) for path in paths]
 
 
-@pytest.fixture
-def seed() -> int:
-    return int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
-
-
-def test_pruning_never_changes_an_answer(tmp_path: Path, seed: int) -> None:
+@pytest.mark.timeout(0)
+def test_pruning_never_changes_an_answer(tmp_path: Path) -> None:
+    seed = budget.seed()
     generator = QueryGenerator(things().rows.slice(0, _ROWS), seed)
     with _opened(things(), tmp_path) as segments:
-        num_queries, num_pruned = _compare(segments, things().schema, generator, seed, _SECONDS / 2)
-    assert num_pruned > num_queries
+        statistics = SetStatistics(segments)
+        num_pruned = [
+            _num_pruned(segments, statistics, things().schema, generator.query(), seed)
+            for _ in rounds("MERLOT_PRUNED_QUERIES", quick=100, every=500, share=0.5)
+        ]
+    assert sum(num_pruned) > len(num_pruned)
 
 
-def test_pruning_never_changes_an_answer_over_wild_values(tmp_path: Path, seed: int) -> None:
-    deadline = time.monotonic() + _SECONDS / 2
-    number = 0
-    while number == 0 or time.monotonic() < deadline:
+@pytest.mark.timeout(0)
+def test_pruning_never_changes_an_answer_over_wild_values(tmp_path: Path) -> None:
+    seed = budget.seed()
+    for number in rounds("MERLOT_PRUNED_TABLES", quick=2, every=10, share=0.5):
         random_ = random.Random(f"{seed} {number}")
         table = wild(random_, _ROWS)
+        generator = WildGenerator(table, random_)
         (tmp_path / str(number)).mkdir()
         with _opened(table, tmp_path / str(number)) as segments:
-            seconds = min(5.0, deadline - time.monotonic())
-            _compare(segments, table.schema, WildGenerator(table, random_), seed, seconds)
-        number += 1
+            statistics = SetStatistics(segments)
+            for _ in range(_QUERIES_PER_TABLE):
+                _num_pruned(segments, statistics, table.schema, generator.query(), seed)
 
 
-class Generator(Protocol):
-    """Makes queries."""
-
-    def query(self) -> RandomQuery: ...
-
-
-def _compare(
-    segments: list[ImmutableSegment], schema: TableSchema, generator: Generator, seed: int, seconds: float
-) -> tuple[int, int]:
-    """Queries asked, and segments pruned in all of them."""
-    statistics = SetStatistics(segments)
-    deadline = time.monotonic() + seconds
-    num_queries = num_pruned = 0
-    while time.monotonic() < deadline:
-        query = generator.query()
-        logical = plan(bind(parse(query.sql), schema, {}))
-        kept = prune(logical.leaf, segments, statistics, schema)
-        pruned = _rows(logical, kept.segments, schema)
-        whole = _rows(logical, segments, schema)
-        if not query.is_ordered:
-            pruned, whole = sort_rows(pruned), sort_rows(whole)
-        assert first_difference(pruned, whole) is None, f"seed {seed}: {query.sql}"
-        num_queries += 1
-        num_pruned += len(segments) - len(kept.segments)
-    print(
-        f"{num_queries} queries, {num_pruned / max(1, num_queries):.1f} of {len(segments)} segments pruned, seed {seed}"
-    )
-    return num_queries, num_pruned
+def _num_pruned(
+    segments: list[ImmutableSegment], statistics: SetStatistics, schema: TableSchema, query: RandomQuery, seed: int
+) -> int:
+    """How many segments are left out; the answer has to be that of all."""
+    logical = plan(bind(parse(query.sql), schema, {}))
+    kept = prune(logical.leaf, segments, statistics, schema)
+    pruned, whole = _rows(logical, kept.segments, schema), _rows(logical, segments, schema)
+    if not query.is_ordered:
+        pruned, whole = sort_rows(pruned), sort_rows(whole)
+    assert first_difference(pruned, whole) is None, f"MERLOT_SEED={seed}: {query.sql}"
+    return len(segments) - len(kept.segments)
 
 
 def _rows(logical: Reduce, segments: Sequence[ImmutableSegment], schema: TableSchema) -> list[tuple[object, ...]]:

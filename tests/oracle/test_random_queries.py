@@ -2,27 +2,25 @@
 first of as many rows as have its condition without a filter.
 
 The seed is printed with every failure: `MERLOT_SEED=… pytest tests/oracle/test_random_queries.py` repeats it.
-`MERLOT_FUZZ_SECONDS` sets how long to look; with MERLOT_INDEX_SETS, a tenth of it on each of their layouts.
+`make fuzz` looks for a tenth of its time on each of the layouts of index sets.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
-import time
 from collections.abc import Iterator
 
 import pytest
 from query_generator import QueryGenerator, RandomQuery
+from rounds import rounds
 from slt_answers import first_difference, normalize, sort_rows
 from slt_data import things
-from slt_index_sets import INDEXED
+from slt_index_sets import INDEXED, IS_WANTED
 from slt_layouts import LAYOUTS, Layout
 from slt_oracle import Oracle
+from tests import budget
 
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "4"))
 _MAX_PROBLEMS = 5
-_INDEXED = INDEXED if os.environ.get("MERLOT_INDEX_SETS") else {}
+_INDEXED = INDEXED if IS_WANTED else {}
 _PLAIN = ("one-segment", "twelve-segments", "consuming", "half-sealed", "indexed-later")
 
 
@@ -31,43 +29,46 @@ def oracle() -> Oracle:
     return Oracle([things()])
 
 
-@pytest.fixture(scope="module", params=[*_PLAIN, *(("upserted", "star-tree") if _INDEXED else ()), *_INDEXED])
+_NAMES = (*_PLAIN, *(("upserted", "star-tree") if _INDEXED else ()), *_INDEXED)
+
+
+@pytest.fixture(scope="module", params=_NAMES)
 def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     with {**LAYOUTS, **_INDEXED}[request.param]([things()], tmp_path_factory.mktemp("random")) as made:
         yield made
 
 
 @pytest.fixture
-def seconds(request: pytest.FixtureRequest) -> float:
-    """How long to look."""
-    return _SECONDS / 10 if request.node.callspec.params["layout"] in _INDEXED else _SECONDS
+def share(request: pytest.FixtureRequest) -> float:
+    """How much of the time to look."""
+    return 0.1 if request.node.callspec.params["layout"] in _INDEXED else 1.0
 
 
 @pytest.fixture
-def seed() -> int:
-    return int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
+def seed(request: pytest.FixtureRequest) -> int:
+    """Each layout has queries of its own."""
+    return budget.seed() + _NAMES.index(request.node.callspec.params["layout"])
 
 
-def test_random_queries_have_duckdbs_answers(layout: Layout, oracle: Oracle, seed: int, seconds: float) -> None:
+@pytest.mark.timeout(0)
+def test_random_queries_have_duckdbs_answers(layout: Layout, oracle: Oracle, seed: int, share: float) -> None:
     generator = QueryGenerator(things().rows, seed)
-    deadline = time.monotonic() + seconds
     problems: list[str] = []
-    count = 0
-    while time.monotonic() < deadline and len(problems) < _MAX_PROBLEMS:
+    for _ in rounds("MERLOT_RANDOM_QUERIES", quick=150, every=1000, share=share):
         query = generator.query()
-        count += 1
         problem = _problem(query, layout, oracle)
         if problem is not None:
             problems.append(f"{problem}\n    {query.sql}\n    {query.duckdb_sql}")
-    print(f"{count} random queries, seed {seed}")
-    assert not problems, f"seed {seed}, after {count} queries:\n" + "\n".join(problems)
+        if len(problems) == _MAX_PROBLEMS:
+            break
+    assert not problems, f"MERLOT_SEED={budget.seed()}\n" + "\n".join(problems)
 
 
-def test_rows_where_true_false_and_null_are_all_rows(layout: Layout, seed: int, seconds: float) -> None:
+@pytest.mark.timeout(0)
+def test_rows_where_true_false_and_null_are_all_rows(layout: Layout, seed: int, share: float) -> None:
     generator = QueryGenerator(things().rows, seed)
-    deadline = time.monotonic() + seconds / 4
     total = things().rows.num_rows
-    while time.monotonic() < deadline:
+    for _ in rounds("MERLOT_RANDOM_CONDITIONS", quick=25, every=150, share=share / 4):
         condition = generator.condition(3)[0]
         negated = f"NOT ({condition})"
         unknown = f"CASE WHEN {condition} THEN false WHEN {negated} THEN false ELSE true END"

@@ -1,8 +1,7 @@
-"""Random queries of several stages, over several segments: DuckDB's rows. `MERLOT_RANDOM_STAGES` asks for more."""
+"""Random queries of several stages, over several segments: DuckDB's rows. `MERLOT_RANDOM_STAGES` sets how many."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +10,9 @@ from slt_data import datasets
 from slt_layouts import InProcess, twelve_segments
 from slt_oracle import Oracle
 from stage_generator import StageGenerator
+from tests.budget import count, seed
 
-NUMBER = int(os.environ.get("MERLOT_RANDOM_STAGES", "40"))
-SEED = int(os.environ.get("MERLOT_STAGE_SEED", "1"))
+NUMBER = count("MERLOT_RANDOM_STAGES", quick=40, every=200, fuzz=5000)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
 @pytest.mark.timeout(0)
 def test_random_queries_of_stages_are_answered_as_duckdb_answers_them(layout: InProcess) -> None:
     oracle = Oracle(dataset for dataset in datasets() if dataset.name in ("things", "edges"))
-    generator, problems = StageGenerator(SEED), []
+    generator, problems = StageGenerator(seed(1)), []
     for number in range(NUMBER):
         sql, nulls = generator.query(), number % 3 == 0
         try:
@@ -38,4 +37,4 @@ def test_random_queries_of_stages_are_answered_as_duckdb_answers_them(layout: In
             difference = f"{type(error).__name__}: {error}"
         if difference is not None:
             problems.append(f"{sql}\n    {difference}")
-    assert not problems, f"{len(problems)} of {NUMBER}\n" + "\n".join(problems[:10])
+    assert not problems, f"{len(problems)} of {NUMBER}, MERLOT_SEED={seed(1)}\n" + "\n".join(problems[:10])

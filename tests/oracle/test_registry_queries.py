@@ -1,14 +1,11 @@
 """Random queries over every function and aggregate give the answers of DuckDB, and of Python where DuckDB has none.
 
-`MERLOT_REGISTRY_QUERIES` sets how many (2,000 of a fixed seed; with MERLOT_FUZZ_SECONDS
-of a random one), `MERLOT_SEED` repeats.
+`MERLOT_REGISTRY_QUERIES` sets how many, `MERLOT_SEED` repeats.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
@@ -22,6 +19,7 @@ from registry_recipes import LEFT_OUT, OPERATORS, RECIPES
 from slt_answers import first_difference, normalize, sort_rows
 from slt_layouts import LAYOUTS, Layout
 from slt_oracle import Oracle
+from tests import budget
 from wild_queries import WildGenerator
 from wild_table import SCHEMA, wild
 
@@ -31,15 +29,9 @@ from merlot.query.plan.binding import bind
 from merlot.sql.parse import parse
 from merlot.tree.nodes import Call, Expr
 
-_COUNT = int(os.environ.get("MERLOT_REGISTRY_QUERIES", "2000"))
+_COUNT = budget.count("MERLOT_REGISTRY_QUERIES", quick=1400, every=5000, fuzz=100_000)
 _PER_TABLE = 500
 _ASKED = [(name, one) for found in (RECIPES, AGGREGATES) for name, several in found.items() for one in several]
-
-
-@pytest.fixture
-def seed() -> int:
-    fixed = 7 if "MERLOT_FUZZ_SECONDS" not in os.environ else secrets.randbelow(1 << 32)
-    return int(os.environ.get("MERLOT_SEED") or fixed)
 
 
 def test_every_function_is_asked_or_left_out_for_a_reason() -> None:
@@ -84,7 +76,8 @@ def _table(folder: Path, generator: random.Random, name: str) -> Iterator[tuple[
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", ["one-segment", "twelve-segments"])
-def test_calls_of_all_functions_have_the_oracles_answers(tmp_path: Path, seed: int, name: str) -> None:
+def test_calls_of_all_functions_have_the_oracles_answers(tmp_path: Path, name: str) -> None:
+    seed = budget.seed()
     problems: list[str] = []
     asked = cycle(_ASKED)
     for number in range(0, _COUNT // 2, _PER_TABLE):

@@ -1,12 +1,11 @@
 """Every aggregate above another stage answers what it answers over the table: a subquery, a join and a union give the
-same rows as the table. Calls are drawn at random; `MERLOT_STAGE_AGGREGATES` asks for more, `MERLOT_SEED` for others.
+same rows as the table. Calls are drawn at random; `MERLOT_STAGE_AGGREGATES` sets how often, `MERLOT_SEED` repeats.
 
 What servers answer as a leaf of several stages is the measure, so that types and labels are those of stages too.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from slt_answers import first_difference, normalize, sort_rows
 from slt_layouts import InProcess, one_segment
+from tests.budget import count, seed
 from wild_table import SCHEMA, wild
 
 from merlot.aggregates import registry
@@ -22,9 +22,9 @@ from merlot.aggregates.moments import MOMENTS
 from merlot.errors import MerlotError
 from merlot.values.types import TypeName
 
-ROUNDS = int(os.environ.get("MERLOT_STAGE_AGGREGATES", "2"))
+ROUNDS = count("MERLOT_STAGE_AGGREGATES", quick=2, every=6, fuzz=20)
 """Of calls of every aggregate."""
-SEED = int(os.environ.get("MERLOT_SEED", "11"))
+SEED = seed(11)
 NUM_ROWS = 36
 """Few enough that a digest keeps values apart, whatever order they come in."""
 
@@ -68,7 +68,7 @@ def test_every_aggregate_above_a_stage_answers_what_it_does_over_the_table(layou
             problem, is_answered = _compared(layout, _query(function, generator), generator)
             num_answered += is_answered
             problems += [f"{function.name}: {problem}"] if problem else []
-    assert not problems, f"{len(problems)} problems\n" + "\n".join(problems[:20])
+    assert not problems, f"MERLOT_SEED={SEED}, {len(problems)} problems\n" + "\n".join(problems[:20])
     assert num_answered > 0.8 * ROUNDS * len(registry.FUNCTIONS)
 
 

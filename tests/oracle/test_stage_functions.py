@@ -1,11 +1,10 @@
 """Every scalar function above another stage answers what it answers over the table, and fails where it fails.
 
-Calls are drawn as in `test_registry_queries`; `MERLOT_STAGE_FUNCTIONS` asks for more, `MERLOT_SEED` for others.
+Calls are drawn as in `test_registry_queries`; `MERLOT_STAGE_FUNCTIONS` sets how often, `MERLOT_SEED` repeats.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 
@@ -13,14 +12,15 @@ import pytest
 from registry_recipes import RECIPES
 from slt_answers import Answer, first_difference, normalize, sort_rows
 from slt_layouts import InProcess, one_segment
+from tests.budget import count, seed
 from wild_queries import WildGenerator
 from wild_table import wild
 
 from merlot.errors import MerlotError
 
-ROUNDS = int(os.environ.get("MERLOT_STAGE_FUNCTIONS", "1"))
+ROUNDS = count("MERLOT_STAGE_FUNCTIONS", quick=1, every=3, fuzz=20)
 """Of calls of every function."""
-SEED = int(os.environ.get("MERLOT_SEED", "3"))
+SEED = seed(3)
 _NULLS = "SET enableNullHandling=true; "
 """Off, the table still tells nulls from default values by IS NULL, and rows of a stage do not."""
 _SOURCE = "(SELECT * FROM wild) AS wild"
@@ -46,7 +46,7 @@ def test_every_function_above_a_stage_answers_what_it_does_over_the_table(
         sql = queries.query_of(name, recipe).sql.removeprefix(_NULLS)
         problem = _compared(layout, _NULLS + sql, _NULLS + sql.replace("FROM wild", f"FROM {_SOURCE}", 1))
         problems += [f"{name}: {problem}"] if problem else []
-    assert not problems, f"{len(problems)} problems\n" + "\n".join(problems[:20])
+    assert not problems, f"MERLOT_SEED={SEED}, {len(problems)} problems\n" + "\n".join(problems[:20])
 
 
 def _compared(layout: InProcess, sql: str, above: str) -> str | None:

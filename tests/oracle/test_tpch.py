@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 from slt_answers import first_difference, normalize
 from slt_layouts import InProcess, twelve_segments
 from slt_oracle import Oracle
+from tests.budget import count
 from tpch_data import tpch
 from tpch_queries import QUERIES
 
-SCALE = float(os.environ.get("MERLOT_TPCH_SCALE", "0.001"))
+SCALE = count("MERLOT_TPCH_ORDERS", quick=1_500, every=15_000) / 1_500_000
 
 
 @pytest.fixture(scope="module")

@@ -1,33 +1,30 @@
 """Random queries over tables of many rows: tasks split over threads, many groups, dictionaries of every width.
 
-`MERLOT_SEED` repeats a run. With `MERLOT_FUZZ_SECONDS` the table has 2.5 million rows, for which threads are worth
-waking; else 150,000, and threads are woken for fewer.
+`MERLOT_SEED` repeats a run. In `make fuzz` the table has 2.5 million rows, for which threads are worth waking; else
+150,000, and threads are woken for fewer.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import secrets
-import time
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from rounds import rounds
 from slt_answers import first_difference, normalize, sort_rows
 from slt_layouts import LAYOUTS, Layout
 from slt_oracle import Oracle
 from test_wild_queries import total_problem
+from tests import budget
 from wild_queries import WildGenerator
 from wild_table import WildTable, wild
 
 from merlot.query import execute
 from merlot.query.context import ExecutionContext
 
-_IS_FUZZ = "MERLOT_FUZZ_SECONDS" in os.environ
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "20"))
-_SEED = int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
-_ROWS = 2_500_000 if _IS_FUZZ else 150_000
+_SEED = budget.seed()
+_ROWS = budget.count("MERLOT_WILD_ROWS", quick=150_000, every=150_000, fuzz=2_500_000)
 pytestmark = pytest.mark.timeout(0)
 
 
@@ -46,7 +43,7 @@ def layout(
     request: pytest.FixtureRequest, table: WildTable, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Layout]:
     with pytest.MonkeyPatch.context() as patch:
-        if not _IS_FUZZ:
+        if not budget.IS_FUZZ:
             patch.setattr(execute, "ExecutionContext", partial(ExecutionContext, docs_per_thread=1))
         with LAYOUTS[request.param]([table], tmp_path_factory.mktemp("large")) as made:
             yield made
@@ -54,24 +51,19 @@ def layout(
 
 def test_queries_over_many_rows_have_duckdbs_answers(layout: Layout, table: WildTable, oracle: Oracle) -> None:
     generator = WildGenerator(table, random.Random(_SEED), nulled=False)
-    deadline = time.monotonic() + _SECONDS / 10
-    count = 0
-    while time.monotonic() < deadline:
+    for _ in rounds("MERLOT_WILD_LARGE_QUERIES", quick=20, every=100, share=0.1):
         query = generator.query()
         answer = layout.query(query.sql)
         got = normalize(answer.rows, answer.types)
         wanted = normalize(oracle.rows(query.duckdb_sql, nulls=query.nulls), answer.types)
         if not query.is_ordered:
             got, wanted = sort_rows(got), sort_rows(wanted)
-        assert first_difference(got, wanted) is None, f"seed {_SEED}: {query.sql}\n    {query.duckdb_sql}"
-        count += 1
-    print(f"{count} random queries over {_ROWS} rows, seed {_SEED}")
+        assert first_difference(got, wanted) is None, f"MERLOT_SEED={_SEED}: {query.sql}\n    {query.duckdb_sql}"
 
 
 def test_groups_of_many_rows_add_up_to_the_total(layout: Layout, table: WildTable) -> None:
     generator = WildGenerator(table, random.Random(_SEED), nulled=False)
-    deadline = time.monotonic() + _SECONDS / 20
-    while time.monotonic() < deadline:
+    for _ in rounds("MERLOT_WILD_LARGE_GROUPS", quick=10, every=50, share=0.05):
         whole, groups = generator.groups()
         problem = total_problem(layout.query(whole), layout.query(groups).rows)
-        assert problem is None, f"seed {_SEED}: {problem}\n    {groups}"
+        assert problem is None, f"MERLOT_SEED={_SEED}: {problem}\n    {groups}"

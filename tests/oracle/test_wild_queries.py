@@ -4,87 +4,111 @@ With DuckDB as the oracle: answers. Without one: the rows for which a condition 
 groups add up to the total; a query fails on all layouts or on none; pruning changes nothing.
 
 The seed is printed with every failure: `MERLOT_SEED=… pytest tests/oracle/test_wild_queries.py` repeats it.
-`MERLOT_FUZZ_SECONDS` sets how long to look, here and in `test_wild_large` together.
+`MERLOT_WILD_TABLES` sets how many tables. Tests share them while they ask about the same ones.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import random
-import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+from rounds import rounds
 from slt_answers import Answer, Row, first_difference, normalize, sort_rows
 from slt_layouts import LAYOUTS, Layout
 from slt_oracle import Oracle
+from tests import budget
 from wild_queries import WildGenerator
 from wild_table import WildTable, wild
 
-_SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS", "20"))
-_SECONDS_PER_TABLE = 10.0
+_SIZES = (1500, 70, 1, 3000, 400)
+_CHECKS_PER_TABLE = 40
 _MAX_PROBLEMS = 5
 _NEAR = ("one-segment", "twelve-segments", "upserted")
-_FAR = ("embedded-node", "zookeeper-two-servers") if "MERLOT_FUZZ_SECONDS" in os.environ else ("embedded-node",)
-
-
-@pytest.fixture
-def seed() -> int:
-    return int(os.environ.get("MERLOT_SEED") or secrets.randbelow(1 << 32))
+_FAR = ("embedded-node",) if budget.IS_QUICK else ("embedded-node", "zookeeper-two-servers")
+pytestmark = pytest.mark.timeout(0)
 
 
 class Bench:
-    """A random table, DuckDB with it, and layouts of it."""
+    """A random table, DuckDB with it, and layouts of it, each made when it is first asked."""
 
-    def __init__(self, table: WildTable, layouts: dict[str, Layout], generator: random.Random) -> None:
+    def __init__(self, table: WildTable, folder: Path) -> None:
         self.table = table
-        self.layouts = layouts
         self.oracle = Oracle([table])
-        self.queries = WildGenerator(table, generator)
+        self._folder = folder
+        self._layouts: dict[str, Layout] = {}
+        self._stack = ExitStack()
+
+    def layout(self, name: str) -> Layout:
+        if name not in self._layouts:
+            folder = self._folder / name
+            folder.mkdir()
+            self._layouts[name] = self._stack.enter_context(LAYOUTS[name]([self.table], folder))
+        return self._layouts[name]
+
+    @property
+    def near(self) -> list[Layout]:
+        return [self.layout(name) for name in _NEAR]
+
+    def close(self) -> None:
+        self._stack.close()
 
 
-@contextmanager
-def _bench(folder: Path, generator: random.Random, names: Sequence[str]) -> Iterator[Bench]:
-    num_rows = generator.choice((1, 70, 400, 1500, 3000))
-    table = wild(generator, num_rows)
-    with ExitStack() as stack:
-        layouts = {}
-        for name in names:
-            (folder / name).mkdir(parents=True)
-            layouts[name] = stack.enter_context(LAYOUTS[name]([table], folder / name))
-        yield Bench(table, layouts, generator)
+class Benches:
+    """The bench of each number; the last one stays open."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.seed = seed
+        self._folder = folder
+        self._number = -1
+        self._bench: Bench | None = None
+
+    def numbered(self, number: int) -> Bench:
+        if self._bench is None or number != self._number:
+            self.close()
+            table = wild(random.Random(f"{self.seed} {number}"), _SIZES[number % len(_SIZES)])
+            self._number, self._bench = number, Bench(table, Path(mkdtemp(dir=self._folder)))
+        return self._bench
+
+    def close(self) -> None:
+        if self._bench is not None:
+            self._bench.close()
 
 
-def _look(tmp_path: Path, seed: int, names: Sequence[str], seconds: float, check: Callable[[Bench], list[str]]) -> None:
-    """Check one query after the other, over one table after the other, until the time is over."""
-    deadline = time.monotonic() + seconds
-    count = 0
-    problems: list[str] = []
-    for number in range(1_000_000):
-        generator = random.Random(f"{seed} {number}")
-        with _bench(tmp_path / str(number), generator, names) as bench:
-            until = min(deadline, time.monotonic() + _SECONDS_PER_TABLE)
-            while time.monotonic() < until and len(problems) < _MAX_PROBLEMS:
-                problems += check(bench)
-                count += 1
-        if time.monotonic() >= deadline or problems:
-            break
-    print(f"{count} random checks, seed {seed}")
-    assert not problems, f"seed {seed}, after {count} checks, table {number}:\n" + "\n".join(problems)
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benches]:
+    made = Benches(tmp_path_factory.mktemp("wild"), budget.seed())
+    yield made
+    made.close()
+
+
+Check = Callable[[Bench, WildGenerator], list[str]]
+
+
+def _look(benches: Benches, check: Check, test: str) -> None:
+    """Check one query after the other, over one table after the other."""
+    for number in rounds("MERLOT_WILD_TABLES", quick=1, every=5, share=0.1):
+        bench = benches.numbered(number)
+        queries = WildGenerator(bench.table, random.Random(f"{benches.seed} {number} {test}"))
+        problems: list[str] = []
+        for _ in range(_CHECKS_PER_TABLE):
+            problems += check(bench, queries)
+            if len(problems) >= _MAX_PROBLEMS:
+                break
+        assert not problems, f"MERLOT_SEED={benches.seed}, table {number}:\n" + "\n".join(problems)
 
 
 @pytest.mark.parametrize("name", [*_NEAR, *_FAR])
-@pytest.mark.timeout(0)
-def test_wild_queries_have_duckdbs_answers(tmp_path: Path, seed: int, name: str) -> None:
-    def check(bench: Bench) -> list[str]:
-        query = bench.queries.query()
+def test_wild_queries_have_duckdbs_answers(benches: Benches, name: str) -> None:
+    def check(bench: Bench, queries: WildGenerator) -> list[str]:
+        query = queries.query()
         try:
-            answer = bench.layouts[name].query(query.sql)
+            answer = bench.layout(name).query(query.sql)
         except Exception as error:  # noqa: BLE001 (whatever is raised is the finding)
             return [f"{type(error).__name__}: {error}\n    {query.sql}\n    {query.duckdb_sql}"]
         got = normalize(answer.rows, answer.types)
@@ -94,18 +118,17 @@ def test_wild_queries_have_duckdbs_answers(tmp_path: Path, seed: int, name: str)
         problem = first_difference(got, wanted)
         return [] if problem is None else [f"{problem}\n    {query.sql}\n    {query.duckdb_sql}"]
 
-    _look(tmp_path, seed, [name], _SECONDS / 10, check)
+    _look(benches, check, f"answers of {name}")
 
 
-@pytest.mark.timeout(0)
-def test_a_query_fails_on_all_layouts_or_on_none(tmp_path: Path, seed: int) -> None:
-    def check(bench: Bench) -> list[str]:
-        sql = bench.queries.fallible()
-        outcomes = [_outcome(layout, sql) for layout in bench.layouts.values()]
+def test_a_query_fails_on_all_layouts_or_on_none(benches: Benches) -> None:
+    def check(bench: Bench, queries: WildGenerator) -> list[str]:
+        sql = queries.fallible()
+        outcomes = [_outcome(layout, sql) for layout in bench.near]
         is_same = all(_agree(outcomes[0], other) for other in outcomes[1:])
         return [] if is_same else [f"{outcomes}\n    {sql}"]
 
-    _look(tmp_path, seed, _NEAR, _SECONDS / 10, check)
+    _look(benches, check, "failures")
 
 
 def _outcome(layout: Layout, sql: str) -> str | list[Row]:
@@ -123,31 +146,29 @@ def _agree(left: str | list[Row], right: str | list[Row]) -> bool:
     return first_difference(left, right) is None
 
 
-@pytest.mark.timeout(0)
-def test_rows_where_true_false_and_unknown_are_all_rows(tmp_path: Path, seed: int) -> None:
-    def check(bench: Bench) -> list[str]:
-        whole, thirds = bench.queries.thirds()
+def test_rows_where_true_false_and_unknown_are_all_rows(benches: Benches) -> None:
+    def check(bench: Bench, queries: WildGenerator) -> list[str]:
+        whole, thirds = queries.thirds()
         problems = []
-        for layout in bench.layouts.values():
+        for layout in bench.near:
             parts = [layout.query(sql) for sql in thirds]
             problem = total_problem(layout.query(whole), [row for part in parts for row in part.rows])
             problems += [] if problem is None else [f"{problem}\n    {thirds[0]}"]
         return problems
 
-    _look(tmp_path, seed, _NEAR, _SECONDS / 10, check)
+    _look(benches, check, "thirds")
 
 
-@pytest.mark.timeout(0)
-def test_groups_add_up_to_the_total(tmp_path: Path, seed: int) -> None:
-    def check(bench: Bench) -> list[str]:
-        whole, groups = bench.queries.groups()
+def test_groups_add_up_to_the_total(benches: Benches) -> None:
+    def check(bench: Bench, queries: WildGenerator) -> list[str]:
+        whole, groups = queries.groups()
         problems = []
-        for layout in bench.layouts.values():
+        for layout in bench.near:
             problem = total_problem(layout.query(whole), layout.query(groups).rows)
             problems += [] if problem is None else [f"{problem}\n    {groups}"]
         return problems
 
-    _look(tmp_path, seed, _NEAR, _SECONDS / 10, check)
+    _look(benches, check, "groups")
 
 
 def total_problem(whole: Answer, parts: Sequence[Sequence[Any]]) -> str | None:
@@ -166,14 +187,13 @@ def _number(cell: Any) -> Any:
     return float(cell) if isinstance(cell, str) else cell
 
 
-@pytest.mark.timeout(0)
-def test_a_broker_that_prunes_gives_the_answers_of_one_that_does_not(tmp_path: Path, seed: int) -> None:
-    def check(bench: Bench) -> list[str]:
-        query = bench.queries.query()
-        outcomes = [_outcome(bench.layouts["embedded-node"], sql) for sql in (query.sql, _unpruned(query.sql))]
+def test_a_broker_that_prunes_gives_the_answers_of_one_that_does_not(benches: Benches) -> None:
+    def check(bench: Bench, queries: WildGenerator) -> list[str]:
+        query = queries.query()
+        outcomes = [_outcome(bench.layout("embedded-node"), sql) for sql in (query.sql, _unpruned(query.sql))]
         return [] if _agree(*outcomes) else [f"{outcomes}\n    {query.sql}"]
 
-    _look(tmp_path, seed, ["embedded-node"], _SECONDS / 10, check)
+    _look(benches, check, "pruning")
 
 
 def _unpruned(sql: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.budget import count
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -30,7 +31,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_ROUNDS = 20
+NUM_ROUNDS = count("MERLOT_REPLACEMENTS", quick=8, every=20)
 DAYS = range(8)
 NUM_DOCS = 100 * len(DAYS)
 
@@ -99,7 +100,7 @@ def own_cluster(tmp_path: Path, own_zookeeper: ZooKeeper) -> Iterator[tuple[Clus
         yield cluster, own_zookeeper
 
 
-async def test_twenty_replacements_and_some_reversals_are_unseen_by_queries(
+async def test_replacements_and_some_reversals_are_unseen_by_queries(
     own_cluster: tuple[ClusterProcesses, ZooKeeper], cases: Mapping[str, list[list[Any]]]
 ) -> None:
     cluster, _ = own_cluster

@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import pytest
+from tests.budget import count
 from tests.simulation.world import Planted, World
 
 from merlot.cluster.consuming import transactions
@@ -19,7 +20,7 @@ from merlot.cluster.records import ConsumingStatus
 from merlot.cluster.segments.mutations import Mutation, PutSegments
 from merlot.cluster.segments.view import Bucket, TableView
 
-NUM_HISTORIES = int(os.environ.get("MERLOT_SIMULATIONS", "300"))
+NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=150, every=300, fuzz=10_000)
 NUM_CHUNKS = 10
 ENOUGH = 200
 """Histories among which each planted bug must be found."""

@@ -10,9 +10,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import pytest
+from tests.budget import count
 from tests.simulation.upserts import UpsertWorld
 
-NUM_HISTORIES = int(os.environ.get("MERLOT_SIMULATIONS", "60"))
+NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=40, every=60, fuzz=10_000)
 NUM_CHUNKS = 10
 ENOUGH = 100
 """Histories among which a planted bug must be found."""

@@ -206,7 +206,7 @@ def watched(kafka: Cluster, release: Cluster) -> Iterator[Watched]:
     yield watched
     if is_installed(kafka):
         kafka.kubectl("delete", "table", TOPIC, "--ignore-not-found", "--timeout=300s")
-    kafka.kubectl("delete", "pod", "stream", "--wait=false")
+    kafka.kubectl("delete", "pod", "stream", "--ignore-not-found", "--wait=false")
 
 
 @pytest.fixture

@@ -100,14 +100,15 @@ class Cluster:
 
     def await_true(self, what: str, is_so: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
         """Look at every change until it is so; what it gave. Fails with what the cluster looks like."""
-        deadline = time.monotonic() + timeout_s
+        started = time.monotonic()
         changed = self.api.changed
         while not (found := is_so()):
-            if time.monotonic() > deadline:
+            if time.monotonic() > started + timeout_s:
                 raise AssertionError(f"{what}: not after {timeout_s:.0f} s\n{self.describe()}")
             changed.wait(LOOK_S)
             changed.clear()
             time.sleep(SWARM_S)
+        print(f"{time.strftime('%H:%M:%S')} {what}, after {time.monotonic() - started:.1f} s")
         return found
 
     def ask(self, sql: str) -> list[list[Any]]:

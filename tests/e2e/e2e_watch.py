@@ -30,7 +30,7 @@ KINDS = {
     "event": ("v1", "Event"),
 }
 PLURALS = {"networkpolicies": "networkpolicy"}
-WATCHED = ("table", "rollup", "pod", "job", "pvc", "event")
+WATCHED = ("table", "rollup", "upsert", "pod", "job", "pvc", "event")
 WATCH_S = 5
 """Short: the watches are left when they end, or at a change."""
 EXECUTE_S = 60

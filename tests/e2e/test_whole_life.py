@@ -258,6 +258,35 @@ def test_kafka_is_killed_and_knows_the_first_login_no_more(undisturbed: None, se
     served.await_true("servers consume", lambda: are_settled(served))
 
 
+@pytest.fixture(scope="module")
+def another(served: Cluster, values: Json) -> Iterator[Cluster]:
+    """A second namespace."""
+    another = replace(served, namespace=f"{served.namespace}-two")
+    keys = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "merlot-deep-store"}}
+    another.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": another.namespace}})
+    another.apply({**keys, "stringData": values["deepStore"]["credentials"]})
+    yield another
+    another.api.close()
+    another.kubectl("delete", "namespace", another.namespace, "--wait=false", "--ignore-not-found")
+
+
+def test_an_operator_that_restarts_for_another_namespace_restarts_nothing(
+    undisturbed: None, served: Cluster, another: Cluster, package: Path, values: Json
+) -> None:
+    """The namespace becomes a cluster of its own."""
+    before, jobs = identities(served), served.all("jobs", MANAGED)
+    upgrade(served, package, {**values, "scope": {"namespaces": [served.namespace, another.namespace]}}, "listed")
+    fields = [{"name": "carrier", "type": "STRING"}]
+    document = small_table("same", schema={"fields": fields}, tenants={"broker": {"replicas": 1}})
+    del document["spec"]["timeColumn"]
+    another.apply(document)
+    served.patch("table", "flights", {"spec": {"limits": {"timeoutMs": 15_000}}})
+    served.await_true("the first is served", lambda: served.holds("table", "flights", "ConfigInSync"))
+    another.await_true("the other has servers", lambda: another.pods(SERVERS))
+    assert identities(served) == before
+    assert [one["metadata"]["uid"] for one in served.all("jobs", MANAGED)] == [one["metadata"]["uid"] for one in jobs]
+
+
 def test_a_month_is_merged_by_spark_and_its_table_retained(undisturbed: None, served: Cluster) -> None:
     served.await_true("one segment per shard and month", lambda: counts(served)[0] <= 6)
     assert counts(served)[1] == JANUARY
@@ -290,6 +319,16 @@ def test_a_retained_table_comes_back_without_its_source_and_goes_with_its_files(
     assert not stored_files(served, KEPT)
 
 
+def test_a_deleted_namespace_of_the_list_holds_up_no_other(
+    undisturbed: None, served: Cluster, another: Cluster
+) -> None:
+    another.await_true("its table is ready", lambda: another.holds("table", "same", "Ready"))
+    another.kubectl("delete", "table", "same", "--timeout=300s")
+    another.kubectl("delete", "namespace", another.namespace, "--timeout=300s")
+    served.patch("table", "flights", {"spec": {"limits": {"timeoutMs": 12_000}}})
+    served.await_true("the first is served", lambda: served.holds("table", "flights", "ConfigInSync"))
+
+
 def test_zookeeper_goes_and_comes(under_load: Load, watched: Watched, asked: Asked, served: Cluster) -> None:
     """Segments of a stream are committed once it is back: until then rows may be late, and none is lost."""
     before = watched.last(), asked.last()
@@ -304,37 +343,6 @@ def test_zookeeper_goes_and_comes(under_load: Load, watched: Watched, asked: Ask
     watched.await_visible()
     last = watched.last(), asked.last()
     assert [one["wrong"] for one in last] == [one["wrong"] for one in before], last[0]["samples"] + last[1]["samples"]
-
-
-@pytest.fixture
-def another(served: Cluster, values: Json) -> Iterator[Cluster]:
-    """A second namespace."""
-    another = replace(served, namespace=f"{served.namespace}-two")
-    keys = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "merlot-deep-store"}}
-    another.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": another.namespace}})
-    another.apply({**keys, "stringData": values["deepStore"]["credentials"]})
-    yield another
-    another.api.close()
-    another.kubectl("delete", "namespace", another.namespace, "--wait=false", "--ignore-not-found")
-
-
-def test_an_operator_that_restarts_for_another_namespace_restarts_nothing(
-    undisturbed: None, served: Cluster, another: Cluster, package: Path, values: Json
-) -> None:
-    """The namespace becomes a cluster of its own, and goes without holding up the first."""
-    before, jobs = identities(served), served.all("jobs", MANAGED)
-    upgrade(served, package, {**values, "scope": {"namespaces": [served.namespace, another.namespace]}}, "listed")
-    fields = [{"name": "carrier", "type": "STRING"}]
-    document = small_table("same", schema={"fields": fields}, tenants={"broker": {"replicas": 1}})
-    del document["spec"]["timeColumn"]
-    another.apply(document)
-    another.await_true("its table is ready", lambda: another.holds("table", "same", "Ready"))
-    another.kubectl("delete", "table", "same", "--timeout=300s")
-    another.kubectl("delete", "namespace", another.namespace, "--timeout=300s")
-    served.patch("table", "flights", {"spec": {"limits": {"timeoutMs": 15_000}}})
-    served.await_true("the first is served", lambda: served.holds("table", "flights", "ConfigInSync"))
-    assert identities(served) == before
-    assert [one["metadata"]["uid"] for one in served.all("jobs", MANAGED)] == [one["metadata"]["uid"] for one in jobs]
 
 
 def test_a_new_image_rolls_pod_by_pod_once_it_is_there(

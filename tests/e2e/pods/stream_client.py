@@ -69,8 +69,8 @@ class Produced:
 
 def produce(properties: dict[str, str], topic: str, rate: int, produced: Produced) -> None:
     """Until /tmp/stop is there; then until everything is acknowledged."""
-    # Ten batches a second and partition: with one per row, the broker and each consumer take a quarter of a core.
-    producer = Producer({**properties, "enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 100})
+    # Four batches a second and partition: with one per row, the broker and each consumer take a quarter of a core.
+    producer = Producer({**properties, "enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 250})
     number, started = 0, time.monotonic()
     while not STOP.exists():
         while number < rate * (time.monotonic() - started):

@@ -54,6 +54,7 @@ async def test_small_segments_become_one_while_rows_come_and_over_a_restart(boar
             if await board.num_sealed() < 30:
                 board.write(board.random_rows(80))
             await board.shows_newest()
+            await asyncio.sleep(5 * POLL_S)  # the other test looks without a pause
     before = await board.num_sealed()
     await board.restart()
     await board.shows_newest()

@@ -7,7 +7,7 @@ name. The driver makes columns of expressions; executors read what came of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,15 +95,20 @@ class Expressions:
 
 
 @contextmanager
-def tried_apart(spark: SparkSession) -> Iterator[None]:
-    """For a job that tries expressions: Spark would work out beforehand, and once, what occurs in them twice, and a
-    failure of that would end the job."""
-    before = spark.conf.get(HOISTING)
-    spark.conf.set(HOISTING, "false")
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """For a while, a setting of the session."""
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(HOISTING, str(before))
+        spark.conf.set(name, str(before))
+
+
+def tried_apart(spark: SparkSession) -> AbstractContextManager[None]:
+    """For a job that tries expressions: Spark would work out beforehand, and once, what occurs in them twice, and a
+    failure of that would end the job."""
+    return setting(spark, HOISTING, "false")
 
 
 def _tried(spark: SparkSession, value: Column) -> Column:

@@ -8,6 +8,7 @@ types, null where a value does not fit, and all others as text; a column that is
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from merlot.ingest.source.plan import Piece, Request, SourcePlan
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import preparing, sql_columns
-from merlot_spark.expressions import Expressions, Judged
+from merlot_spark.expressions import Expressions, Judged, setting
 from merlot_spark.frames import Prepared, prepared_by, wrong_expression
 from merlot_spark.preparing import PrepareTask
 from merlot_spark.sql_columns import WAITING, SqlColumns
@@ -32,6 +33,8 @@ from merlot_spark.sql_columns import WAITING, SqlColumns
 TASKS_PER_CORE = 4
 TASK_BYTES = 32 << 20
 PIECE = "piece"
+AS_ROWS_OF_THE_PLAN = "spark.sql.execution.arrow.localRelationThreshold"
+"""Bytes of an Arrow table up to which its batches do not become a task each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,15 @@ class FileSource:
         )
 
     def _pieces(self) -> DataFrame:
-        context = self.spark.sparkContext
+        """A task for each batch. An RDD of Python's would start a daemon and workers of its own, for 2 s of CPU."""
         pieces = self.planned.pieces
-        least = max(TASKS_PER_CORE * context.defaultParallelism, self.planned.num_bytes // TASK_BYTES)
-        rows = context.parallelize([(pickle.dumps(piece),) for piece in pieces], max(1, min(len(pieces), least)))
-        return self.spark.createDataFrame(rows, f"{PIECE} binary")
+        least = TASKS_PER_CORE * self.spark.sparkContext.defaultParallelism
+        num_tasks = max(1, min(len(pieces), max(least, self.planned.num_bytes // TASK_BYTES)))
+        texts = pa.array(map(pickle.dumps, pieces), pa.binary())
+        bounds = [len(pieces) * task // num_tasks for task in range(num_tasks + 1)]
+        parts = [texts.slice(start, end - start) for start, end in itertools.pairwise(bounds)]
+        with setting(self.spark, AS_ROWS_OF_THE_PLAN, "0"):
+            return self.spark.createDataFrame(pa.table({PIECE: pa.chunked_array(parts)}))
 
     def _judged(self, table: Table, task: PrepareTask) -> DataFrame:
         columns = sql_columns.of(self.planned, table, self.expressions, self.referenced)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,24 @@ def test_a_bucket_holds_text_and_orc_too(
     pyarrow.orc.write_table(rows(5), str(tmp_path / "x.orc"))
     bucket.put(f"{name}.orc", (tmp_path / "x.orc").read_bytes())
     assert [row[0] for row in build(bucket.uri(f"{name}.orc"), "ORC")[1]] == [5, 6, 7, 8]
+
+
+def test_one_daemon_of_python_workers_serves_a_whole_job(folder: Place, build: Build, spark: SparkSession) -> None:
+    for number in range(3):
+        folder.put(f"f/{number}.parquet", parquet(rows(number)))
+    build(folder.uri("f"), "PARQUET", filter="id >= 0")
+    jvm: Any = spark.sparkContext._gateway
+    found = subprocess.run(
+        ["ps", "--ppid", str(jvm.proc.pid), "-o", "args="], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.count("worker_daemon") == 1
+
+
+def test_files_are_read_by_several_tasks(folder: Place, spark: SparkSession) -> None:
+    for number in range(3):
+        folder.put(f"f/{number}.parquet", parquet(rows(number)))
+    batch = BatchIngestion.model_validate({"sourceUri": folder.uri("f"), "format": "PARQUET"})
+    assert sources.read(spark, batch, TABLE)._pieces().rdd.getNumPartitions() == 3
 
 
 def test_wrong_sources_are_said_plainly(bucket: Place, build: Build) -> None:

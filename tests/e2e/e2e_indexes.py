@@ -32,14 +32,18 @@ def added(cluster: Cluster, document: Json, timeout_s: float) -> list[str]:
     """Apply it, and wait until every server has what it names; what `kubectl get tables` told of it meanwhile."""
     told: list[str] = []
 
-    def is_built() -> bool:
+    def look() -> None:
         shown = column(cluster.kubectl("get", "tables", document["metadata"]["name"], "-o", "wide"), "INDEXES")
         if shown and told[-1:] != [shown]:
             told.append(shown)
+
+    def is_built() -> bool:
+        look()
         return cluster.holds("table", document["metadata"]["name"], "ConfigInSync")
 
     cluster.apply(document)
     cluster.await_true("every server has the indexes", is_built, timeout_s)
+    look()
     return told
 
 

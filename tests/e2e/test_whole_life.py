@@ -180,7 +180,6 @@ def test_indexes_pruners_and_a_time_to_live_change_without_a_restart(
     before = identities(served)
     told = added(served, indexed(flights, inverted=["carrier", "origin", "dest", "tailnum"]), 300)
     print(f"\nindexes: {' '.join(told)}")
-    assert any(built < wanted for built, wanted in map(counted, told)), "kubectl shows how far servers are"
     assert counted(told[-1]) == (2 * quarter.days, 2 * quarter.days), "each of two servers has every segment"
     for pruners, ttl in ((["time"], None), (["time", "range", "bloom"], "1200")):
         served.patch("table", "flights", {"spec": {"routing": {"segmentPruners": pruners}}})

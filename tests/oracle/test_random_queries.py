@@ -54,7 +54,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 def test_random_queries_have_duckdbs_answers(layout: Layout, oracle: Oracle, seed: int, share: float) -> None:
     generator = QueryGenerator(things().rows, seed)
     problems: list[str] = []
-    for _ in rounds("MERLOT_RANDOM_QUERIES", quick=150, every=1000, share=share):
+    for _ in rounds("MERLOT_RANDOM_QUERIES", quick=100, every=1000, share=share):
         query = generator.query()
         problem = _problem(query, layout, oracle)
         if problem is not None:

@@ -22,7 +22,7 @@ from merlot.aggregates.moments import MOMENTS
 from merlot.errors import MerlotError
 from merlot.values.types import TypeName
 
-ROUNDS = count("MERLOT_STAGE_AGGREGATES", quick=2, every=6, fuzz=20)
+ROUNDS = count("MERLOT_STAGE_AGGREGATES", quick=1, every=6, fuzz=20)
 """Of calls of every aggregate."""
 SEED = seed(11)
 NUM_ROWS = 36

@@ -6,13 +6,15 @@ Calls are drawn as in `test_registry_queries`; `MERLOT_STAGE_FUNCTIONS` sets how
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 
 import pytest
+from registry_recipe import Recipe
 from registry_recipes import RECIPES
 from slt_answers import Answer, first_difference, normalize, sort_rows
 from slt_layouts import InProcess, one_segment
-from tests.budget import count, seed
+from tests.budget import IS_QUICK, count, seed
 from wild_queries import WildGenerator
 from wild_table import wild
 
@@ -41,12 +43,17 @@ def test_every_function_above_a_stage_answers_what_it_does_over_the_table(
 ) -> None:
     layout, queries = asked
     problems = []
-    every = [(name, recipe) for name, several in RECIPES.items() for recipe in several]
+    every = [(name, recipe) for name, several in RECIPES.items() for recipe in _asked_of(name, several)]
     for name, recipe in every * ROUNDS:
         sql = queries.query_of(name, recipe).sql.removeprefix(_NULLS)
         problem = _compared(layout, _NULLS + sql, _NULLS + sql.replace("FROM wild", f"FROM {_SOURCE}", 1))
         problems += [f"{name}: {problem}"] if problem else []
     assert not problems, f"MERLOT_SEED={SEED}, {len(problems)} problems\n" + "\n".join(problems[:20])
+
+
+def _asked_of(name: str, recipes: Sequence[Recipe]) -> Sequence[Recipe]:
+    """Every recipe of a function; one at the quick level, where leaves are asked all of them."""
+    return [recipes[zlib.crc32(name.encode()) % len(recipes)]] if IS_QUICK else recipes
 
 
 def _compared(layout: InProcess, sql: str, above: str) -> str | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import count
 from tests.unit.query.tables import Table
 
 from merlot.errors import CorruptionError
@@ -137,7 +138,11 @@ def check(table: Table, plain: Sequence[ImmutableSegment], sql: str, **options: 
     assert sorted(map(str, table.query(sql, **options))) == sorted(map(str, wanted)), sql
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=count("MERLOT_DERIVED", quick=60, every=120, fuzz=5000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(sql=queries(), nulls=st.booleans(), trees=st.booleans())
 def test_queries_answer_what_they_do_without(
     segments: list[ImmutableSegment], plain: list[ImmutableSegment], sql: str, nulls: bool, trees: bool
@@ -147,7 +152,11 @@ def test_queries_answer_what_they_do_without(
     check(table_of(segments[0], plain[1]), plain, sql, **options)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=count("MERLOT_DERIVED", quick=30, every=60, fuzz=5000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(sql=queries(), nulls=st.booleans())
 def test_columns_without_a_dictionary_answer_alike(
     raw: ImmutableSegment, plain: list[ImmutableSegment], sql: str, nulls: bool

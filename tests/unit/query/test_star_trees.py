@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import count
 from tests.unit.query.tables import Table
 
 from merlot.query.answer.partial import PlainRows
@@ -151,13 +152,21 @@ def queries(draw: st.DrawFn) -> str:
     return f"SELECT {distinct}{', '.join([*keys, *aggregates])} FROM t{where}{by} LIMIT 100000"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=count("MERLOT_TREES", quick=75, every=150, fuzz=5000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(sql=queries(), nulls=st.booleans())
 def test_trees_answer_what_rows_do(table: Table, sql: str, nulls: bool) -> None:
     check_answer(table, sql, nulls=nulls)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=count("MERLOT_TREES", quick=50, every=100, fuzz=5000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(sql=queries(), nulls=st.booleans())
 def test_joined_trees_answer_what_rows_do(joined: Table, sql: str, nulls: bool) -> None:
     check_answer(joined, sql, nulls=nulls)

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import count
 
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError, Problem
@@ -113,7 +114,7 @@ def set_value(document: Any, path: tuple[Any, ...], value: Any) -> None:
         document[last] = value
 
 
-@settings(max_examples=300)
+@settings(max_examples=count("MERLOT_EDITS", quick=150, every=300, fuzz=10_000))
 @given(edits=st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3))
 def test_any_edit_is_read_or_refused(edits: list[tuple[tuple[Any, ...], Any]]) -> None:
     document = copy.deepcopy(FULL)

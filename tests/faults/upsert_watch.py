@@ -438,8 +438,8 @@ class _Replica:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while found != wanted:
-                    found = await self._rows(sql)
-                    await asyncio.sleep(0.02)
+                    if (found := await self._rows(sql)) != wanted:
+                        await asyncio.sleep(0.1)  # a look takes milliseconds of the server that is to catch up
         except TimeoutError:
             has, lacks = sorted(set(found or ()) - set(wanted)), sorted(set(wanted) - set(found or ()))
             num_rows = None if found is None else len(found)

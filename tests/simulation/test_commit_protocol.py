@@ -20,7 +20,7 @@ from merlot.cluster.records import ConsumingStatus
 from merlot.cluster.segments.mutations import Mutation, PutSegments
 from merlot.cluster.segments.view import Bucket, TableView
 
-NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=150, every=300, fuzz=10_000)
+NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=80, every=300, fuzz=10_000)
 NUM_CHUNKS = 10
 ENOUGH = 200
 """Histories among which each planted bug must be found."""

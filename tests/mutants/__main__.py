@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.budget import LEVELS
-from tests.mutants.scratch import Outcome, Run, Scratch, copy_tree
+from tests.mutants.scratch import TIMED_OUT, Outcome, Run, Scratch, copy_tree
 from tests.mutants.table import ROOT, Mutant, UnfitMutantError, chosen, read_tables
 
 HEAD = ("area", "mutant", "commit", "result", "seconds", "by")
@@ -38,7 +38,14 @@ class Verdict:
     def word(self) -> str:
         if self.run.outcome is Outcome.BROKEN:
             return "UNFIT"
-        return ("caught" if self.is_expected else "caught elsewhere") if self.is_caught else "SURVIVED"
+        if not self.is_caught:
+            return "SURVIVED"
+        return ("caught" if self.is_expected else "caught elsewhere") + (", timed out" if self.is_late else "")
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the test did not fail of itself: it may be the mutant that hangs, or the machine that is busy."""
+        return self.run.why == TIMED_OUT
 
     @property
     def cells(self) -> tuple[str, ...]:

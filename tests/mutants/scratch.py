@@ -22,6 +22,7 @@ from tests.mutants.table import Mutant
 PACKAGES = ("runtime", "operator", "spark")
 GRACE_S = 30
 """For pytest to end the processes that it started, after Ctrl-C."""
+TIMED_OUT = "timed out"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)(?: - (.*))?$", re.MULTILINE)
 
 
@@ -137,7 +138,7 @@ def _read(text: str, status: int) -> Run:
         return Run(Outcome.NONE_RAN)
     found = _FAILED.search(text)
     if status == 1 and found:
-        return Run(Outcome.FAILED, found[1], found[2] or "")
+        return Run(Outcome.FAILED, found[1], TIMED_OUT if "from pytest-timeout" in text else found[2] or "")
     if status < 0 or status > 128:
         return Run(Outcome.FAILED, f"the process, which died of signal {abs(status) % 128}", _last_test(text))
     return Run(Outcome.BROKEN, found[1] if found else "", text[-2000:])

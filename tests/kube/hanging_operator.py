@@ -34,12 +34,12 @@ async def _hang(*_: Any, **__: Any) -> NoReturn:
 
 
 def _after_ready(act: Any) -> None:
-    """Do something a second after `/readyz` was asked for the first time."""
+    """Do something a second after `/readyz` was asked by somebody who has seen that it is ready."""
     answer = health.Health._ready
 
     async def ready(self: Any, request: Any) -> Any:
         answered = await answer(self, request)
-        if answered.status == 200:
+        if answered.status == 200 and "seen" in request.query:
             asyncio.get_running_loop().call_later(1.0, act)
         return answered
 
@@ -76,20 +76,20 @@ def _queue() -> None:
 
 def _end_of_kopf() -> None:
     """Kopf ends for a reason of its own, and never comes to the end of it."""
-    spawn = kopf.spawn_tasks
+    spawn, is_seen = kopf.spawn_tasks, asyncio.Event()
+
+    async def fail() -> None:
+        await is_seen.wait()
+        raise RuntimeError("a watch failed")
 
     async def spawned(**options: Any) -> Any:
         tasks = await spawn(**options)
-        tasks.append(asyncio.create_task(_fail_later()))  # type: ignore[attr-defined]
+        tasks.append(asyncio.create_task(fail()))  # type: ignore[attr-defined]
         return tasks
 
     kopf.spawn_tasks = spawned  # type: ignore[assignment]
+    _after_ready(is_seen.set)
     _cleanup()
-
-
-async def _fail_later() -> None:
-    await asyncio.sleep(5)
-    raise RuntimeError("a watch failed")
 
 
 def _cleanup() -> None:

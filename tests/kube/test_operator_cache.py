@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from test_operator import POOL, flights
 from merlot_operator import __main__ as program
 from merlot_operator.accepted import text_of
 from merlot_operator.config import from_environment
-from merlot_operator.context import Context
+from merlot_operator.context import ClusterNote, Context, PoolNote
 from merlot_operator.desired.demand import pool_demand
 from merlot_operator.kube.kinds import TABLES
 from merlot_operator.manifests.pool import stateful_set
 from merlot_operator.reconcilers.clusters import reconcile_cluster
 from merlot_operator.reconcilers.pools import reconcile_pool
+from merlot_operator.reconcilers.tables import SOON_S, reconcile_table
 
 pytestmark = [
     pytest.mark.cluster,
@@ -82,6 +84,21 @@ async def test_what_tables_share_stays_while_one_is_there_that_no_listing_has_to
     api.delete("tables", "flights")
     assert await reconcile_cluster(context, api.namespace) is None
     assert api.get("deployments", "merlot-broker") is None
+
+
+async def test_a_table_whose_cluster_goes_during_its_pass_waits_for_the_next_one(api: Api, context: Context) -> None:
+    """It was deleted and made anew at once."""
+    context.store.put({"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", **api.create("tables", flights())})
+    context.clusters[api.namespace] = ClusterNote()
+    context.pools[api.namespace, POOL] = PoolNote()
+    await context.statuses.refresh(api.namespace)
+
+    async def tear_down() -> None:
+        del context.clusters[api.namespace]
+
+    again_s, _ = await asyncio.gather(reconcile_table(context, api.namespace, "flights"), tear_down())
+    assert again_s == SOON_S
+    assert "status" not in api.get("tables", "flights")
 
 
 async def test_a_listing_has_all_pages_and_tells_of_each(

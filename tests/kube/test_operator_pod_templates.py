@@ -103,7 +103,7 @@ def test_claim_with_the_pools_label_and_a_name_of_its_own_is_left_alone(api: Api
         "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": "segments-restored",
-            "labels": {"merlot.dev/pool": POOL, "app.kubernetes.io/managed-by": "merlot-running"},
+            "labels": {"merlot.dev/pool": POOL, "app.kubernetes.io/managed-by": "merlot-operator"},
         },
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }

@@ -79,6 +79,8 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     accepted = text_of(body["spec"]) if is_accepted else body.get("status", {}).get("accepted")
     running = table if is_accepted else _run_meanwhile(body, table, refusal)
     plan = await _plan_batches(context, body, running, revision)
+    if not _is_surrounded(context, body):
+        return SOON_S  # The last pass over a cluster that nobody wanted for a moment has come to its end meanwhile.
     facts = _facts(context, body, Verdict(refusal, problem, revision, accepted), running, plan.runs)
     body = await _write_status(context, body, facts)
     refused = {} if running is None else await _run_batches(context, body, running, plan)

@@ -15,18 +15,19 @@ class CpuClock:
 
     def __init__(self) -> None:
         self._whole = _with_descendants()
+        self._own, self._wall = time.process_time(), time.monotonic()
         self._told = 0.0
-        self._own, self._wall = _own(), time.monotonic()
+        """Seconds of short laps since the last look at all processes."""
 
     def lap(self) -> float:
-        """CPU seconds since the last lap."""
-        own, wall = _own(), time.monotonic()
-        spent = own - self._own
+        """CPU seconds since the last lap; those of other processes count in the first long lap that sees them."""
+        own, wall = time.process_time(), time.monotonic()
         if wall - self._wall > _LONG_S:
             whole = _with_descendants()
-            spent = max(spent, whole - self._whole - self._told)
+            spent = max(0.0, whole - self._whole - self._told)
             self._whole, self._told = whole, 0.0
         else:
+            spent = own - self._own
             self._told += spent
         self._own, self._wall = own, wall
         return spent

@@ -127,13 +127,13 @@ bench-plots: $(VENV)/.dev ## Measure and draw the plots of the documentation, do
 mutants: $(VENV)/.dev ## Undo 40 fixes of the past one by one, and show that the tests catch each (LEVEL=quick)
 	@$(BIN)/python -m tests.mutants --level $(LEVEL)
 
-fuzz: $(VENV)/.dev ## Run the seeded random tests for FUZZ_SECONDS (600), the seed printed
-	MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_LEAST_FAULTS=200 MERLOT_KILLS=200 MERLOT_STREAM_FAULTS=500 MERLOT_SINKS=1000 MERLOT_EXPIRIES=200 MERLOT_EDITIONS=500 MERLOT_INTERLEAVINGS=20 MERLOT_INTERLEAVED=25 MERLOT_HYBRID_FAULTS=100 MERLOT_ROUTING_CASES=5000 MERLOT_LATE_S=10 MERLOT_SILENCE_S=60 MERLOT_TABLES=1000 MERLOT_SIMULATIONS=10000 MERLOT_UPSERTS=10000 MERLOT_RANDOM_STAGES=5000 MERLOT_REGISTRY_QUERIES=100000 MERLOT_INDEX_SETS=yes \
+fuzz: $(VENV)/.dev ## Run the random tests for FUZZ_SECONDS (600) each, the seed printed
+	MERLOT_TESTS=fuzz MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) \
 	  $(BIN)/python -m pytest tests/fuzz tests/sql tests/simulation tests/oracle tests/unit/query/pruning tests/unit/upsert tests/unit/server/test_upsert_sink.py tests/unit/server/test_batch_index.py tests/unit/broker/test_lines.py tests/unit/broker/test_time_boundary.py tests/faults tests/kube/test_operator_scale.py \
 	  --timeout=0 $(PYTEST_ARGS)
 
 fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with every index of every kernel checked (FUZZ_SECONDS)
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(abspath build/numba-checked) MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) \
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(abspath build/numba-checked) MERLOT_TESTS=fuzz MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) MERLOT_INDEX_SETS=0 \
 	  $(BIN)/python -m pytest tests/kernels tests/sql tests/oracle -k 'not embedded and not zookeeper and not broker' \
 	  --timeout=0 $(PYTEST_ARGS)
 

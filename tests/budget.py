@@ -14,10 +14,10 @@ import os
 
 LEVELS = ("quick", "all", "fuzz")
 LEVEL = os.environ.get("MERLOT_TESTS") or "quick"
-SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS") or (600 if LEVEL == "fuzz" else 0))
-"""How long a test that looks for as long as it may looks, in seconds; 0: it tries a fixed number of cases."""
 IS_QUICK = LEVEL == "quick"
 IS_FUZZ = LEVEL == "fuzz"
+SECONDS = float(os.environ.get("MERLOT_FUZZ_SECONDS") or 600) if IS_FUZZ else 0.0
+"""Seconds for which each random test runs; 0: it tries a fixed number of cases."""
 
 if LEVEL not in LEVELS:
     raise ValueError(f"MERLOT_TESTS is {LEVEL!r}: set it to one of {', '.join(LEVELS)}")

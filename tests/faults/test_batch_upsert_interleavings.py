@@ -248,7 +248,7 @@ async def hurt(cluster: ClusterProcesses, board: Board, action: str, draw: rando
     await asyncio.to_thread(server.wait_ready)
 
 
-@pytest.mark.timeout(120 + 20 * NUM_STEPS)
+@pytest.mark.timeout(600 + 20 * NUM_STEPS)
 @pytest.mark.parametrize("number", range(NUM_TABLES))
 async def test_replicas_and_a_dict_agree_whatever_is_pushed(
     replicated: ClusterProcesses, tmp_path: Path, number: int

@@ -25,7 +25,7 @@ from merlot.testing.processes import ClusterProcesses
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 TABLE = TableName("flights_OFFLINE")
 STEP = 6 if IS_QUICK else 1

@@ -98,7 +98,7 @@ def boundary_ms(cluster: ClusterProcesses) -> int | None:
         return load(metastore, ORDERS).root.time_boundary_ms
 
 
-@pytest.mark.timeout(180 + 20 * NUM_FAULTS)
+@pytest.mark.timeout(600 + 20 * NUM_FAULTS)
 async def test_the_boundary_moves_through_faults_without_a_row_twice_or_missing(
     cluster_of_its_own: ClusterProcesses, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ spec:
 """
 """Eight days are too many rows for one task: they go through two shards."""
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240 + 8 * NUM_KILLS)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600 + 8 * NUM_KILLS)]
 
 
 @pytest.fixture

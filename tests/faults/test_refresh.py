@@ -150,7 +150,7 @@ async def until_loaded(server: RoleProcess, key: str) -> float:
     return time.monotonic()
 
 
-@pytest.mark.timeout(180 + 2 * LATE_S)
+@pytest.mark.timeout(600 + 2 * LATE_S)
 async def test_a_refresh_is_seen_whole_and_at_once_though_one_replica_loads_late(
     cluster: LateCluster, stores: tuple[FaultyS3, FaultyS3]
 ) -> None:

@@ -33,7 +33,7 @@ async def is_back(cluster: ClusterProcesses, server: RoleProcess) -> None:
     await asyncio.to_thread(cluster.wait_served, ORDERS, 800, 2)
 
 
-@pytest.mark.timeout(120 + 20 * NUM_KILLS)
+@pytest.mark.timeout(600 + 20 * NUM_KILLS)
 async def test_every_answer_is_right_or_says_that_it_is_not_whole(
     cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
 ) -> None:

@@ -93,7 +93,7 @@ def make_board(cluster: ClusterProcesses, kafka: KafkaBrokers | None, folder: Pa
     return topic
 
 
-@pytest.mark.timeout(240 + 15 * NUM_FAULTS)
+@pytest.mark.timeout(600 + 15 * NUM_FAULTS)
 async def test_whatever_dies_each_row_is_there_once(
     shared: ClusterProcesses,
     kafka: KafkaBrokers | None,

@@ -283,7 +283,7 @@ async def step(board: Board, servers: Servers, action: str) -> None:
 ACTIONS = ("ingest", "commit", "ingest amid a commit", "ttl", "snapshots", "pause", "stop", "kill", "lose the disk of")
 
 
-@pytest.mark.timeout(120 + 20 * NUM_STEPS)
+@pytest.mark.timeout(600 + 20 * NUM_STEPS)
 @pytest.mark.parametrize("number", range(NUM_TABLES))
 async def test_replicas_and_a_dict_agree_whatever_happens(
     replicated: ClusterProcesses, tmp_path: Path, number: int, met_faults: Callable[[int], None]

@@ -94,7 +94,7 @@ def test_the_job_as_a_process_of_its_own_reports_a_wrong_task_in_one_line(bench:
 
 
 @pytest.mark.slow("a minion runs the same process in test_spark_minions")
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_job_as_a_process_of_its_own_merges(bench: MergeBench) -> None:
     bench.queue(**CONCAT)
     assert bench.run(spark=SparkLauncher()) is Ending.DONE

@@ -44,7 +44,7 @@ def oracle() -> Oracle:
 
 
 _RUNTIME_ERROR = 200
-_MARKS = {"zookeeper-two-servers": [pytest.mark.cluster, pytest.mark.timeout(180)]}
+_MARKS = {"zookeeper-two-servers": [pytest.mark.cluster]}
 _LAYOUTS = {**LAYOUTS, **(INDEXED if IS_WANTED else {})}
 
 

@@ -2,7 +2,11 @@
 
 import importlib
 import importlib.util
+import os
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import numpy as np
 import pytest
 
 from merlot import telemetry
+from merlot.kernels import compile_time, machine_code
 from merlot.kernels.jit import read_only
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled in this run")
@@ -25,7 +30,34 @@ def copy(values, out):
         out[place] = values[place]
 """
 
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import importlib
+import numpy as np
+from numba.core import event
+from merlot.kernels import jit
+kernel = importlib.import_module(sys.argv[2]).copy
+with event.install_recorder("numba:compile") as recorder:
+    kernel(np.array([1]), np.zeros(1, np.int64))
+mine = [one for _, one in recorder.buffer if one.is_end and one.data["dispatcher"] is kernel]
+print(len(mine))
+"""
+HOLDER = """
+import sys, pathlib
+from merlot.kernels.machine_code import Folder
+with Folder(pathlib.Path(sys.argv[1])).locked(sys.argv[2], 0.0) as is_locked:
+    assert is_locked
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
 Load = Callable[[], Any]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "code"))
 
 
 @pytest.fixture
@@ -104,6 +136,70 @@ def test_metrics_tell_of_compilations(load: Load) -> None:
     copied(kernel, np.array([1]))
     name = kernel.py_func.__module__.rpartition(".")[2]
     assert f'merlot_kernel_compilations_total{{kernel="{name}.copy"}} 1.0' in telemetry.render_metrics().decode()
+
+
+def test_a_comment_compiles_nothing_anew(load: Load, tmp_path: Path) -> None:
+    copied(load(), read_only(np.array([1])))
+    source = tmp_path / f"{tmp_path.name}.py"
+    source.write_text(f"# Copyright\n\n{source.read_text()}\n# The end.\n")
+    kernel = load()
+    assert copied(kernel, read_only(np.array([5]))) == [5]
+    assert compilations(kernel) == 1
+
+
+def test_code_that_comes_with_the_package_is_used_and_not_added_to(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(load(), read_only(np.array([1])))
+    monkeypatch.setattr(machine_code, "SHIPPED", tmp_path / "code")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "other"))
+    kernel = load()
+    assert copied(kernel, np.array([5])) == copied(kernel, np.array([5], np.int8)) == [5]
+    assert compilations(kernel) == 2
+    assert [len(list((tmp_path / folder).rglob("*.nbc"))) for folder in ("code", "other")] == [1, 1]
+
+
+def test_kernels_run_where_nothing_can_be_written(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "file"))
+    assert copied(load(), np.array([1])) == [1]
+
+
+def test_processes_that_need_one_kernel_compile_it_once(load: Load, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(tmp_path), tmp_path.name]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "code")}
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) for _ in range(3)]
+    assert sorted(int(worker.communicate()[0]) for worker in workers) == [0, 0, 1]
+
+
+def test_whoever_waits_long_for_another_process_compiles_too(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = load()
+    given = machine_code.types_of((numba.int64[::1], numba.int64[::1]))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(next(iter(kernel._cache._folders())).path), kernel._cache.name(given)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    monkeypatch.setattr(machine_code, "PATIENCE_S", 0.0)
+    assert copied(kernel, np.array([1])) == [1]
+    holder.communicate()
+
+
+def test_time_with_a_compiler_is_counted_once_for_all_threads(load: Load) -> None:
+    before, started = compile_time.seconds(), time.monotonic()
+    kernels = [load(), load()]
+    threads = [threading.Thread(target=copied, args=(kernel, np.array([1]))) for kernel in kernels]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0 < compile_time.seconds() - before <= time.monotonic() - started
 
 
 def test_a_kernel_is_compiled_anew_when_one_that_it_calls_has_changed(

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel, lowest_bit, pairs
+from merlot.kernels.instructions import lowest_bit, pairs
+from merlot.kernels.jit import kernel
 
 BLOCK = 64
 

@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel, load_word
+from merlot.kernels.instructions import load_word
+from merlot.kernels.jit import kernel
 
 _MASK: Final = (1 << 64) - 1
 _PRIMES: Final = (

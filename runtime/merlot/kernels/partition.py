@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel, load_word
+from merlot.kernels.instructions import load_word
+from merlot.kernels.jit import kernel
 
 Hashes = NDArray[np.uint64]
 Rows = NDArray[np.uint32]

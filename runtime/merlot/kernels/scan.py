@@ -8,7 +8,8 @@ ceil(n / 64) elements for a column of n docs; bits past the last doc come out as
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import count_bits, kernel, lowest_bit
+from merlot.kernels.instructions import count_bits, lowest_bit
+from merlot.kernels.jit import kernel
 
 SET = 0
 """words = matches"""

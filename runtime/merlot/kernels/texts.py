@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel, load_word
+from merlot.kernels.instructions import load_word
+from merlot.kernels.jit import kernel
 
 EMPTY = np.uint32(0xFFFFFFFF)
 """Marks a free slot."""

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import highest_bit, kernel
+from merlot.kernels.instructions import highest_bit
+from merlot.kernels.jit import kernel
 
 Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]

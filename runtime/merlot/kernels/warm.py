@@ -7,11 +7,14 @@ seconds. What a kernel only reads is read-only here, as `jit.kernel` has code fo
 its first kernel, and a millisecond or two for each one after it.
 """
 
+import argparse
+import contextlib
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from merlot.kernels import (
     arithmetic,
     avro_scan,
     bits,
+    compiling,
     decimals,
     find,
     funnel,
@@ -51,12 +55,12 @@ from merlot.kernels import (
     upsert,
     wyhash,
 )
+from merlot.kernels.compiling import Case
 
 _LOG = logging.getLogger(__name__)
 
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
-Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def cases() -> Iterator[Case]:
@@ -445,17 +449,36 @@ def start_loading() -> threading.Thread:
 
 def load_for_queries() -> None:
     """What a process does at its start, so that no query waits for a kernel. Others are loaded by whoever takes in a
-    stream, merges or builds."""
+    stream, merges or builds. What is not compiled yet is left to the query that needs it."""
     started = time.perf_counter()
-    number = warm(query_cases)
+    ready = [case for case in query_cases() if compiling.is_compiled(case)]
+    number = warm(lambda: iter(ready))
     _LOG.info("query kernels are loaded num_kernels=%d seconds=%.1f", number, time.perf_counter() - started)
 
 
-def main() -> None:
-    started = time.perf_counter()
-    number = warm()
-    sys.stderr.write(f"{number} kernels ready in {time.perf_counter() - started:.1f} s\n")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile what is missing; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m merlot.kernels.warm", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--worker", type=int, metavar="N", help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    every = list(cases())
+    try:
+        if chosen.worker is not None:
+            compiling.take_turns([*every[chosen.worker :], *every[: chosen.worker]], _tell)
+            return 0
+        started = time.perf_counter()
+        number = compiling.compile_all(every, [sys.executable, "-m", "merlot.kernels.warm", "--worker"])
+    except KeyboardInterrupt:
+        return 130
+    sys.stderr.write(f"{number} kernels compiled in {time.perf_counter() - started:.1f} s, of {len(every)}\n")
+    return 0
+
+
+def _tell() -> None:
+    """To the process that waits for this worker."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, b".")
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels.jit import kernel, load_bytes, load_word
+from merlot.kernels.instructions import load_bytes, load_word
+from merlot.kernels.jit import kernel
 
 Hashes = NDArray[np.uint64]
 

@@ -1,0 +1,293 @@
+"""Machine code on disk: a file for each kernel and types of its arguments, named after everything it was made from.
+
+A name contains a digest of the kernel's bytecode, of the constants that it uses, and of the kernels that it calls. So a
+comment or a copy of the sources makes nothing stale, and any number of processes may write: what has a name has its
+content, and appears whole. numba's own cache keeps an index per function that each process rewrites, compares whole
+files, and does not read a folder that it may not write to.
+
+Read from the folder that comes with the package and from one that can be written to, which are often the same.
+"""
+
+import fcntl
+import hashlib
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core import config, serialize, sigutils, types
+from numba.core.compiler import CompileResult
+
+_CONFIG: Any = config
+_RESULT: Any = CompileResult
+_SERIALIZE: Any = serialize
+_SIGNATURES: Any = sigutils
+
+SHIPPED = Path(__file__).parent / "compiled"
+"""Beside the sources: of a wheel or an image, and of a checkout."""
+SUFFIX = ".nbc"
+PATIENCE_S = 5.0
+"""Longest wait for a process that compiles the same; one of low priority may take minutes for it."""
+POLL_S = 0.01
+
+
+class Code:
+    """What numba takes for the cache of one kernel."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self._dispatcher = dispatcher
+        self._stem = ""
+
+    @property
+    def cache_path(self) -> str:
+        """Where new code goes."""
+        return str(self._folder().path)
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """numba's compile result, None if there is none."""
+        target_context.refresh()
+        name = self.name(types_of(signature))
+        for folder in self._folders():
+            data = folder.read(name)
+            if data is not None:
+                return _RESULT._rebuild(target_context, *pickle.loads(data))
+        return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep what was compiled."""
+        name = self.name(types_of(signature))
+        self._folder().write(name, _SERIALIZE.dumps(result._reduce()))
+
+    def fitting(self, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Types on disk whose code takes arguments of the given ones: these themselves, if they are there.
+
+        Code for arrays that are only read takes those that may be written, never the other way round."""
+        found = self._fitting(given)
+        if found is None:
+            for folder in self._folders():
+                folder.look()
+            found = self._fitting(given)
+        return found
+
+    def _fitting(self, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if self.has(given):
+            return given
+        prefix, wanted = self._prefix(given), _read_only_bits(given)
+        for folder in self._folders():
+            for name in folder.starting_with(prefix):
+                known = int(name[len(prefix) : -len(SUFFIX)], 16)
+                if known & wanted == wanted:
+                    return _with_read_only(given, known)
+        return None
+
+    def has(self, given: tuple[Any, ...]) -> bool:
+        """Whether there is code for exactly these types."""
+        name = self.name(given)
+        return any(folder.has(name) for folder in self._folders())
+
+    @contextmanager
+    def alone(self, given: tuple[Any, ...], *, waits: bool = True) -> Iterator[bool]:
+        """Whether this process is the one to compile for these types; asks again what is on disk."""
+        with self._folder().locked(self.name(given), PATIENCE_S if waits else 0.0) as is_locked:
+            yield is_locked
+
+    def name(self, given: tuple[Any, ...]) -> str:
+        """Of the file for some types."""
+        return f"{self._prefix(given)}{_read_only_bits(given):x}{SUFFIX}"
+
+    def _prefix(self, given: tuple[Any, ...]) -> str:
+        if not self._stem:
+            function = self._dispatcher.py_func
+            module = function.__module__.rpartition(".")[2]
+            self._stem = f"{module}.{function.__name__}-{_digest_of(self._dispatcher)[:16]}"
+        every = str(_with_read_only(given, -1))
+        return f"{self._stem}-{hashlib.sha256(every.encode()).hexdigest()[:16]}-"
+
+    def _folder(self) -> "Folder":
+        return next(iter(self._folders()))
+
+    def _folders(self) -> Iterable["Folder"]:
+        return _folders(_CONFIG.CACHE_DIR, SHIPPED, _target(self._dispatcher.targetctx.codegen()))
+
+    def enable(self) -> None:
+        """Of numba's protocol: it is always on."""
+
+    def disable(self) -> None:
+        """Of numba's protocol: it is always on."""
+
+    def flush(self) -> None:
+        """Of numba's protocol: what is stale has other names."""
+
+
+class Folder:
+    """Code for one processor, one Python and one numba."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._names: set[str] = set()
+        self._lock: int | None = None
+        self.look()
+
+    def look(self) -> None:
+        """See what other processes have written."""
+        try:
+            self._names = {name for name in os.listdir(self.path) if name.endswith(SUFFIX)}
+        except OSError:
+            self._names = set()
+
+    def has(self, name: str) -> bool:
+        """Whether it was there at the last look."""
+        return name in self._names
+
+    def starting_with(self, prefix: str) -> list[str]:
+        """Names, sorted, so that every process chooses the same."""
+        return sorted(name for name in self._names if name.startswith(prefix))
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a file, whoever has written it; None if there is none."""
+        try:
+            return (self.path / name).read_bytes()
+        except OSError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Make a file appear whole. Where nothing can be written, the next process compiles again."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle, draft = tempfile.mkstemp(dir=self.path, prefix=".draft-")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(draft).chmod(0o644)
+            Path(draft).replace(self.path / name)
+        except OSError:
+            return
+        self._names.add(name)
+
+    @contextmanager
+    def locked(self, name: str, patience_s: float) -> Iterator[bool]:
+        """A lock among processes by name, if it is to be had in time. The files' own: a byte of one file each."""
+        place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+        file, is_locked = self._lock_file(), False
+        if file is not None:
+            is_locked = _lock(file, place, patience_s)
+        try:
+            yield is_locked
+        finally:
+            if file is not None and is_locked:
+                fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
+
+    def _lock_file(self) -> int | None:
+        # Never closed: to close one would unlock all that this process has locked in it.
+        if self._lock is None:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except OSError:
+                return None
+        return self._lock
+
+
+def _lock(file: int, place: int, patience_s: float) -> bool:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        except OSError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(POLL_S)
+        else:
+            return True
+
+
+@cache
+def _folders(named: str, shipped: Path, target: str) -> tuple[Folder, ...]:
+    """First the one that new code goes to."""
+    if named:
+        roots = [Path(named), shipped]
+    elif os.access(shipped if shipped.exists() else shipped.parent, os.W_OK):
+        roots = [shipped]
+    else:
+        roots = [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merlot" / "kernels", shipped]
+    return tuple(Folder(root / target) for root in roots)
+
+
+@cache
+def _target(codegen: Any) -> str:
+    """A folder's name: what code depends on besides sources and types."""
+    facts = (codegen.magic_tuple(), _CONFIG.OPT, _CONFIG.BOUNDSCHECK, llvmlite.__version__)
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+    return f"{sys.implementation.cache_tag}-numba-{numba.__version__}-{digest}"
+
+
+def types_of(signature: Any) -> tuple[Any, ...]:
+    """Types of the arguments, in whatever form numba names them."""
+    arguments, _ = _SIGNATURES.normalize_signature(signature)
+    return tuple(arguments)
+
+
+def _read_only_bits(given: tuple[Any, ...]) -> int:
+    """Bit k: argument k is an array that is only read."""
+    return sum(1 << place for place, one in enumerate(given) if isinstance(one, types.Array) and not one.mutable)
+
+
+def _with_read_only(given: tuple[Any, ...], bits: int) -> tuple[Any, ...]:
+    return tuple(
+        one.copy(readonly=True) if isinstance(one, types.Array) and bits >> place & 1 else one
+        for place, one in enumerate(given)
+    )
+
+
+@cache
+def _digest_of(dispatcher: Any) -> str:
+    """What a kernel's code is made from, the kernels that it calls included."""
+    function = dispatcher.py_func
+    found = hashlib.sha256(repr(sorted(dispatcher.targetoptions.items())).encode())
+    for fact in _facts(function.__code__, function.__doc__):
+        found.update(fact.encode() + b"\0")
+    for name in sorted(set(function.__code__.co_names)):
+        if name in function.__globals__:
+            found.update(f"{name}={_described(function.__globals__[name])}".encode() + b"\0")
+    for cell in function.__closure__ or ():
+        found.update(_described(cell.cell_contents).encode() + b"\0")
+    return found.hexdigest()
+
+
+def _facts(code: CodeType, doc: str | None) -> Iterator[str]:
+    yield code.co_code.hex()
+    yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_argcount, code.co_kwonlyargcount))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _facts(constant, None)
+        elif constant != doc or doc is None:
+            yield f"{type(constant).__name__} {constant!r}"
+
+
+def _described(value: Any) -> str:
+    if hasattr(value, "py_func"):
+        return _digest_of(value)
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {value.tobytes().hex()}"
+    if isinstance(value, ModuleType):
+        return f"{value.__name__} {_file_digest(value.__name__)}"
+    if isinstance(value, type) or hasattr(value, "__module__"):
+        return f"{getattr(value, '__qualname__', type(value).__qualname__)} {_file_digest(value.__module__)}"
+    return f"{type(value).__name__} {value!r}"
+
+
+@cache
+def _file_digest(module: str) -> str:
+    """Of a module of ours, whose functions numba compiles without a kernel's bytecode saying so."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    is_ours = module.partition(".")[0] == __name__.partition(".")[0]
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and is_ours else module

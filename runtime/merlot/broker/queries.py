@@ -33,6 +33,7 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError, UnavailableError
 from merlot.functions.evaluate import evaluate
 from merlot.ids import InstanceId
+from merlot.kernels import compile_time
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import pinot_values
@@ -167,7 +168,8 @@ class Queries:
 
     async def _fill(self, answer: BrokerAnswer, request: SqlRequest, number: int) -> None:
         """Write into the answer what became of the query."""
-        deadline_base = asyncio.get_running_loop().time()
+        # Planning may need a kernel, too, and the time until there is its code is nobody's.
+        deadline_base = asyncio.get_running_loop().time() - compile_time.seconds()
         try:
             if not self.is_open:
                 raise StartingError("broker is starting")
@@ -179,7 +181,9 @@ class Queries:
                 self._running[answer.request_id].client_request_id = answer.client_request_id
             if plan.stages is not None:
                 ask = Asking(
-                    request_id=answer.request_id, number=number, deadline=deadline_base + plan.timeout_ms / 1000
+                    request_id=answer.request_id,
+                    number=number,
+                    deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
                 )
                 await self._stages.fill(answer, plan, plan.stages, ask)
             elif plan.constant is not None:
@@ -190,7 +194,9 @@ class Queries:
                 answer.num_servers_queried = answer.num_servers_responded = 1
             else:
                 ask = Asking(
-                    request_id=answer.request_id, number=number, deadline=deadline_base + plan.timeout_ms / 1000
+                    request_id=answer.request_id,
+                    number=number,
+                    deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
                 )
                 taker = request.taker
                 if taker is None or not await self._selections.fill(answer, plan, ask, taker):

@@ -90,7 +90,7 @@ class BrokerRole:
             return None
         from merlot.kernels.warm import start_loading
 
-        return start_loading()
+        return start_loading(compiles=True)
 
     async def start(self) -> int:
         """Read the cluster, listen, register; returns the port. UnavailableError if the metastore is silent."""

@@ -23,6 +23,7 @@ from merlot.broker.stages_explained import explain_stages
 from merlot.broker.tables import ServedTable
 from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
+from merlot.kernels import compile_time
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
 from merlot.query.stages.engine import Engine, EngineLimits, StageInterruptedError, relation_of
@@ -63,6 +64,7 @@ class Stages:
 
     async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, stages: PlannedStages, asking: Asking) -> None:
         """Write into the answer what became of the query. Raises MerlotError."""
+        counted_s = compile_time.seconds()
         async with self._turn(asking.deadline):
             asked = await self._ask_all(stages, asking)
             _add_stats(answer, asked)
@@ -72,7 +74,9 @@ class Stages:
             elif plan.is_explain:
                 answer.result = explain_stages(stages, asked)
             else:
-                columns = ResultColumns(await self._above(stages, asked, asking.deadline))
+                columns = ResultColumns(
+                    await self._above(stages, asked, asking.deadline + compile_time.seconds() - counted_s)
+                )
                 answer.result = columns if answer.by_column else await asyncio.to_thread(_rows, columns)
 
     @asynccontextmanager
@@ -81,7 +85,7 @@ class Stages:
             raise StagesBusyError(f"too many queries of several stages wait limit={MAX_WAITING}")
         self._num_waiting += 1
         try:
-            async with asyncio.timeout_at(deadline):
+            async with compile_time.timeout(deadline - asyncio.get_running_loop().time()):
                 await self._turns.acquire()
         except TimeoutError as error:
             raise StagesLateError("query of several stages had no turn within its time") from error
@@ -128,7 +132,7 @@ class Stages:
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._executor, work.run, engine)
         try:
-            async with asyncio.timeout_at(deadline):
+            async with compile_time.timeout(deadline - loop.time()):
                 return await asyncio.shield(running)
         except TimeoutError as error:
             raise StageInterruptedError("query passed its deadline in its stages") from error

@@ -45,8 +45,8 @@ _LOG = logging.getLogger(__name__)
 
 MAX_PORT = 65_535
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-NODE_WARM_UP_S = 5.0
-"""Longest wait of a node for query kernels: long enough to load them, too short to compile them all."""
+NODE_WARM_UP_S = 0.0
+"""A node loads query kernels beside what it does, and waits for none of them."""
 
 
 def _one_log_level(value: str) -> str:

@@ -1,11 +1,12 @@
-"""Seconds that this process has spent on getting machine code: a query's clock stands still meanwhile.
+"""Seconds that this process has spent on getting machine code: a query's time stands still meanwhile.
 
 Any thread."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 LONGEST_S = 60.0
 """What one wait counts for at most: queries end although a compiler never does."""
@@ -43,3 +44,25 @@ def seconds() -> float:
 
 def _so_far() -> float:
     return min(time.monotonic() - _since, LONGEST_S)
+
+
+@asynccontextmanager
+async def timeout(timeout_s: float) -> AsyncIterator[None]:
+    """As asyncio.timeout; what this process spends on machine code meanwhile comes on top."""
+    loop, counted_s = asyncio.get_running_loop(), seconds()
+    async with asyncio.timeout(None) as limit:
+
+        def end_or_wait() -> None:
+            nonlocal alarm, counted_s
+            now_s = seconds()
+            more_s, counted_s = now_s - counted_s, now_s
+            if more_s > 0:
+                alarm = loop.call_later(more_s, end_or_wait)
+            else:
+                limit.reschedule(loop.time())
+
+        alarm = loop.call_later(timeout_s, end_or_wait)
+        try:
+            yield
+        finally:
+            alarm.cancel()

@@ -13,6 +13,7 @@ from typing import Any
 
 from merlot import cores
 from merlot.kernels import machine_code
+from merlot.kernels.jit import IS_OFF
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 MOST_WORKERS = 16
@@ -23,6 +24,8 @@ WORTH_A_WORKER = 4
 
 def is_compiled(case: Case) -> bool:
     """Whether the code of a kernel for the types of some arguments is on disk."""
+    if IS_OFF:
+        return True
     kernel, given = _typed(case)
     return kernel._cache.fitting(given) is not None
 

@@ -23,6 +23,9 @@ from merlot.kernels.machine_code import Code, types_of
 
 _LOG = logging.getLogger(__name__)
 
+IS_OFF: bool = bool(cast(Any, numba.config).DISABLE_JIT)
+"""Kernels are plain Python."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -30,7 +33,7 @@ R = TypeVar("R")
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` at its first call per argument types, read-only or not."""
     dispatcher: Any = cast(Any, numba).njit(nogil=True, boundscheck=False, no_cfunc_wrapper=True)(function)
-    if not cast(Any, numba.config).DISABLE_JIT:
+    if not IS_OFF:
         dispatcher._cache = Code(dispatcher)
         _compile_once(dispatcher)
         _share_read_only(dispatcher)
@@ -97,7 +100,8 @@ class _Compilations(event.Listener):
     """Counts what LLVM is asked for; code that is loaded from disk is none of it."""
 
     def on_start(self, event: Any) -> None:
-        pass
+        function = event.data["dispatcher"].py_func
+        _LOG.info("kernel is not compiled yet, who needs it waits kernel=%s.%s", function.__module__, function.__name__)
 
     def on_end(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func

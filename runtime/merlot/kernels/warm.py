@@ -440,18 +440,18 @@ def warm(chosen: Callable[[], Iterator[Case]] = cases) -> int:
     return number
 
 
-def start_loading() -> threading.Thread:
+def start_loading(*, compiles: bool) -> threading.Thread:
     """`load_for_queries` beside what else starts; a daemon: nobody waits for a compiler when a process stops."""
-    thread = threading.Thread(target=load_for_queries, name="warm-up", daemon=True)
+    thread = threading.Thread(target=load_for_queries, kwargs={"compiles": compiles}, name="warm-up", daemon=True)
     thread.start()
     return thread
 
 
-def load_for_queries() -> None:
+def load_for_queries(*, compiles: bool = True) -> None:
     """What a process does at its start, so that no query waits for a kernel. Others are loaded by whoever takes in a
-    stream, merges or builds. What is not compiled yet is left to the query that needs it."""
+    stream, merges or builds. Without compiles, what is not compiled yet is left to the query that needs it."""
     started = time.perf_counter()
-    ready = [case for case in query_cases() if compiling.is_compiled(case)]
+    ready = [case for case in query_cases() if compiles or compiling.is_compiled(case)]
     number = warm(lambda: iter(ready))
     _LOG.info("query kernels are loaded num_kernels=%d seconds=%.1f", number, time.perf_counter() - started)
 

@@ -278,7 +278,8 @@ class ServerRole:
             return None
         from merlot.kernels.warm import start_loading
 
-        return start_loading()
+        # A broker in another process would not know that a query waits for a compiler.
+        return start_loading(compiles=self._config.query_port is not None)
 
     def _make_surroundings(self) -> Surroundings:
         return Surroundings(

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from merlot.errors import UnavailableError
+from merlot.kernels import compile_time
 from merlot.wire.codec import decode_response, encode_request
 from merlot.wire.connection import TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
@@ -258,7 +259,7 @@ class LocalChannel:
         if self._is_closed:
             raise UnavailableError("channel is closed target=local")
         try:
-            async with asyncio.timeout(timeout_s):
+            async with compile_time.timeout(timeout_s):
                 return await self._handler(request)
         except TimeoutError as error:
             raise UnavailableError(f"server did not answer in time target=local timeout_s={timeout_s:.3f}") from error

@@ -21,6 +21,7 @@ from merlot.cluster.segments.boundary import Cut
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
+from merlot.kernels import compile_time
 from merlot.query.answer.partial import Partial
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -108,6 +109,7 @@ class _Scatter:
         self._request = request
         self._channels = channels
         self._report_call = report_call
+        self._counted_s = compile_time.seconds()
         self._pending: dict[asyncio.Task[Outcome], ServerRoute] = {}
         self._lacking: set[tuple[InstanceId, str]] = set()
         unavailable = request.snapshot.unavailable if request.unavailable is None else request.unavailable
@@ -203,7 +205,8 @@ class _Scatter:
         return rerouted.routes
 
     def _remaining(self) -> float:
-        return self._request.deadline - asyncio.get_running_loop().time()
+        spared_s = compile_time.seconds() - self._counted_s
+        return self._request.deadline + spared_s - asyncio.get_running_loop().time()
 
 
 def _listed(names: Sequence[str] | set[InstanceId]) -> str:

@@ -162,8 +162,8 @@ $(VENV)/bin/pip:
 $(VENV)/.quickstart: pyproject.toml | $(VENV)/bin/pip
 	@echo 'Installing Merlot with Spark (about 500 MB; some minutes the first time) …'
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[quickstart]'
-	@echo 'Compiling the query kernels …'
-	$(BIN)/python -m merlot.kernels.warm
+	@echo 'Compiling kernels in the background; what is needed sooner is compiled then (log: $(VENV)/kernels.log) …'
+	@$(BIN)/python -m merlot.kernels.warm --background $(VENV)/kernels.log
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip

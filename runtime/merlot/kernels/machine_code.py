@@ -136,6 +136,7 @@ class Folder:
         self.path = path
         self._names: set[str] = set()
         self._lock: int | None = None
+        self._is_made = False
         self.look()
 
     def look(self) -> None:
@@ -163,7 +164,7 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """Make a file appear whole. Where nothing can be written, the next process compiles again."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._make()
             handle, draft = tempfile.mkstemp(dir=self.path, prefix=".draft-")
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -186,11 +187,17 @@ class Folder:
             if file is not None and is_locked:
                 fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
 
+    def _make(self) -> None:
+        # Once: a checkout that is deleted meanwhile must not come back.
+        if not self._is_made:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._is_made = True
+
     def _lock_file(self) -> int | None:
         # Never closed: to close one would unlock all that this process has locked in it.
         if self._lock is None:
             try:
-                self.path.mkdir(parents=True, exist_ok=True)
+                self._make()
                 self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             except OSError:
                 return None

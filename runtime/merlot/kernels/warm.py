@@ -11,10 +11,12 @@ import argparse
 import contextlib
 import logging
 import os
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -460,7 +462,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compile what is missing; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m merlot.kernels.warm", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--worker", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--background", type=Path, metavar="LOG", help="do so at the lowest priority, in a process that stays behind"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.background is not None:
+        _leave_behind(chosen.background)
+        return 0
     every = list(cases())
     try:
         if chosen.worker is not None:
@@ -474,8 +482,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _leave_behind(log: Path) -> None:
+    command = ["nice", "-n", "19", sys.executable, "-m", "merlot.kernels.warm"]
+    with log.open("ab") as file:
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+
+
 def _tell() -> None:
-    """To the process that waits for this worker."""
+    """To the process that waits for this worker, which ends when the checkout is gone."""
+    if not Path(__file__).exists():
+        raise SystemExit
     with contextlib.suppress(BrokenPipeError):
         os.write(1, b".")
 

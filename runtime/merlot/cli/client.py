@@ -1,17 +1,19 @@
 """A small synchronous HTTP client of a node, controller or broker; errors say what to do next."""
 
-import http.client
+from __future__ import annotations
+
 import json
-import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import typer
 
 from merlot.cli.errors import ApiError, CommandError, UsageError
+
+if TYPE_CHECKING:
+    import http.client
 
 DEFAULT_URL = "http://localhost:8099"
 TIMEOUT_S = 30.0
@@ -82,6 +84,10 @@ class Client:
             raise CommandError(f"{self.url} answers, but not as merlot does: check --url") from None
 
     def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        import http.client
+        import socket
+        import ssl
+
         connection = self._connection()
         try:
             connection.request(method, self._prefix + path, body, dict(headers))
@@ -103,6 +109,8 @@ class Client:
             connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
+        import http.client
+
         kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
         return kind(self._host, self._port, timeout=self._timeout_s)
 
@@ -117,7 +125,9 @@ def _with_query(path: str, query: Mapping[str, str] | None) -> str:
 
 
 def _refusal(status: int, data: bytes, url: str) -> ApiError:
-    """Reads `{"problems": […]}` of our own API, and `{"error": …}` or `{"code", "error"}` as Pinot writes it."""
+    """Read `{"problems": […]}` of our own API, and `{"error": …}` or `{"code", "error"}` as Pinot writes it."""
+    import http.client
+
     try:
         body = json.loads(data)
     except ValueError:

@@ -51,6 +51,7 @@ async def timeout(timeout_s: float) -> AsyncIterator[None]:
     """As asyncio.timeout; what this process spends on machine code meanwhile comes on top."""
     loop, counted_s = asyncio.get_running_loop(), seconds()
     async with asyncio.timeout(None) as limit:
+        alarm: asyncio.TimerHandle
 
         def end_or_wait() -> None:
             nonlocal alarm, counted_s

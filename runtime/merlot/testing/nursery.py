@@ -78,12 +78,15 @@ class Child:
 
 
 class _Nursery:
-    """Our end of it: one order after the other, from any thread."""
+    """Our end of it: one order after the other, from any thread.
+
+    Orders and answers are numbered: a test that is interrupted while it waits leaves an answer behind."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "merlot.testing.nursery"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lock = threading.Lock()
+        self._number = 0
         atexit.register(self._close)
 
     def ask(self, order: Mapping[str, Any]) -> Any:
@@ -91,9 +94,13 @@ class _Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._number += 1
+            self._process.stdin.write(json.dumps({**order, "number": self._number}).encode() + b"\n")
             self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline())
+            while True:
+                number, answer = json.loads(self._process.stdout.readline())
+                if number == self._number:
+                    return answer
 
     def _close(self) -> None:
         self._process.communicate()
@@ -123,7 +130,7 @@ def main() -> None:
             codes[pid], answer = None, pid
         else:
             answer = _reap(codes, order["poll"])
-        sys.stdout.write(f"{json.dumps(answer)}\n")
+        sys.stdout.write(f"{json.dumps((order['number'], answer))}\n")
         sys.stdout.flush()
     for pid in codes:
         if _reap(codes, pid) is None:

@@ -42,7 +42,7 @@ demo-upsert: $(VENV)/.quickstart ## Keep a departures board up to date from a st
 	@$(BIN)/python -m merlot_spark.upsert_demo --port $(PORT) --rate $(RATE) --days $(DAYS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
 # Folders of few and long tests first, in the order given: a long one that begins last would leave the other workers idle.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
   tests/spark tests/kube tests/faults tests/sql tests/contracts tests/oracle tests/simulation tests/fuzz tests/clients \
   tests/plans tests/golden tests/kernels tests/unit
 

@@ -8,11 +8,13 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from tests import budget
 from tests.cpu_clock import CpuClock
+from xdist.scheduler import LoadFileScheduling
 
 from merlot.metastore import sqlite
 from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
@@ -61,13 +63,23 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out slow tests at the quick level, and keep on one worker the tests that share processes."""
+    """Leave out slow tests at the quick level."""
     if budget.IS_QUICK:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
-    for item in items:
-        file = str(item.path.relative_to(_ROOT))
-        item.add_marker(pytest.mark.xdist_group(next((each for each in _TOGETHER if file.startswith(each)), file)))
+
+
+class _Together(LoadFileScheduling):
+    """Gives a worker whole files, and all files of a folder whose tests share processes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((each for each in _TOGETHER if nodeid.startswith(each)), super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Together:
+    """In the place of `--dist loadgroup`, which overlooks its groups from pytest 9.2 on."""
+    return _Together(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -124,8 +124,8 @@ bench-tpch: $(VENV)/.dev ## Measure single-table queries over TPC-H's lineitem a
 bench-plots: $(VENV)/.dev ## Measure and draw the plots of the documentation, docs/images (MERLOT_KAFKA: from a real Kafka)
 	$(BIN)/python -m tests.bench.plots
 
-mutants: $(VENV)/.dev ## Undo 40 fixes of the past one by one, and show that the tests catch each (LEVEL=quick)
-	@$(BIN)/python -m tests.mutants --level $(LEVEL)
+mutants: $(VENV)/.dev ## Undo 40 fixes of the past one by one, and show that the tests catch each (LEVEL=quick, ONLY='query sql')
+	@$(BIN)/python -m tests.mutants --level $(LEVEL) $(if $(ONLY),--only $(ONLY))
 
 fuzz: $(VENV)/.dev ## Run the random tests for FUZZ_SECONDS (600) each, the seed printed
 	MERLOT_TESTS=fuzz MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) \

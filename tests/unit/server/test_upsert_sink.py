@@ -49,6 +49,8 @@ SCHEMA = TableSchema.model_validate(
 )
 REQUEST = BuildRequest(name="", table="t", schema=SCHEMA)
 NUM_SEEDS = count("MERLOT_SINKS", quick=6, every=12, fuzz=1000)
+FIRST_SEED = 7
+"""Seeds below it but 3 find less: a fix of the past that was undone passed with them."""
 PLAIN = '{"mode":"FULL"}'
 EXPIRING = '{"mode":"FULL","primaryKeyTtl":"5"}'
 SETTINGS = cast(Settings, SimpleNamespace(request=REQUEST))
@@ -234,7 +236,7 @@ def visible(segment: Segment) -> list[int]:
     return [int(one) for one in column.take_values(docs)]
 
 
-@pytest.mark.parametrize("seed", range(NUM_SEEDS))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + NUM_SEEDS))
 def test_a_replica_shows_the_newest_row_of_each_key_after_every_step(seed: int) -> None:
     """Batches, ends behind and before what was read, carried and hidden tails, files that come first, restarts."""
     draw = random.Random(seed)
@@ -305,7 +307,7 @@ def _shown_amid_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_shown_amid_it")
-@pytest.mark.parametrize("seed", range(NUM_SEEDS // 2))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + NUM_SEEDS // 2))
 def test_replicas_show_the_same_rows_whenever_settings_change(seed: int) -> None:
     """One that goes on, with and without a tail beyond the end, and one that begins anew at every step."""
     draw = random.Random(seed)

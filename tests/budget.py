@@ -1,4 +1,4 @@
-"""How much a run of the tests does, and the seed of its random cases.
+"""Set how many cases a run of the tests tries, and the seed of its random cases.
 
 `MERLOT_TESTS` chooses one of three levels:
 

@@ -11,7 +11,7 @@ _LONG_S = 0.5
 
 
 class CpuClock:
-    """Tells what each test of a process took, one after the other."""
+    """Measures tests that run one after the other in this process."""
 
     def __init__(self) -> None:
         self._whole = _with_descendants()
@@ -34,13 +34,13 @@ class CpuClock:
 
 
 def _own() -> float:
-    """Of this process and of children that have ended."""
+    """CPU seconds of this process and of its children that have ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _with_descendants() -> float:
-    """Of this process, of its descendants, and of those of them that have ended; without /proc, as `_own`."""
+    """CPU seconds of this process and all its descendants; without /proc, those of `_own`."""
     parents: dict[int, int] = {}
     seconds: dict[int, float] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,4 +1,4 @@
-"""Where the tests' time goes: `python -m tests.durations [REPORT.xml ...]`.
+"""Print where the tests' time goes: `python -m tests.durations [REPORT.xml ...]`.
 
 Reads JUnit reports of `make test` and `make test-e2e` (build/reports/*.xml by default), prints wall and CPU seconds by
 folder and by file, and the 50 most expensive tests. CPU seconds are those of the test's process and of every process it
@@ -19,7 +19,7 @@ FOLDERS_OF_UNITS = "tests/unit"
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What one test took."""
+    """The time that one test took."""
 
     file: str
     name: str

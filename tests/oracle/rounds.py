@@ -1,4 +1,4 @@
-"""How often a random test tries: a fixed number of times, or for as long as it is given."""
+"""Rounds of a random test: a fixed number, or as many as fit into the time of a fuzz run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.budget import SECONDS, count
 
 
 def rounds(variable: str, *, quick: int, every: int, share: float = 1.0) -> Iterator[int]:
-    """Numbers from 0: as many as `count` says, or with MERLOT_FUZZ_SECONDS those for which that share of them is time,
-    the first one always."""
+    """Number the rounds from 0: as many as `count` says; in a fuzz run as many as fit into a share of its
+    seconds, at least one."""
     if not SECONDS:
         yield from range(count(variable, quick=quick, every=every))
         return

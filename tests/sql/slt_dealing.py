@@ -1,4 +1,4 @@
-"""Which layouts a case is asked of: all of them, or at the quick level some of each kind, and those it is pinned to.
+"""Choose the layouts that run a case: all of them; at the quick level some of each kind, and those it is pinned to.
 
 The cases of a file are put in the order of a hash of their texts and dealt out to the layouts in turn. So cases that
 resemble each other, which stand side by side, go to different layouts, and every layout gets its share of every file.
@@ -16,11 +16,11 @@ from tests.budget import IS_QUICK
 
 _NEAR, _FAR = tuple(IN_PROCESS), tuple(OVER_HTTP)
 _STAGES = re.compile(r"\bjoin\b|\bover\b|\(\s*select\b|\bunion\b|\bexcept\b|\bintersect\b|multistage", re.IGNORECASE)
-"""What makes most queries of several stages. The start of their engine costs ten times a query of one stage."""
+"""Recognises most queries of several stages. Starting their engine costs ten times a query of one stage."""
 
 
 def deal(cases: Sequence[Case], layouts: Iterable[str]) -> dict[str, list[Case]]:
-    """The cases of a file that each layout is asked, in their order."""
+    """For each layout, the cases of a file that it runs, in their order."""
     if not IS_QUICK:
         return {name: list(cases) for name in layouts}
     chosen = _chosen(cases)
@@ -28,7 +28,7 @@ def deal(cases: Sequence[Case], layouts: Iterable[str]) -> dict[str, list[Case]]
 
 
 def _chosen(cases: Sequence[Case]) -> list[set[str]]:
-    """Layouts of each case: one over HTTP, and of those in this process two, or one for several stages."""
+    """Choose the layouts of each case: one over HTTP and two in this process, or one if it has several stages."""
     found = [set(case.pinned) for case in cases]
     hashes = [zlib.crc32(case.sql.encode()) for case in cases]
     first = zlib.crc32(cases[0].file.encode())

@@ -1,4 +1,5 @@
-"""Seconds that this process has spent on getting machine code: a query's time stands still meanwhile.
+"""Count the seconds that this process spends on compiling and loading machine code. They do not count towards a query's
+deadline.
 
 Any thread."""
 
@@ -9,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 LONGEST_S = 60.0
-"""What one wait counts for at most: queries end although a compiler never does."""
+"""The most that one wait counts: queries end even if a compiler does not."""
 
 _lock = threading.Lock()
 _total_s = 0.0
@@ -19,7 +20,7 @@ _since = 0.0
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Count the time of the block, once for all threads that are in one."""
+    """Count the time of the block; threads that are in such blocks at the same time count once."""
     global _running, _since, _total_s
     with _lock:
         if _running == 0:
@@ -35,8 +36,8 @@ def counted() -> Iterator[None]:
 
 
 def seconds() -> float:
-    """Counted so far; never goes back."""
-    if _running == 0:  # nearly always: no lock on the way of a query
+    """The seconds counted so far; they never decrease."""
+    if _running == 0:  # nearly always, so a query takes no lock
         return _total_s
     with _lock:
         return _total_s + (_so_far() if _running else 0.0)
@@ -48,7 +49,7 @@ def _so_far() -> float:
 
 @asynccontextmanager
 async def timeout(timeout_s: float) -> AsyncIterator[None]:
-    """As asyncio.timeout; what this process spends on machine code meanwhile comes on top."""
+    """Act as asyncio.timeout, extended by the seconds that this process spends on machine code in the block."""
     loop, counted_s = asyncio.get_running_loop(), seconds()
     async with asyncio.timeout(None) as limit:
         alarm: asyncio.TimerHandle

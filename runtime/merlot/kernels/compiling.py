@@ -1,7 +1,7 @@
 """Compile kernels on all cores, each once, and keep the code on disk.
 
-Workers go over the same list and take what nobody else has begun; so do two programs that compile at once, such as two
-test runs. What is compiled when a program ends early stays.
+Workers go over the same list and take kernels that no other process has begun; so do two programs that compile at the
+same time, such as two test runs. Code that is compiled before a program is interrupted stays. One thread.
 """
 
 import gc
@@ -17,13 +17,13 @@ from merlot.kernels.jit import IS_OFF
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 MOST_WORKERS = 16
-"""Each takes 200 MB, and half a second until it begins."""
+"""A worker takes 200 MB, and half a second to start."""
 WORTH_A_WORKER = 4
-"""Kernels that one worker compiles before another would have begun."""
+"""The number of kernels that one worker compiles in the time that another needs to start."""
 
 
 def is_compiled(case: Case) -> bool:
-    """Whether the code of a kernel for the types of some arguments is on disk."""
+    """Say whether the code of a kernel for the types of some arguments is on disk."""
     if IS_OFF:
         return True
     kernel, given = _typed(case)
@@ -31,7 +31,7 @@ def is_compiled(case: Case) -> bool:
 
 
 def compile_all(cases: Sequence[Case], command: Sequence[str]) -> int:
-    """Have workers, each of which runs the command, compile what is missing; returns how many that were."""
+    """Compile missing code by worker processes that run a command; returns the number of missing kernels."""
     missing = [case for case in cases if not is_compiled(case)]
     number = min(cores.usable(), MOST_WORKERS, len(missing) // WORTH_A_WORKER)
     if number < 2:
@@ -45,15 +45,15 @@ def compile_all(cases: Sequence[Case], command: Sequence[str]) -> int:
     finally:
         os.close(read)
         for worker in workers:
-            worker.terminate()  # has ended already, unless this is the way out of Ctrl-C
+            worker.terminate()  # it has ended, unless Ctrl-C led here
             worker.wait()
-    take_turns(missing, lambda: None)  # of a worker that failed: its error comes from here
+    take_turns(missing, lambda: None)  # raises the error of a worker that failed
     return len(missing)
 
 
 def take_turns(cases: Sequence[Case], tell: Callable[[], None]) -> None:
-    """Compile what is missing, at last what others have begun; tell of each kernel."""
-    # A compiler makes objects that live as long as the code, in a process that ends soon: 1.4 s of CPU, not 1.9.
+    """Compile missing code, last of all what other processes have begun; call `tell` after each kernel."""
+    # The compiler makes objects that live as long as the code, and this process ends soon: 1.4 s of CPU, not 1.9.
     gc.disable()
     later = [case for case in cases if not is_compiled(case) and not _compile(case, tell, waits=False)]
     for case in later:
@@ -61,7 +61,7 @@ def take_turns(cases: Sequence[Case], tell: Callable[[], None]) -> None:
 
 
 def _compile(case: Case, tell: Callable[[], None], *, waits: bool) -> bool:
-    """False if another process is at it and nobody waits for that."""
+    """Compile one kernel; False if another process is compiling it and `waits` is False."""
     kernel, given = _typed(case)
     with kernel._cache.alone(given, waits=waits) as is_alone:
         if not is_alone and not waits:
@@ -80,7 +80,7 @@ def _typed(case: Case) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _show_progress(pipe: int, number: int) -> None:
-    """Workers write a byte for each kernel; returns when the last of them has ended."""
+    """Show how many kernels are done: workers write a byte for each. Returns when the last worker has ended."""
     is_terminal, done, shown = sys.stderr.isatty(), 0, 0
     while read := os.read(pipe, 4096):
         done += len(read)

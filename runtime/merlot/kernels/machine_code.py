@@ -1,11 +1,12 @@
-"""Machine code on disk: a file for each kernel and types of its arguments, named after everything it was made from.
+"""Keep machine code on disk: a file for each kernel and types of its arguments, named after its inputs.
 
 A name contains a digest of the kernel's bytecode, of the constants that it uses, and of the kernels that it calls. So a
-comment or a copy of the sources makes nothing stale, and any number of processes may write: what has a name has its
-content, and appears whole. numba's own cache keeps an index per function that each process rewrites, compares whole
-files, and does not read a folder that it may not write to.
+changed comment or a copy of the sources makes no code stale, and any number of processes may write: two files of one
+name have the same content, and each appears whole. numba's own cache keeps an index per function that each process
+rewrites, compares whole files, and does not read a folder that it may not write to.
 
-Read from the folder that comes with the package and from one that can be written to, which are often the same.
+Code is read from the folder that comes with the package and from one that can be written to; often they are the same.
+Any thread.
 """
 
 import fcntl
@@ -37,12 +38,12 @@ SHIPPED = Path(__file__).parent / "compiled"
 """Beside the sources: of a wheel or an image, and of a checkout."""
 SUFFIX = ".nbc"
 PATIENCE_S = 5.0
-"""Longest wait for a process that compiles the same; one of low priority may take minutes for it."""
+"""Longest wait for a process that compiles the same kernel; one of low priority may take minutes."""
 POLL_S = 0.01
 
 
 class Code:
-    """What numba takes for the cache of one kernel."""
+    """The cache of one kernel, by the protocol of numba's own caches."""
 
     def __init__(self, dispatcher: Any) -> None:
         self._dispatcher = dispatcher
@@ -50,11 +51,11 @@ class Code:
 
     @property
     def cache_path(self) -> str:
-        """Where new code goes."""
+        """The folder that new code is written to."""
         return str(self._folder().path)
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """numba's compile result, None if there is none."""
+        """Load numba's compile result; None if there is no file."""
         target_context.refresh()
         name = self.name(types_of(signature))
         for folder in self._folders():
@@ -64,14 +65,14 @@ class Code:
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep what was compiled."""
+        """Write a compile result."""
         name = self.name(types_of(signature))
         self._folder().write(name, _SERIALIZE.dumps(result._reduce()))
 
     def fitting(self, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Types on disk whose code takes arguments of the given ones: these themselves, if they are there.
+        """Find types whose code is on disk and takes arguments of the given types; the given types if they are there.
 
-        Code for arrays that are only read takes those that may be written, never the other way round."""
+        Code for read-only arrays takes writable ones, never the other way round."""
         found = self._fitting(given)
         if found is None:
             for folder in self._folders():
@@ -91,18 +92,18 @@ class Code:
         return None
 
     def has(self, given: tuple[Any, ...]) -> bool:
-        """Whether there is code for exactly these types."""
+        """Say whether there is code for exactly these types."""
         name = self.name(given)
         return any(folder.has(name) for folder in self._folders())
 
     @contextmanager
     def alone(self, given: tuple[Any, ...], *, waits: bool = True) -> Iterator[bool]:
-        """Whether this process is the one to compile for these types; asks again what is on disk."""
+        """Try to become the only process that compiles for these types; yields whether that worked."""
         with self._folder().locked(self.name(given), PATIENCE_S if waits else 0.0) as is_locked:
             yield is_locked
 
     def name(self, given: tuple[Any, ...]) -> str:
-        """Of the file for some types."""
+        """The name of the file for some types."""
         return f"{self._prefix(given)}{_read_only_bits(given):x}{SUFFIX}"
 
     def _prefix(self, given: tuple[Any, ...]) -> str:
@@ -120,17 +121,17 @@ class Code:
         return _folders(_CONFIG.CACHE_DIR, SHIPPED, _target(self._dispatcher.targetctx.codegen()))
 
     def enable(self) -> None:
-        """Of numba's protocol: it is always on."""
+        """Do nothing: the cache is always on."""
 
     def disable(self) -> None:
-        """Of numba's protocol: it is always on."""
+        """Do nothing: the cache is always on."""
 
     def flush(self) -> None:
-        """Of numba's protocol: what is stale has other names."""
+        """Do nothing: code that is stale has another name."""
 
 
 class Folder:
-    """Code for one processor, one Python and one numba."""
+    """A folder of code for one processor, one Python and one numba."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -140,29 +141,29 @@ class Folder:
         self.look()
 
     def look(self) -> None:
-        """See what other processes have written."""
+        """List the files anew: other processes write too."""
         try:
             self._names = {name for name in os.listdir(self.path) if name.endswith(SUFFIX)}
         except OSError:
             self._names = set()
 
     def has(self, name: str) -> bool:
-        """Whether it was there at the last look."""
+        """Say whether the file was there at the last look."""
         return name in self._names
 
     def starting_with(self, prefix: str) -> list[str]:
-        """Names, sorted, so that every process chooses the same."""
+        """List the names with a prefix, sorted, so that every process chooses the same one."""
         return sorted(name for name in self._names if name.startswith(prefix))
 
     def read(self, name: str) -> bytes | None:
-        """Content of a file, whoever has written it; None if there is none."""
+        """Read a file; None if there is none."""
         try:
             return (self.path / name).read_bytes()
         except OSError:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Make a file appear whole. Where nothing can be written, the next process compiles again."""
+        """Make a file appear whole. If the folder cannot be written to, the next process compiles again."""
         try:
             self._make()
             handle, draft = tempfile.mkstemp(dir=self.path, prefix=".draft-")
@@ -176,7 +177,7 @@ class Folder:
 
     @contextmanager
     def locked(self, name: str, patience_s: float) -> Iterator[bool]:
-        """A lock among processes by name, if it is to be had in time. The files' own: a byte of one file each."""
+        """Lock a name among processes; yields whether that worked in time. Each name is a byte of one lock file."""
         place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
         file, is_locked = self._lock_file(), False
         if file is not None:
@@ -188,13 +189,13 @@ class Folder:
                 fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
 
     def _make(self) -> None:
-        # Once: a checkout that is deleted meanwhile must not come back.
+        # Only once: a checkout that has been deleted must not come back.
         if not self._is_made:
             self.path.mkdir(parents=True, exist_ok=True)
             self._is_made = True
 
     def _lock_file(self) -> int | None:
-        # Never closed: to close one would unlock all that this process has locked in it.
+        # Never closed: closing it would release every lock that this process holds in it.
         if self._lock is None:
             try:
                 self._make()
@@ -219,7 +220,7 @@ def _lock(file: int, place: int, patience_s: float) -> bool:
 
 @cache
 def _folders(named: str, shipped: Path, target: str) -> tuple[Folder, ...]:
-    """First the one that new code goes to."""
+    """The folders to read from; the first is written to."""
     if named:
         roots = [Path(named), shipped]
     elif os.access(shipped if shipped.exists() else shipped.parent, os.W_OK):
@@ -231,20 +232,20 @@ def _folders(named: str, shipped: Path, target: str) -> tuple[Folder, ...]:
 
 @cache
 def _target(codegen: Any) -> str:
-    """A folder's name: what code depends on besides sources and types."""
+    """Name a folder after what code depends on besides sources and types."""
     facts = (codegen.magic_tuple(), _CONFIG.OPT, _CONFIG.BOUNDSCHECK, llvmlite.__version__)
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
     return f"{sys.implementation.cache_tag}-numba-{numba.__version__}-{digest}"
 
 
 def types_of(signature: Any) -> tuple[Any, ...]:
-    """Types of the arguments, in whatever form numba names them."""
+    """The types of the arguments of a numba signature, in any of its forms."""
     arguments, _ = _SIGNATURES.normalize_signature(signature)
     return tuple(arguments)
 
 
 def _read_only_bits(given: tuple[Any, ...]) -> int:
-    """Bit k: argument k is an array that is only read."""
+    """Bit k is set if argument k is a read-only array."""
     return sum(1 << place for place, one in enumerate(given) if isinstance(one, types.Array) and not one.mutable)
 
 
@@ -257,7 +258,7 @@ def _with_read_only(given: tuple[Any, ...], bits: int) -> tuple[Any, ...]:
 
 @cache
 def _digest_of(dispatcher: Any) -> str:
-    """What a kernel's code is made from, the kernels that it calls included."""
+    """Digest the inputs of a kernel's code, including the kernels that it calls."""
     function = dispatcher.py_func
     found = hashlib.sha256(repr(sorted(dispatcher.targetoptions.items())).encode())
     for fact in _facts(function.__code__, function.__doc__):
@@ -294,7 +295,7 @@ def _described(value: Any) -> str:
 
 @cache
 def _file_digest(module: str) -> str:
-    """Of a module of ours, whose functions numba compiles without a kernel's bytecode saying so."""
+    """Digest a module of this package: numba compiles its functions, and a kernel's bytecode only names them."""
     file = getattr(sys.modules.get(module), "__file__", None)
     is_ours = module.partition(".")[0] == __name__.partition(".")[0]
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and is_ours else module

@@ -18,8 +18,6 @@ from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion import role as minion_role
 from merlot.minion.merge_rollup import MergeSettings
-from merlot.server import keeper
-from merlot.server.realtime import files, table
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.sample import ORDERS, upload_orders
@@ -27,9 +25,7 @@ from merlot.testing.sample import ORDERS, upload_orders
 
 @pytest.fixture(autouse=True)
 def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers, minions and the controller look soon at what came of segments: most tests wait for it several times."""
-    for module in (keeper, table, files):
-        monkeypatch.setattr(module, "LOOK_S", 0.1)
+    """Minions and the controller look soon at what came of segments: most tests wait for it several times."""
     monkeypatch.setattr(minion_role, "MergeSettings", partial(MergeSettings, load_look_s=0.1))
     monkeypatch.setattr(controller_role, "LoopConfig", partial(LoopConfig, retry_s=0.1))
 

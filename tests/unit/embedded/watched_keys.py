@@ -53,7 +53,7 @@ class WatchedKeys:
         number, right = 0, [[len(self._keys)] * 3]
         while not self._is_over:
             answer = await self._board.call("POST", "/query/sql", json={"sql": COUNTS})
-            assert not answer["exceptions"]
+            assert not answer["exceptions"], answer["exceptions"]
             assert answer["resultTable"]["rows"] == right
             number += 1
         return number

@@ -140,7 +140,7 @@ def test_change_that_a_live_table_cannot_take_is_refused_with_its_path(api: Api,
     wait(running, lambda: api.get("tables", "other").get("status", {}).get("revision"), 1)
     api.patch("tables", "flights", {"spec": {"schema": flights()["spec"]["schema"]}})
     wait(running, lambda: api.reason("Accepted"), "True/Valid")
-    assert "ChangeRefused" in api.event_reasons()
+    wait(running, lambda: "ChangeRefused" in api.event_reasons())
 
 
 def test_problem_between_fields_is_named_by_its_path(api: Api, running: SharedOperator) -> None:
@@ -178,7 +178,7 @@ def test_pod_that_cannot_start_says_why(api: Api, running: SharedOperator) -> No
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": None}
     api.patch("pods", f"{POOL}-0", {"status": ready}, "status")
     wait(running, lambda: api.reason("Degraded") != "True/ImageNotFound")
-    assert "ImageNotFound" in api.event_reasons()
+    wait(running, lambda: "ImageNotFound" in api.event_reasons())
 
 
 def test_servers_shrink_only_when_their_segments_have_moved(
@@ -231,7 +231,7 @@ def test_new_image_restarts_one_drained_pod_after_the_other(
         assert {_image(api.get("statefulsets", POOL)), _image(api.get("deployments", "merlot-broker"))} == {
             "merlot-runtime:2"
         }
-        assert "PodRestarted" in api.event_reasons()
+        wait(operator, lambda: "PodRestarted" in api.event_reasons())
 
 
 def test_new_version_of_the_operator_restarts_nothing(
@@ -322,7 +322,7 @@ def test_volume_grows_claim_by_claim_and_the_set_is_made_anew_around_its_pods(
     [template] = api.get("statefulsets", POOL)["spec"]["volumeClaimTemplates"]
     assert _size(template) == "20Gi"
     assert api.get("pods", f"{POOL}-0")["metadata"]["uid"] == pod["metadata"]["uid"]
-    assert "PoolRecreated" in api.event_reasons()
+    wait(running, lambda: "PoolRecreated" in api.event_reasons())
 
 
 def _size(claim: Any) -> str:

@@ -128,7 +128,7 @@ def test_shared_state_that_is_away_is_told_and_healed(
             assert "see that ZooKeeper runs" in api.condition("Degraded")["message"]
             api.delete("services", "merlot-broker")
             wait(operator, lambda: api.get("services", "merlot-broker") is not None)
-            assert "MetastoreUnavailable" in api.event_reasons()
+            wait(operator, lambda: "MetastoreUnavailable" in api.event_reasons())
             zookeeper.start()
             wait(operator, lambda: api.get("tables", "flights")["status"]["revision"], 2)
             controller.tables = {"flights": table_word(2)}

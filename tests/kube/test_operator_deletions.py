@@ -124,6 +124,7 @@ def test_a_deletion_by_force_says_what_it_leaves(api: Api, metastore: Metastore,
     wait(running, lambda: api.reason("Degraded"), "True/CleanupWaits")
     api.patch("tables", "flights", {"metadata": {"annotations": {"merlot.dev/force-delete": "true"}}})
     wait(running, lambda: api.get("tables", "flights"), None)
+    wait(running, lambda: "LeftBehind" in api.event_reasons())
     [left] = [one["message"] for one in api.list("events") if one["reason"] == "LeftBehind"]
     assert left.startswith("deleted by force: the controller deletes 2 files, but no controller pod is ready")
     assert metastore.children(paths.trash(FLIGHTS)) != [], "the next controller deletes them"

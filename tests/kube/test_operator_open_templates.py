@@ -49,8 +49,8 @@ def test_operator_refuses_what_its_own_release_does_not_allow(api: Api, operator
         message = api.condition("Accepted")["message"]
         assert "spec.tenants.server.podTemplate.spec.serviceAccountName: unknown field" in message
         assert "only with podTemplates.unrestricted of the chart" in message
-        events = [one["message"] for one in api.list("events") if one["reason"] == "Invalid"]
-        assert [text for text in events if "serviceAccountName" in text]
+        events = lambda: [one["message"] for one in api.list("events") if one["reason"] == "Invalid"]  # noqa: E731
+        wait(operator, lambda: any("serviceAccountName" in text for text in events()))
         operator.settle()
         assert api.get("statefulsets", POOL) is None
         accepted = flights("other")

@@ -145,4 +145,4 @@ def test_servers_that_get_a_volume_of_their_own_are_made_anew_around_their_pods(
     assert api.get("pods", f"{POOL}-0")["metadata"]["uid"] == pod
     api.patch("statefulsets", POOL, {"metadata": {"finalizers": None}})
     wait(running, lambda: (api.get("statefulsets", POOL) or {"metadata": {"uid": uid}})["metadata"]["uid"] != uid)
-    assert "PoolRecreated" in api.event_reasons()
+    wait(running, lambda: "PoolRecreated" in api.event_reasons())

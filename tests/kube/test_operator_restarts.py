@@ -60,6 +60,7 @@ def test_servers_that_load_are_neither_taken_for_idle_nor_out_of_service(
     wait(running, lambda: api.get("pods", NAMES[1]), None)
     running.settle(4)
     assert api.get("pods", NAMES[0])["metadata"]["uid"] == uids[NAMES[0]]
+    wait(running, lambda: "PodRestarted" in api.event_reasons())
     [told] = [one["message"] for one in api.list("events") if one["reason"] == "PodRestarted"]
     assert told == f"pod {NAMES[1]} is restarted: the annotation merlot.dev/restarted-at asks for it"
 

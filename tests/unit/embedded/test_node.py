@@ -13,6 +13,7 @@ from tests.unit.embedded.nodes import StartNode
 
 from merlot.cluster import paths
 from merlot.cluster.manifests.tables import put_table
+from merlot.codes import QueryErrorCode
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.metastore.sqlite import SqliteMetastore
@@ -35,16 +36,24 @@ async def publish(session: aiohttp.ClientSession, node: Node, folder: Path, days
         assert answer.status == 200, await answer.text()
 
 
-async def total(session: aiohttp.ClientSession, node: Node) -> Any:
+async def ask_total(session: aiohttp.ClientSession, node: Node) -> Any:
     async with session.post(f"{node.url}/query/sql", json={"sql": "SELECT sum(amount) FROM orders"}) as answer:
-        fields = await answer.json()
+        return await answer.json()
+
+
+async def total(session: aiohttp.ClientSession, node: Node) -> Any:
+    fields = await ask_total(session, node)
     assert fields["exceptions"] == []
     return fields["resultTable"]["rows"][0][0]
 
 
 async def until_total(session: aiohttp.ClientSession, node: Node, expected: int) -> None:
     async def is_right() -> bool:
-        return bool(await total(session, node) == expected)
+        fields = await ask_total(session, node)
+        if [one["errorCode"] for one in fields["exceptions"]] == [QueryErrorCode.TABLE_DOES_NOT_EXIST]:
+            return False  # a broker knows a table a moment after the controller has accepted it
+        assert fields["exceptions"] == []
+        return bool(fields["resultTable"]["rows"][0][0] == expected)
 
     await until(is_right)
 

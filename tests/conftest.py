@@ -51,7 +51,7 @@ def pytest_configure() -> None:
 
 
 def _has_room(folder: Path) -> bool:
-    """Whether tests may write there, and run what they have written. A container's is often small."""
+    """Say whether tests can write to a folder and run files in it. The one of a container is often small."""
     if not os.access(folder, os.W_OK):
         return False
     return shutil.disk_usage(folder).free >= _ROOM_BYTES and not os.statvfs(folder).f_flag & os.ST_NOEXEC

@@ -96,7 +96,7 @@ class Expressions:
 
 @contextmanager
 def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """For a while, a setting of the session."""
+    """Change a setting of the session within the block."""
     before = spark.conf.get(name)
     spark.conf.set(name, value)
     try:

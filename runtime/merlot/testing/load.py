@@ -16,7 +16,7 @@ OPTIONS = f"timeoutMs={1000 * PATIENCE_S / 2:.0f}"
 """A machine that stands still for some seconds has not lost a query; one that is lost is noticed later."""
 
 PAUSE_S = 0.01
-"""Of each client between two queries: who is killed or drained beside them needs CPU time to come back."""
+"""The pause of a client between two queries: a process that restarts beside it needs CPU time to come back."""
 
 
 @dataclass(slots=True)

@@ -23,8 +23,8 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError, first_line
 from merlot.query.answer.result import ResultTable
 from merlot.query.stages import engine_words
-from merlot.query.stages.engine_calls import EngineFunction, engine_type, without_end_zeros
-from merlot.query.stages.engine_sql import MAX_DIGITS, EngineQuery
+from merlot.query.stages.engine_calls import MAX_DIGITS, EngineFunction, engine_type, without_end_zeros
+from merlot.query.stages.engine_sql import EngineQuery
 from merlot.query.stages.leaves import StageLeaf
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.types import BIG_DECIMAL, SqlType

@@ -17,9 +17,10 @@ from merlot.query.stages.conjuncts import conjuncts, inner_conditions, only_sour
 from merlot.query.stages.engine_aggregates import is_native, native_text, row_of
 from merlot.query.stages.engine_calls import ENGINE_TYPES, MAX_DIGITS, MAX_PLACES, EngineFunction, engine_type
 from merlot.query.stages.failures import ARITHMETIC, COMPARISONS, RANKS, fenced, is_join_of_keys, may_fail
+from merlot.query.stages.zeros import UNSIGNED_ZERO, with_one_zero
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.literals import LONG_MAX
-from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey
+from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import (
     GROUPING,
     Block,
@@ -30,6 +31,7 @@ from merlot.tree.relations import (
     Query,
     Relation,
     Scan,
+    SetKind,
     SetOperation,
     Slot,
     Statement,
@@ -83,7 +85,8 @@ class _Writer:
     def _set_operation(self, query: SetOperation) -> str:
         word = f"{query.kind.value} ALL" if query.is_all else query.kind.value
         columns = ", ".join(f"c{number}" for number in range(len(query.outputs)))
-        left, right = (f"SELECT {columns} FROM ({self.query(side)}) AS s" for side in (query.left, query.right))
+        shown = columns if query.is_all and query.kind is SetKind.UNION else ", ".join(map(_shown, query.outputs))
+        left, right = (f"SELECT {shown} FROM ({self.query(side)}) AS s" for side in (query.left, query.right))
         rows = f"({left}) {word} ({right})"
         if not query.order_by and query.limit is None and not query.offset:
             return rows
@@ -92,6 +95,7 @@ class _Writer:
         return f"SELECT {columns} FROM ({rows}) AS s{tail}"
 
     def _block(self, block: Block) -> str:
+        block = with_one_zero(block)
         expressions = _Expressions(self, block.slots)
         expressions.fences = fenced(block, self.common)
         write = expressions.write
@@ -154,6 +158,20 @@ class _Writer:
             known = EngineFunction(f"f{len(self.functions)}", call, arguments)
             self.functions[call, arguments] = known
         return known
+
+
+def _shown(output: Output) -> str:
+    """A column of a set operation, which shows equal rows once."""
+    name, type_ = output.expr.name if isinstance(output.expr, Column) else "", output.expr.type
+    return f"({_unsigned(name, type_)}) AS {name}" if type_ in (FLOAT, DOUBLE) else name
+
+
+def _unsigned(text: str, type_: SqlType) -> str:
+    return f"{text} + CAST(0 AS {ENGINE_TYPES[type_.base]})"
+
+
+def _unsigned_zero(writer: _Expressions, call: Call) -> str:
+    return f"({_unsigned(writer.write(call.args[0]), call.type)})"
 
 
 def _fence(rows: str) -> str:
@@ -521,5 +539,6 @@ _NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
     "negate": _negate,
     "cast": _cast,
     **dict.fromkeys(ARITHMETIC, _arithmetic),
+    UNSIGNED_ZERO: _unsigned_zero,
     **dict.fromkeys(("abs", "greatest", "least"), _of_exact),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from merlot.query.stages.conjuncts import conjuncts, only_source
+from merlot.query.stages.zeros import UNSIGNED_ZERO
 from merlot.tree.literals import INT_MIN, LONG_MAX
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.relations import (
@@ -59,6 +60,7 @@ _SAFE = frozenset(
         "is_not_null",
         "case",
         "coalesce",
+        UNSIGNED_ZERO,
     }
 )
 

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from merlot.cli.main import app, run
+from merlot.cli.app import app
+from merlot.cli.main import run
 from merlot.cluster.records import TableRecord
 from merlot.controller.status import pinot_json
 from merlot.errors import InvalidInputError

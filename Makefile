@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Modules are compiled when they are first imported: most of what is installed never is.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 SERVE ?= yes
 PORT ?= 8099
 RATE ?= 5000
@@ -158,22 +160,23 @@ clean: ## Remove the virtual environment, caches and everything built
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'merlot needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip || echo 'Going on with the pip of this Python, which takes longer.'
 
 $(VENV)/.quickstart: pyproject.toml | $(VENV)/bin/pip
 	@echo 'Installing Merlot with Spark (about 500 MB; some minutes the first time) …'
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[quickstart]'
+	$(PIP) -e '.[quickstart]'
 	@echo 'Compiling kernels in the background; what is needed sooner is compiled then (log: $(VENV)/kernels.log) …'
 	@$(BIN)/python -m merlot.kernels.warm --background $(VENV)/kernels.log
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
 	@echo 'Installing Merlot with Spark and the test tools (about 600 MB; some minutes the first time) …'
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e '.[dev]'
 	@echo 'Compiling the query kernels …'
 	$(BIN)/python -m merlot.kernels.warm
 	@touch $@ $(VENV)/.quickstart
 
 $(VENV)/.peers: $(VENV)/.dev
 	@echo 'Installing chDB to measure beside (800 MB) …'
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'
+	$(PIP) -e '.[peers]'
 	@touch $@

@@ -141,4 +141,3 @@ def run(arguments: Sequence[str]) -> int:
         output.warn(f"error: {error}")
         return 1
     return 0
-

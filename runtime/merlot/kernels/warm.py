@@ -65,28 +65,54 @@ IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
 
 QUICKSTART = frozenset(
-    """
-    aggregate.count_groups aggregate.max_groups aggregate.min_groups aggregate.sum_int_groups bits.count_bits
-    bits.expand_runs bits.gather bits.group_docs bits.is_sorted bits.lookup_ranks bits.mark_present bits.min_max bits.pack
-    bits.rank_present bits.run_starts_of bits.unpack group.append_key group.assign_dense group.assign_groups
-    group.distinct_pairs group.first_rows group.mark group.take_append_key ordering.integers_ascend
-    ordering.strings_ascend radix.count_digits radix.rank_sorted radix.scatter_digits roaring.count_bitmap
-    scan.clear_tail scan.count_words scan.list_docs scan.refine_range scan.scan_range scan.set_docs
-    sketch.rows_by_group take.take take.take_look_up topk.smallest
-    """.split()
+    (
+        aggregate.count_groups,
+        aggregate.max_groups,
+        aggregate.min_groups,
+        aggregate.sum_int_groups,
+        bits.count_bits,
+        bits.expand_runs,
+        bits.gather,
+        bits.group_docs,
+        bits.is_sorted,
+        bits.lookup_ranks,
+        bits.mark_present,
+        bits.min_max,
+        bits.pack,
+        bits.rank_present,
+        bits.run_starts_of,
+        bits.unpack,
+        group.append_key,
+        group.assign_dense,
+        group.assign_groups,
+        group.distinct_pairs,
+        group.first_rows,
+        group.mark,
+        group.take_append_key,
+        ordering.integers_ascend,
+        ordering.strings_ascend,
+        radix.count_digits,
+        radix.rank_sorted,
+        radix.scatter_digits,
+        roaring.count_bitmap,
+        scan.clear_tail,
+        scan.count_words,
+        scan.list_docs,
+        scan.refine_range,
+        scan.scan_range,
+        scan.set_docs,
+        sketch.rows_by_group,
+        take.take,
+        take.take_look_up,
+        topk.smallest,
+    )
 )
 """The kernels that `make quickstart` calls: compiled first, while pip's work is done and Spark starts."""
 
 
 def cases() -> list[Case]:
     """List every kernel with arguments of the types it is called with, those of the quickstart first."""
-    return sorted(_cases(), key=lambda case: name_of(case) not in QUICKSTART)
-
-
-def name_of(case: Case) -> str:
-    """Name the kernel of a case by its module and function."""
-    function = getattr(case[0], "py_func", case[0])
-    return f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    return sorted(_cases(), key=lambda case: case[0] not in QUICKSTART)
 
 
 def _cases() -> Iterator[Case]:

@@ -26,7 +26,7 @@ KIND_CONFIG := build/kind/kubeconfig
 # Each of the hundreds of processes that tests start would compile all modules anew, for two seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch mutants fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e test-e2e-all chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch mutants fuzz fuzz-bounds crds docs plans format clean wheel images kind-up kind-test kind-down test-e2e test-e2e-all chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ test-e2e-all: $(VENV)/.dev ## Run the slow end-to-end tests too
 
 durations: $(VENV)/.dev ## Print where the time of the last test runs went, by folder, file and test
 	@$(BIN)/python -m tests.durations
+
+wheel: $(VENV)/.dev ## Build a wheel in dist/, with the kernels' machine code for most processors of this kind
+	env NUMBA_CACHE_DIR=build/kernels $$($(BIN)/python -m merlot.kernels.baseline) $(BIN)/python -m merlot.kernels.warm
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 images: $(IMAGES:%=image-%) ## Build the images merlot/{operator,runtime,spark}:TAG with Docker (REGISTRY=host/ goes before)
 

@@ -176,8 +176,6 @@ def test_code_for_an_older_processor_is_used_and_not_added_to(
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "other"))
     assert copied(kernel, np.array([5])) == [5]
     assert compilations(kernel) == 0
-    monkeypatch.setattr(numba.config, "CPU_NAME", processor.name)
-    assert baseline.usable() is None
 
 
 def test_kernels_run_where_nothing_can_be_written(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

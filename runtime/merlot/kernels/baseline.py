@@ -7,10 +7,8 @@ Any thread.
 import platform
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 import llvmlite.binding
-import numba
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,9 @@ def of_this_kind() -> Processor | None:
 
 
 def usable() -> Processor | None:
-    """Name the processor whose code this one runs; None if it lacks a feature, or if numba is told of another one."""
-    config: Any = numba.config
+    """Name the processor whose code this one runs; None if it lacks a feature."""
     processor = of_this_kind()
-    if processor is None or config.CPU_NAME or config.CPU_FEATURES is not None:
+    if processor is None:
         return None
     here = llvmlite.binding.get_host_cpu_features()
     needed = [feature[1:] for feature in processor.features.split(",") if feature]

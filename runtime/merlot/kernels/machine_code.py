@@ -237,7 +237,8 @@ def _folders(named: str, shipped: Path, target: str, *common: str) -> tuple[Fold
 def _targets(codegen: Any) -> tuple[str, ...]:
     """Name the folders for this processor and, if it runs that code, for the one that wheels are made for."""
     triple, name, features = codegen.magic_tuple()
-    common = baseline.usable()
+    is_named = _CONFIG.CPU_NAME or _CONFIG.CPU_FEATURES is not None
+    common = None if is_named else baseline.usable()
     return _target(triple, name, features), *([_target(triple, common.name, common.features)] if common else [])
 
 

@@ -24,7 +24,7 @@ ROUNDS = count("MERLOT_STAGE_FUNCTIONS", quick=1, every=3, fuzz=20)
 """Of calls of every function."""
 SEED = seed(3)
 _NULLS = "SET enableNullHandling=true; "
-"""Off, the table still tells nulls from default values by IS NULL, and rows of a stage do not."""
+"""Off, CASE without ELSE and NULLIF give default values in one stage, and NULL in several."""
 _SOURCE = "(SELECT * FROM wild) AS wild"
 
 

@@ -7,10 +7,11 @@ a time, and as many more wait: each may fill the memory that it is allowed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
-from merlot.query.stages.engine import Engine, EngineLimits, StageInterruptedError, relation_of
+from merlot.query.stages.engine import BATCH_ROWS, Engine, EngineLimits, StageInterruptedError, relation_of
 from merlot.vectors.errors import LimitExceededError
 
 MAX_WAITING: Final = 50
@@ -74,10 +75,11 @@ class Stages:
             elif plan.is_explain:
                 answer.result = explain_stages(stages, asked)
             else:
-                columns = ResultColumns(
-                    await self._above(stages, asked, asking.deadline + compile_time.seconds() - counted_s)
-                )
-                answer.result = columns if answer.by_column else await asyncio.to_thread(_rows, columns)
+                deadline = asking.deadline + compile_time.seconds() - counted_s
+                columns = ResultColumns(await self._above(stages, asked, deadline))
+                clock = asyncio.get_running_loop().time
+                rows = partial(_rows, columns, lambda: clock() > deadline)
+                answer.result = columns if answer.by_column else await asyncio.to_thread(rows)
 
     @asynccontextmanager
     async def _turn(self, deadline: float) -> AsyncIterator[None]:
@@ -176,8 +178,13 @@ def _reduced(plan: PlannedQuery, asked: Asked) -> ResultTable:
     return reduce(plan.tree, partials, table.schema, max_groups=max_groups, nothing_is_null=True)
 
 
-def _rows(columns: ResultColumns) -> ResultRows:
-    return ResultRows(columns.column_names, columns.column_types, columns.rows)
+def _rows(columns: ResultColumns, is_late: Callable[[], bool]) -> ResultRows:
+    rows: list[Sequence[Any]] = []
+    for start in range(0, columns.num_rows, BATCH_ROWS):
+        if is_late():
+            raise StageInterruptedError("query passed its deadline while its rows were written")
+        rows += map(list, zip(*columns.values(start, start + BATCH_ROWS), strict=True))
+    return ResultRows(columns.column_names, columns.column_types, rows)
 
 
 def _distinct(stages: PlannedStages) -> Mapping[_LeafKey, PlannedQuery]:

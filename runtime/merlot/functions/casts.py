@@ -193,7 +193,9 @@ def _to_decimals(vector: Vector) -> Attempt:
         return number if number.is_finite() else None
 
     values, unfit = _each(vector.data.tolist(), exact, Decimal(0))
-    return Attempt(_objects(values), failed(unfit, _reason(vector, TypeName.BIG_DECIMAL)))
+    advice = "NaN and infinities are none, CAST the BIG_DECIMAL beside AS DOUBLE"
+    reason = f"{_reason(vector, TypeName.BIG_DECIMAL)}: {advice}"
+    return Attempt(_objects(values), failed(unfit, reason))
 
 
 def _objects(values: list[Any]) -> Any:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from typing import Any, cast
+from typing import Any, Final, TypeGuard, cast
 
 from merlot.functions.conversion import cast_to, common_type
 from merlot.sql.logic import conjunction, disjunction, negation
 from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal, Value
-from merlot.tree.types import BOOLEAN, STRING, SqlType
+from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, STRING, SqlType
 from merlot.values.types import TypeName
 
 FLIPPED = {
@@ -40,6 +41,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 _TEXT = (TypeName.STRING, TypeName.JSON)
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
 _NULL_VERDICT = Literal(None, BOOLEAN)
+MAX_DOUBLE: Final = sys.float_info.max
 
 
 def compare(function: str, left: Expr, right: Expr, *, nulls: bool) -> Expr:
@@ -71,7 +73,7 @@ def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool
             wanted[candidate] = None
             continue
         verdict = compare("equals", expr, candidate, nulls=nulls)
-        if isinstance(verdict, Call) and verdict.function == "equals" and isinstance(verdict.args[1], Literal):
+        if _is_range_end(verdict, expr, "equals") and isinstance(verdict.args[1], Literal):
             wanted[verdict.args[1]] = None
         else:
             rest.append(compare(function, expr, candidate, nulls=nulls))
@@ -191,6 +193,8 @@ def _compare_with_literal(function: str, expr: Expr, literal: Literal, *, nulls:
         return _compare_integer(function, expr, literals.as_number(literal).value, nulls=nulls)
     if base in _FLOATS:
         return _compare_float(function, expr, literals.as_number(literal), nulls=nulls)
+    if base is TypeName.BIG_DECIMAL and isinstance(literal.value, float) and not math.isfinite(literal.value):
+        return _compare_float(function, cast_to(expr, DOUBLE), literal, nulls=nulls)
     return Call(function, (expr, literals.convert(literal, element)), BOOLEAN)
 
 
@@ -266,10 +270,19 @@ def _compare_expressions(function: str, left: Expr, right: Expr) -> Expr:
     target = common_type(left.type, right.type)
     if target is None:
         raise SqlValidationError(f"cannot compare {left.type} with {right.type}")
-    return Call(function, (cast_to(left, target), cast_to(right, target)), BOOLEAN)
+    verdict = Call(function, (cast_to(left, target), cast_to(right, target)), BOOLEAN)
+    floats = [side for side in (left, right) if side.type.base in _FLOATS]
+    if target != BIG_DECIMAL or not floats:
+        return verdict
+    # NaN and the infinities are no decimals, but have their places among numbers.
+    most = Literal(MAX_DOUBLE, DOUBLE)
+    is_finite = Call("between", (cast_to(floats[0], DOUBLE), Literal(-MAX_DOUBLE, DOUBLE), most), BOOLEAN)
+    as_doubles = Call(function, (cast_to(left, DOUBLE), cast_to(right, DOUBLE)), BOOLEAN)
+    return Call("equals", (Call("case", (is_finite, verdict, as_doubles), BOOLEAN), TRUE), BOOLEAN)
 
 
-def _is_range_end(verdict: Expr, expr: Expr, function: str) -> bool:
+def _is_range_end(verdict: Expr, expr: Expr, function: str) -> TypeGuard[Call]:
+    """Whether a verdict is the comparison of the expression with a constant."""
     return (
         isinstance(verdict, Call)
         and verdict.function == function

@@ -6,7 +6,9 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from merlot.query.stages.engine_calls import EngineFunction
 from merlot.query.stages.engine_sql import EngineQuery
 from merlot.tree.nodes import Aggregate, Call, Column
 from merlot.tree.types import BIG_DECIMAL, LONG, STRING
+from merlot.vectors.decimals import exactly, plain_text
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 
 ROWS = 600_000
@@ -168,6 +171,36 @@ def test_a_whole_number_that_does_not_fit_is_an_error_of_arithmetic(tmp_path: Pa
 def test_decimals_come_back_as_they_went(texts: list[str | None]) -> None:
     column = pa.array(texts, pa.string())
     assert from_engine(to_engine(column, BIG_DECIMAL), BIG_DECIMAL).to_pylist() == texts
+
+
+@pytest.mark.parametrize(("digits", "scale"), [(38, 10), (38, 38), (5, 0), (18, 3), (20, 20)])
+def test_decimals_have_the_texts_that_python_writes(digits: int, scale: int) -> None:
+    random = Random(digits + scale)
+    units = [random.choice((None, 0, 1, -1, random.randrange(-(10**digits) + 1, 10**digits))) for _ in range(200)]
+    with exactly():
+        values = [None if number is None else Decimal(number).scaleb(-scale) for number in units]
+        column = pa.array(values, pa.decimal128(digits, scale)).slice(3)
+        wanted = [None if value is None else plain_text(value) for value in values[3:]]
+    assert from_engine(column, BIG_DECIMAL).to_pylist() == wanted
+
+
+def test_an_answer_of_decimals_is_stopped_between_two_batches(tmp_path: Path) -> None:
+    """The engine itself is done with a batch before the interrupt, which it forgets."""
+
+    class Late(Engine):
+        num_asked = 0
+
+        def _check(self) -> None:
+            self.num_asked += 1
+            if self.num_asked > 2:
+                self._is_interrupted = True
+            super()._check()
+
+    engine = Late(limits(tmp_path))
+    decimals = EngineQuery("SELECT CAST(range AS DECIMAL(38, 3)) AS c0 FROM range(400000)", (), ("n",), (BIG_DECIMAL,))
+    with pytest.raises(StageInterruptedError):
+        engine.run(decimals, {})
+    assert engine.num_asked == 3
 
 
 def test_a_decimal_of_too_many_digits_is_an_error_of_limits() -> None:

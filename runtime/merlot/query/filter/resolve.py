@@ -215,13 +215,13 @@ class Resolver:
 
         def by_values() -> TableMatch | None:
             try:
-                verdict = matches(call, ValueSource(reader.type, dictionary.arrow())).astype(np.uint8)
+                verdict = matches(asked, ValueSource(reader.type, dictionary.arrow())).astype(np.uint8)
             except QueryArithmeticError:
                 return None
-            share = float(verdict.mean())
-            return TableMatch(reader.dict_ids, verdict, negate, 1 - share if negate else share)
+            return TableMatch(reader.dict_ids, verdict, False, float(verdict.mean()))
 
-        return LateMatch(ValueMatch(_negated(call, negate)), by_values, most_docs)
+        asked = _negated(call, negate)
+        return LateMatch(ValueMatch(asked), by_values, most_docs)
 
     def _num_values(self, call: Call, reader: Reader) -> int:
         """Values that have to be looked into to decide a predicate."""
@@ -261,7 +261,10 @@ class Resolver:
     ) -> tuple[NDArray[np.int64], bool]:
         if is_plain and call.function in ("in", "not_in") and isinstance(dictionary, OrderedDictionary):
             return _ids_of(literal_values(call.args[1:]), reader, dictionary), negate != (call.function == "not_in")
-        within = ids_to_look_at(call, reader.type, dictionary) if is_plain else None
+        if not is_plain:
+            # An expression of a value may be NULL: then neither the predicate nor its complement holds.
+            return np.flatnonzero(matches(_negated(call, negate), ValueSource(reader.type, dictionary.arrow()))), False
+        within = ids_to_look_at(call, reader.type, dictionary)
         if within is None:
             return np.flatnonzero(matches(call, ValueSource(reader.type, dictionary.arrow()))), negate
         if takes_all(call):

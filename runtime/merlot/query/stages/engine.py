@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -24,13 +23,12 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError, first_line
 from merlot.query.answer.result import ResultTable
 from merlot.query.stages import engine_words
-from merlot.query.stages.engine_calls import EngineFunction, engine_type
-from merlot.query.stages.engine_sql import MAX_DIGITS, EngineQuery
+from merlot.query.stages.engine_calls import MAX_DIGITS, EngineFunction, engine_type, without_end_zeros
+from merlot.query.stages.engine_sql import EngineQuery
 from merlot.query.stages.leaves import StageLeaf
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.types import BIG_DECIMAL, SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.decimals import plain_text
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 from merlot.vectors.vector import arrow_type
 
@@ -129,16 +127,18 @@ class Engine:
             if self._is_interrupted:
                 raise StageInterruptedError("query was stopped before its stages began")
         reader = connection.sql(query.sql).to_arrow_reader(BATCH_ROWS)
-        batches, num_rows = [], 0
+        pieces: list[list[pa.Array]] = [[] for _ in query.types]
+        num_rows = 0
         for batch in reader:
+            self._check()
             num_rows += batch.num_rows
             if num_rows > self._limits.max_rows:
                 raise LimitExceededError(f"answer has too many rows limit={self._limits.max_rows}")
-            batches.append(batch)
-        table = pa.Table.from_batches(batches, schema=reader.schema)
+            for made, column, type_ in zip(pieces, batch.columns, query.types, strict=True):
+                made.append(from_engine(column, type_))
         columns = [
-            from_engine(column.combine_chunks(), type_)
-            for column, type_ in zip(table.columns, query.types, strict=True)
+            pa.chunked_array(made, arrow_type(type_)).combine_chunks()
+            for made, type_ in zip(pieces, query.types, strict=True)
         ]
         return ResultTable(query.labels, query.types, tuple(columns))
 
@@ -212,9 +212,23 @@ def to_engine(column: pa.ChunkedArray | pa.Array, type_: SqlType) -> pa.ChunkedA
 def from_engine(column: pa.Array, type_: SqlType) -> pa.Array:
     """A column of the engine's answer, of `arrow_type(type_)`."""
     target = arrow_type(type_)
-    if type_ == BIG_DECIMAL and not pa.types.is_string(column.type):
-        texts = [None if value is None else plain_text(Decimal(value)) for value in column.to_pylist()]
-        return pa.array(texts, target)
+    if type_ == BIG_DECIMAL and pa.types.is_decimal128(column.type):
+        return without_end_zeros(_digits(column))
     if pa.types.is_null(target):
         return pa.nulls(len(column))
     return column if column.type == target else column.cast(target)
+
+
+def _digits(column: pa.Array) -> pa.Array:
+    """DECIMALs with all digits of their scale. Arrow writes small ones with an exponent, but no whole number."""
+    scale = column.type.scale
+    whole = pa.Array.from_buffers(
+        pa.decimal128(MAX_DIGITS, 0), len(column), column.buffers(), column.null_count, column.offset
+    )
+    texts = whole.cast(pa.string())
+    if scale <= 0:
+        return texts
+    padded = pc.utf8_lpad(pc.utf8_ltrim(texts, characters="-"), scale + 1, padding="0")
+    parts = pc.utf8_slice_codeunits(padded, 0, -scale), pc.utf8_slice_codeunits(padded, -scale)
+    sign = pc.if_else(pc.starts_with(texts, "-"), "-", "")
+    return pc.binary_join_element_wise(pc.binary_join_element_wise(sign, parts[0], ""), parts[1], ".").cast(pa.string())

@@ -22,10 +22,17 @@ from merlot.query.slots import SlotSource
 from merlot.tree.nodes import Aggregate, Call, Column
 from merlot.tree.types import BIG_DECIMAL, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.vector import Vector, arrow_type, from_arrow
 
 PIECE_ROWS: Final = 1 << 20
 """Rows that an aggregate takes in before it asks whether it is to stop."""
+MAX_DIGITS: Final = 38
+"""Of a DECIMAL of the engine."""
+MAX_PLACES: Final = 18
+"""Of those, the ones after the point where a function of ours gives a BIG_DECIMAL: the engine wants to know how many
+before it has a row."""
+_FITS: Final = rf"\A-?[0-9]{{1,{MAX_DIGITS - MAX_PLACES}}}(\.[0-9]{{1,{MAX_PLACES}}})?\z"
 ENGINE_TYPES: Mapping[TypeName, str] = {
     TypeName.INT: "INTEGER",
     TypeName.LONG: "BIGINT",
@@ -72,7 +79,11 @@ class EngineFunction:
         if isinstance(self.expr, Aggregate):
             return self._aggregated(self.expr, columns[0], check)
         vectors = self._vectors(columns)
-        return evaluate(self.expr, SlotSource.of(vectors, len(columns[0]))).to_arrow(len(columns[0]))
+        answer = evaluate(self.expr, SlotSource.of(vectors, len(columns[0]))).to_arrow(len(columns[0]))
+        if self.expr.type == BIG_DECIMAL and pc.any(pc.invert(pc.match_substring_regex(answer, _FITS))).as_py():
+            text = f"BIG_DECIMAL has too many digits for stages above leaves function={self.expr.function}"
+            raise LimitExceededError(f"{text} limits={MAX_DIGITS - MAX_PLACES} before the point and {MAX_PLACES} after")
+        return answer
 
     def _aggregated(self, aggregate: Aggregate, lists: Any, check: Callable[[], None]) -> pa.Array:
         """A value for each list; NULL is a list of no rows."""

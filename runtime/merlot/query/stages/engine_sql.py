@@ -14,7 +14,7 @@ from decimal import Decimal
 
 from merlot.query.stages.conjuncts import conjuncts, only_source
 from merlot.query.stages.engine_aggregates import is_native, native_text, row_of
-from merlot.query.stages.engine_calls import ENGINE_TYPES, EngineFunction, engine_type
+from merlot.query.stages.engine_calls import ENGINE_TYPES, MAX_DIGITS, MAX_PLACES, EngineFunction, engine_type
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey
 from merlot.tree.relations import (
@@ -247,13 +247,12 @@ class _Expressions:
         columns: dict[Expr, Column] = {}
         inner = self._inner(call, columns, is_top=True)
         assert isinstance(inner, Call)
-        if call.type == BIG_DECIMAL:
-            raise UnsupportedSqlError(f"{call.function.upper()} of BIG_DECIMAL above a join, a window or a subquery")
         if not columns:  # a list of constants, which is no constant itself: its rows are those of an argument
             columns[Literal(0, INT)] = Column("x0", INT)
         function = self._writer.function(inner, tuple(column.type for column in columns.values()))
         arguments = ", ".join(_to_function(self.write(expr), expr.type) for expr in columns)
-        return f"{function.name}({arguments})"
+        text = f"{function.name}({arguments})"
+        return text if call.type != BIG_DECIMAL else f"CAST({text} AS DECIMAL({MAX_DIGITS}, {MAX_PLACES}))"
 
     def _inner(self, expr: Expr, columns: dict[Expr, Column], *, is_top: bool = False) -> Expr:
         if isinstance(expr, Literal):
@@ -273,7 +272,7 @@ class _Expressions:
         return native is not None and native(self, call) is not None
 
     def _lacks(self, expr: Expr) -> bool:
-        """Whether it is a BIG_DECIMAL that no function of ours can give the engine: its reader is computed with it."""
+        """Whether it is a BIG_DECIMAL of a function of ours: its reader is computed with it, from all of its digits."""
         return isinstance(expr, Call) and expr.type == BIG_DECIMAL and not self._is_native(expr)
 
     def _aggregate(self, aggregate: Aggregate) -> str:
@@ -390,9 +389,6 @@ def _text(value: str) -> str:
     return f"'{quoted}'"
 
 
-MAX_DIGITS = 38
-
-
 def decimal_literal(value: Decimal) -> str:
     """A number as a DECIMAL of its digits."""
     text = format(value, "f")
@@ -432,6 +428,13 @@ def _coalesce(writer: _Expressions, call: Call) -> str | None:
     if any(arg.type != call.type for arg in call.args):
         return None
     return f"coalesce({', '.join(map(writer.write, call.args))})"
+
+
+def _of_exact(writer: _Expressions, call: Call) -> str | None:
+    """ABS, GREATEST and LEAST of exact numbers, which have the digits of their arguments."""
+    if call.type != BIG_DECIMAL or not all(arg.type.base in _EXACT or _is_constant(arg) for arg in call.args):
+        return None
+    return f"{call.function}({', '.join(_exactly(writer, arg) for arg in call.args)})"
 
 
 def _arithmetic(writer: _Expressions, call: Call) -> str | None:
@@ -523,4 +526,5 @@ _NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
     "negate": _negate,
     "cast": _cast,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(("abs", "greatest", "least"), _of_exact),
 }

@@ -7,12 +7,12 @@ wants no more. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from merlot.aggregates import registry
+from merlot.functions.registry import BY_NAME
 from merlot.query.aggregation import aggregation
-from merlot.query.plan.expressions import has_aggregate
 from merlot.query.plan.expressions import replace as rewrite_expr
 from merlot.query.stages.conjuncts import (
     all_of,
@@ -22,6 +22,8 @@ from merlot.query.stages.conjuncts import (
     reachable,
     reachable_by_condition,
 )
+from merlot.query.stages.null_bits import NULL_TESTS, null_test, with_null_bits
+from merlot.query.stages.rewriting import is_grouped, map_block, map_statement, substituted
 from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import (
@@ -35,7 +37,6 @@ from merlot.tree.relations import (
     Slot,
     Statement,
     Subquery,
-    Unnest,
     columns_in,
     conditions_in,
     queries_in,
@@ -66,7 +67,7 @@ class Cut:
 
 def cut(statement: Statement) -> Cut:
     """The leaves of a statement, and the rest."""
-    return _Cutter(statement).cut()
+    return _Cutter(with_null_bits(statement)).cut()
 
 
 @dataclass(slots=True)
@@ -76,8 +77,8 @@ class _Wanted:
     table: str
     parts: list[Expr] = field(default_factory=list)
     """Conditions."""
-    columns: dict[str, Column] = field(default_factory=dict)
-    """Of the table, by the name that readers use."""
+    columns: dict[Expr, Expr] = field(default_factory=dict)
+    """Columns of the table, and IS NULL of them, by what readers have."""
     order_by: tuple[OrderKey, ...] = ()
     limit: int = INT_MAX
     aggregated: StageLeaf | None = None
@@ -95,15 +96,29 @@ class _Cutter:
         rest = replace(self._statement, query=self._query(self._statement.query), common=common)
         for query in queries_in(rest):
             self._note_columns(query)
-        renamed = _Renaming(
-            {
-                name: Column(f"{id_}.c{number}", column.type)
-                for id_, wanted in self._wanted.items()
-                if wanted.aggregated is None
-                for number, (name, column) in enumerate(wanted.columns.items())
-            }
-        )
-        return Cut(renamed.statement(rest), {id_: self._leaf(id_, wanted) for id_, wanted in self._wanted.items()})
+        brought = {
+            read: Column(f"{id_}.c{number}", read.type)
+            for id_, wanted in self._wanted.items()
+            if wanted.aggregated is None
+            for number, read in enumerate(wanted.columns)
+        }
+        leaves = {id_: self._leaf(id_, wanted) for id_, wanted in self._wanted.items()}
+        return Cut(map_statement(rest, lambda expr: substituted(expr, lambda one: self._brought(one, brought))), leaves)
+
+    def _brought(self, expr: Expr, brought: Mapping[Expr, Column]) -> Expr | None:
+        """What a leaf brings in the place of what is read."""
+        if self._is_null_test(expr):
+            assert isinstance(expr, Call)
+            is_null = brought.get(replace(expr, function="is_null"))
+            return None if is_null is None else null_test(expr, is_null)
+        return brought.get(expr) if isinstance(expr, Column) else None
+
+    def _is_null_test(self, expr: Expr) -> bool:
+        """Whether leaves alone know the answer: their columns are default values."""
+        if self._nulls or not isinstance(expr, Call) or expr.function not in NULL_TESTS:
+            return False
+        column = expr.args[0]
+        return isinstance(column, Column) and source_id(column) in self._wanted
 
     def _leaf(self, id_: str, wanted: _Wanted) -> StageLeaf:
         if wanted.aggregated is not None:
@@ -129,12 +144,18 @@ class _Cutter:
         exprs = list(query.exprs)
         exprs += conditions_in(query.source)
         for expr in exprs:
-            for column in columns_in(expr):
-                wanted = self._wanted.get(source_id(column))
-                if wanted is not None and wanted.aggregated is None:
-                    own = _own(column)
-                    assert isinstance(own, Column)
-                    wanted.columns[column.name] = own
+            substituted(expr, self._note)
+
+    def _note(self, expr: Expr) -> Expr | None:
+        """Bring a column, or where it is null; what it gives ends the walk there."""
+        is_test = self._is_null_test(expr)
+        if not is_test and not isinstance(expr, Column):
+            return None
+        read = replace(expr, function="is_null") if isinstance(expr, Call) else expr
+        wanted = self._wanted.get(source_id(next(columns_in(expr))))
+        if wanted is not None and wanted.aggregated is None:
+            wanted.columns[read] = _own(read)
+        return expr
 
     def _query(self, query: Query) -> Query:
         if isinstance(query, SetOperation):
@@ -150,7 +171,7 @@ class _Cutter:
             return block
         if kept or not isinstance(scan, Scan) or scan.id in self._correlated:
             return block
-        if _is_grouped(block) or (block.is_distinct and not block.slots):
+        if is_grouped(block) or (block.is_distinct and not block.slots):
             return self._aggregated(block, scan) or block
         if block.limit is not None and not block.slots and not block.is_distinct and _is_ordered_by(scan, block):
             wanted = self._wanted[scan.id]
@@ -188,7 +209,7 @@ class _Cutter:
     def _aggregated(self, block: Block, scan: Scan) -> Block | None:
         """The block over groups that servers made; None if they cannot."""
         keys = block.group_by
-        if not _is_grouped(block):
+        if not is_grouped(block):
             keys = tuple(dict.fromkeys(output.expr for output in block.outputs))
         if any(source_id(column) != scan.id for key in keys for column in columns_in(key)):
             return None
@@ -212,8 +233,8 @@ class _Cutter:
             explain=self._statement.explain,
         )
         wanted.aggregated = StageLeaf(scan.id, query, tuple(made.types))
-        above = _map_block(block, lambda expr: rewrite_expr(expr, made.slots.get))
-        is_distinct = block.is_distinct and _is_grouped(block)
+        above = map_block(block, lambda expr: rewrite_expr(expr, made.slots.get))
+        is_distinct = block.is_distinct and is_grouped(block)
         return replace(above, where=above.having, having=None, group_by=(), is_distinct=is_distinct)
 
 
@@ -233,15 +254,15 @@ class _Grouping:
     def add(self, aggregate: Aggregate) -> None:
         own = _own(aggregate)
         assert isinstance(own, Aggregate)
-        asked, type_ = _asked(own)
+        asked, type_ = _asked(own if self._nulls or own.function != "count" else _count_of(own))
         slot: Expr = self._output(asked, type_)
         if slot.type != aggregate.type:
             slot = Call("cast", (slot,), aggregate.type)
         flattens = registry.named(own.function).flattens
-        may_be_empty = self._is_whole or aggregate.filter is not None or flattens
+        may_be_empty = self._is_whole or aggregate.filter is not None or flattens or any(map(_may_be_null, own.args))
         if may_be_empty and not self._nulls and _needs_count(asked):
-            count = ("countmv", own.args[:1]) if flattens else ("count", ())
-            counted = self._output(Aggregate(*count, LONG, own.filter), LONG)
+            count = Aggregate("countmv", own.args[:1], LONG, own.filter) if flattens else _count_of(own)
+            counted = self._output(count, LONG)
             some = Call("greater_than", (counted, Literal(0, LONG)), BOOLEAN)
             slot = Call("case", (some, slot, Literal(None, aggregate.type)), aggregate.type)
         self.slots[aggregate] = slot
@@ -268,6 +289,22 @@ def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
     if name == "distinctcount":
         return replace(aggregate, type=SqlType(TypeName.INT)), SqlType(TypeName.INT)
     return aggregate, type_
+
+
+def _count_of(aggregate: Aggregate) -> Aggregate:
+    """How many rows have a value of every argument: without null handling COUNT(x) of one stage counts all rows."""
+    known = [Call("is_not_null", (arg,), BOOLEAN) for arg in aggregate.args if _may_be_null(arg)]
+    condition = all_of([*conjuncts(aggregate.filter), *known])
+    args = aggregate.args if aggregate.function == "count" else ()
+    return Aggregate("count", () if known else args, LONG, condition)
+
+
+def _may_be_null(expr: Expr) -> bool:
+    """Whether an expression has NULLs of its own, where columns are their default values."""
+    if isinstance(expr, Call):
+        function = BY_NAME[expr.function]
+        return function.lazy is not None or any(map(_may_be_null, expr.args))
+    return isinstance(expr, Literal) and expr.value is None
 
 
 def _needs_count(aggregate: Aggregate) -> bool:
@@ -303,25 +340,13 @@ def _is_ordered_by(scan: Scan, block: Block) -> bool:
     return all(source_id(column) == scan.id for key in block.order_by for column in columns_in(key.expr))
 
 
-def _is_grouped(block: Block) -> bool:
-    return bool(block.group_by) or any(map(has_aggregate, block.exprs))
-
-
 def _own(expr: Expr) -> Expr:
     """An expression of a scan's columns as one of the table's."""
-    return _with_columns(expr, lambda column: Column(column.name.partition(".")[2], column.type))
 
+    def own(one: Expr) -> Expr | None:
+        return Column(one.name.partition(".")[2], one.type) if isinstance(one, Column) else None
 
-def _with_columns(expr: Expr, rename: Callable[[Column], Expr]) -> Expr:
-    if isinstance(expr, Column):
-        return rename(expr)
-    if isinstance(expr, Call):
-        return replace(expr, args=tuple(_with_columns(arg, rename) for arg in expr.args))
-    if isinstance(expr, Aggregate):
-        args = tuple(_with_columns(arg, rename) for arg in expr.args)
-        condition = None if expr.filter is None else _with_columns(expr.filter, rename)
-        return replace(expr, args=args, filter=condition)
-    return expr
+    return substituted(expr, own)
 
 
 def _correlated(statement: Statement) -> frozenset[str]:
@@ -334,75 +359,6 @@ def _correlated(statement: Statement) -> frozenset[str]:
             read = {source_id(column) for expr in exprs for column in columns_in(expr)}
             found |= read - own
     return frozenset(found)
-
-
-def _map_block(block: Block, change: Callable[[Expr], Expr]) -> Block:
-    """A block with each of its expressions changed, those of subqueries and joins not."""
-
-    def keys(order_by: tuple[OrderKey, ...]) -> tuple[OrderKey, ...]:
-        return tuple(replace(key, expr=change(key.expr)) for key in order_by)
-
-    def slot(one: Slot) -> Slot:
-        if isinstance(one, Subquery):
-            return replace(one, operands=tuple(map(change, one.operands)))
-        return replace(
-            one,
-            args=tuple(map(change, one.args)),
-            partition_by=tuple(map(change, one.partition_by)),
-            order_by=keys(one.order_by),
-            filter=None if one.filter is None else change(one.filter),
-        )
-
-    def optional(expr: Expr | None) -> Expr | None:
-        return None if expr is None else change(expr)
-
-    return replace(
-        block,
-        outputs=tuple(Output(output.label, change(output.expr)) for output in block.outputs),
-        where=optional(block.where),
-        group_by=tuple(map(change, block.group_by)),
-        having=optional(block.having),
-        qualify=optional(block.qualify),
-        order_by=keys(block.order_by),
-        slots={name: slot(one) for name, one in block.slots.items()},
-    )
-
-
-class _Renaming:
-    """The statement with columns of scans called as their leaves call them."""
-
-    def __init__(self, names: Mapping[str, Column]) -> None:
-        self._names = names
-
-    def statement(self, statement: Statement) -> Statement:
-        common = tuple((id_, self._query(query)) for id_, query in statement.common)
-        return replace(statement, query=self._query(statement.query), common=common)
-
-    def _query(self, query: Query) -> Query:
-        if isinstance(query, SetOperation):
-            return replace(query, left=self._query(query.left), right=self._query(query.right))
-        block = _map_block(query, self._expr)
-        slots = {
-            name: replace(slot, query=self._query(slot.query)) if isinstance(slot, Subquery) else slot
-            for name, slot in block.slots.items()
-        }
-        return replace(block, source=self._relation(block.source), slots=slots)
-
-    def _relation(self, relation: Relation | None) -> Relation | None:
-        if isinstance(relation, Derived):
-            return replace(relation, query=self._query(relation.query))
-        if isinstance(relation, Unnest):
-            return replace(relation, lists=tuple(map(self._expr, relation.lists)))
-        if not isinstance(relation, Join):
-            return relation
-        left, right = self._relation(relation.left), self._relation(relation.right)
-        assert left is not None
-        assert right is not None
-        condition = None if relation.condition is None else self._expr(relation.condition)
-        return replace(relation, left=left, right=right, condition=condition)
-
-    def _expr(self, expr: Expr) -> Expr:
-        return _with_columns(expr, lambda column: self._names.get(column.name, column))
 
 
 _WHOLE = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})

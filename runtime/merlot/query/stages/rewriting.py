@@ -1,0 +1,120 @@
+"""Change the expressions of a statement of several stages, wherever they stand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from merlot.query.plan.expressions import has_aggregate
+from merlot.tree.nodes import Aggregate, Call, Expr, OrderKey, Output
+from merlot.tree.relations import (
+    Block,
+    Derived,
+    Join,
+    Query,
+    Relation,
+    SetOperation,
+    Slot,
+    Statement,
+    Subquery,
+    Unnest,
+)
+
+Change = Callable[[Expr], Expr]
+
+
+def is_grouped(block: Block) -> bool:
+    """Whether its rows are groups: it has GROUP BY or aggregates."""
+    return bool(block.group_by or block.grouping_sets) or any(map(has_aggregate, block.exprs))
+
+
+def substituted(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
+    """Top-down copy, arguments and filters of aggregates included, in which what `substitute` returns (not None) stands
+    for a node and all below it."""
+    found = substitute(expr)
+    if found is not None:
+        return found
+    if isinstance(expr, Call):
+        args = tuple(substituted(arg, substitute) for arg in expr.args)
+        return expr if args == expr.args else replace(expr, args=args)
+    if isinstance(expr, Aggregate):
+        args = tuple(substituted(arg, substitute) for arg in expr.args)
+        condition = None if expr.filter is None else substituted(expr.filter, substitute)
+        return replace(expr, args=args, filter=condition)
+    return expr
+
+
+def map_statement(statement: Statement, change: Change) -> Statement:
+    """A statement with each of its expressions changed."""
+    common = tuple((id_, map_query(query, change)) for id_, query in statement.common)
+    return replace(statement, query=map_query(statement.query, change), common=common)
+
+
+def map_query(query: Query, change: Change) -> Query:
+    """A query with each of its expressions changed, those of subqueries included."""
+    if isinstance(query, SetOperation):
+        return replace(query, left=map_query(query.left, change), right=map_query(query.right, change))
+    block = map_block(query, change)
+    block = map_inner(block, lambda inner: map_query(inner, change))
+    return replace(block, source=map_conditions(block.source, change))
+
+
+def map_inner(block: Block, change: Callable[[Query], Query]) -> Block:
+    """A block with each query changed that it has in FROM or in expressions."""
+
+    def relation(one: Relation) -> Relation:
+        if isinstance(one, Derived):
+            return replace(one, query=change(one.query))
+        return replace(one, left=relation(one.left), right=relation(one.right)) if isinstance(one, Join) else one
+
+    slots = {
+        name: replace(slot, query=change(slot.query)) if isinstance(slot, Subquery) else slot
+        for name, slot in block.slots.items()
+    }
+    return replace(block, source=None if block.source is None else relation(block.source), slots=slots)
+
+
+def map_conditions(relation: Relation | None, change: Change) -> Relation | None:
+    """A FROM with conditions of joins changed, and lists that are taken apart; its subqueries are not."""
+    if isinstance(relation, Unnest):
+        return replace(relation, lists=tuple(map(change, relation.lists)))
+    if not isinstance(relation, Join):
+        return relation
+    left, right = map_conditions(relation.left, change), map_conditions(relation.right, change)
+    assert left is not None
+    assert right is not None
+    return replace(
+        relation, left=left, right=right, condition=None if relation.condition is None else change(relation.condition)
+    )
+
+
+def map_block(block: Block, change: Change) -> Block:
+    """A block with each of its expressions changed, those of subqueries and joins not."""
+
+    def keys(order_by: tuple[OrderKey, ...]) -> tuple[OrderKey, ...]:
+        return tuple(replace(key, expr=change(key.expr)) for key in order_by)
+
+    def slot(one: Slot) -> Slot:
+        if isinstance(one, Subquery):
+            return replace(one, operands=tuple(map(change, one.operands)))
+        return replace(
+            one,
+            args=tuple(map(change, one.args)),
+            partition_by=tuple(map(change, one.partition_by)),
+            order_by=keys(one.order_by),
+            filter=None if one.filter is None else change(one.filter),
+        )
+
+    def optional(expr: Expr | None) -> Expr | None:
+        return None if expr is None else change(expr)
+
+    return replace(
+        block,
+        outputs=tuple(Output(output.label, change(output.expr)) for output in block.outputs),
+        where=optional(block.where),
+        group_by=tuple(map(change, block.group_by)),
+        having=optional(block.having),
+        qualify=optional(block.qualify),
+        order_by=keys(block.order_by),
+        slots={name: slot(one) for name, one in block.slots.items()},
+    )

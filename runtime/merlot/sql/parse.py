@@ -145,7 +145,7 @@ def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
             query = statement
     if query is None:
         raise SqlParseError("no query found in the text")
-    query = _strip_option_clauses(query, sql, options)
+    query = _with_plain_stars(_strip_option_clauses(query, sql, options))
     if text.lists and sum(token.start in text.lists for token in query) < len(text.lists):
         return None
     num_words = _words_of_explain(query)
@@ -223,6 +223,19 @@ def _read_option_list(tokens: Sequence[Token], sql: str, options: _Options) -> N
             raise syntax_errors.at(sql, at, "expected OPTION(name = value, …)")
         options.add(entry[0], entry[2:])
         entry = []
+
+
+def _with_plain_stars(query: list[Token]) -> list[Token]:
+    """A star in quotes is a star, as in Pinot, where a column cannot be called so: Trino writes `count("*")`."""
+    for position, token in enumerate(query):
+        is_name = token.token_type == TokenType.IDENTIFIER and token.text == "*"
+        if is_name and position and query[position - 1].token_type in _BEFORE_STAR:
+            plain = Token(TokenType.STAR, "*", token.line, token.col, token.start, token.end, token.comments)
+            query = [*query[:position], plain, *query[position + 1 :]]
+    return query
+
+
+_BEFORE_STAR = frozenset({TokenType.SELECT, TokenType.DISTINCT, TokenType.L_PAREN, TokenType.COMMA})
 
 
 def _words_of_explain(query: Sequence[Token]) -> int:

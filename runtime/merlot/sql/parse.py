@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from merlot.sql import limits, syntax_errors
+from merlot.sql import grammar, limits, syntax_errors
 from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, MerlotDialect
 from merlot.sql.lists import Constants, CutText, cut
@@ -153,6 +153,7 @@ def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
     has_stage_nodes, num_lists = (False, -1) if tree is None else _look_through(tree)
     if tree is None or num_lists != len(text.lists):
         return None
+    grammar.check(query[num_words:], sql, budget)
     has_stages = has_stage_nodes or any(tree.args.get(name) for name in STAGE_CLAUSES)
     return ParsedStatement(sql, tree, tuple(options.values.items()), num_words > 0, has_stages)
 

@@ -7,7 +7,6 @@ driver publish, in one call. A run that fails leaves files that nothing refers t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
@@ -29,6 +28,7 @@ from merlot.errors import ConflictError, InvalidInputError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.ingest.batch import EVERYTHING, Stretch, beside, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.shape import Shape, shape_of
 from merlot.spec.table import PushType, Table
 from merlot.store.deepstore import DeepStore
 from merlot_spark import executor, failures, frames, parcels
@@ -84,13 +84,18 @@ def build_segments(
     ingestion: BatchIngestion | None = None,
     options: JobOptions | None = None,
 ) -> JobReport:
-    """Build and publish; without controller, only build and upload. `rows` are a batch source's (`sources.read`) or any
-    DataFrame's; a text column `_corrupt_record` of one marks lines that are no record. `ingestion` gives filter,
-    derived columns and the share of bad rows that is allowed (none if left out). Raises BadRowsError past that share,
-    InvalidInputError for expressions that Spark refuses and for a batch that would take rows of the table without
-    saying so, UnavailableError if executors, deep store or controller fail."""
+    """Build and publish; without controller, only build and upload. With one, the segments are built by its table, and
+    `table` must be of the same shape. `rows` are a batch source's (`sources.read`) or any DataFrame's; a text
+    column `_corrupt_record` of one marks lines that are no record. `ingestion` gives filter, derived columns and the
+    share of bad rows that is allowed (none if left out). Raises BadRowsError past that share, InvalidInputError for a
+    table that differs from the controller's, for expressions that Spark refuses and for a batch that would take rows of
+    the table without saying so, NotFoundError if the controller has no such table, UnavailableError if executors, deep
+    store or controller fail."""
     options = options or JobOptions()
     if controller_url is not None:
+        applied = ControllerClient(controller_url).table(table.raw_name)
+        applied.check(table, deep_store)
+        table = applied.table
         check_stretch(options.stretch, table)
     options = dataclasses.replace(options, stretch=beside(options.stretch, table, ingestion))
     spark = rows.spark if isinstance(rows, FileSource) else rows.sparkSession
@@ -101,9 +106,8 @@ def build_segments(
     else:
         prepared = frames.prepare(rows, table, ingestion, task)
     if controller_url is not None and ingestion is not None:
-        # What cannot be published need not be built. It is asked again in the end, when the controller must be there.
-        with contextlib.suppress(UnavailableError):
-            _overwritten(ControllerClient(controller_url, waits_s=()), table, ingestion)
+        # What cannot be published need not be built. It is asked again in the end.
+        _overwritten(ControllerClient(controller_url), table, ingestion)
     started = time.monotonic()
     built = _run(prepared.rows, task, table, deep_store, options)
     built_at = time.monotonic()
@@ -175,6 +179,7 @@ class _PublishOrder:
     replace_all: bool
     replace: Sequence[str]
     replace_rows: bool
+    shape: Shape
 
 
 def _publish_order(
@@ -201,6 +206,7 @@ def _publish_order(
         replace_all=table.spec.push_type is PushType.REFRESH,
         replace=sorted(overwritten),
         replace_rows=replaces_rows,
+        shape=shape_of(table.spec),
     )
 
 
@@ -216,6 +222,7 @@ def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) 
     done = client.publish(
         order.table,
         order.records,
+        shape=order.shape,
         replace_all=order.replace_all,
         replace=order.replace,
         replace_rows=order.replace_rows,

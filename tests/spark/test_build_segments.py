@@ -24,6 +24,7 @@ from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.shape import shape_of
 from merlot.spec.table import Table
 from merlot.spec.tasks import ROUNDED_TO
 from merlot_spark import build_segments as build_job
@@ -406,7 +407,7 @@ def test_a_batch_does_not_overwrite_a_part_of_what_was_rounded_together(
     apply(controller, table)
     first = run(spark, source, table, deep, controller)
     merged = {**first.records[0], "name": "merged", "customMap": {ROUNDED_TO: "1mo"}}
-    ControllerClient(controller).publish(table.raw_name, [merged], replace_all=False, replace=[])
+    ControllerClient(controller).publish(table.raw_name, [merged], shape=shape_of(table.spec), replace_all=False)
     window = {"start": "2013-01-02", "end": "2013-01-04T00:00:00Z"}
     with pytest.raises(InvalidInputError, match=r"cannot be replaced alone .* smallest=2013-01-01\.\.2013-02-01"):
         run(spark, source, table, deep, controller, overwrite=window)

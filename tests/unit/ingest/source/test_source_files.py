@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot.ingest.source import places, plan, reader
+from merlot.ingest.source import columnar, places, plan, reader
 from merlot.ingest.source.plan import SourcePlan
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.ingestion import BatchIngestion
@@ -234,3 +235,49 @@ def test_a_type_that_nobody_can_convert_is_refused_by_column() -> None:
         match=r"no value of the type can become one of the column file=f column=b type=month_day_nano",
     ):
         plan._check_types([described], SPEC, set())
+
+
+def test_a_type_of_parquets_that_arrow_hands_over_as_bytes_is_refused_by_column(tmp_path: Path) -> None:
+    spec = TableSpec(
+        table_schema=TableSchema.model_validate(
+            {"fields": [{"name": "a", "type": "INT"}, {"name": "v", "type": "JSON"}, {"name": "w", "type": "BYTES"}]}
+        )
+    )
+    for number, select in enumerate(("{'x': 1}::VARIANT AS v", "12::VARIANT AS V", "1::VARIANT AS w")):
+        path = tmp_path / f"{number}.parquet"
+        duckdb.sql(f"COPY (SELECT 1 AS a, {select}) TO '{path}'")
+        with pytest.raises(InvalidInputError, match=rf"that is not read file={path} column=[vw] type=VARIANT"):
+            planned(path, "PARQUET", spec)
+    assert rows_of(planned(path, "PARQUET"))[0]["a"] == 1
+    within = "  optional group field_id=-1 v (List) {\n    repeated group field_id=2 list {\n"
+    element = "      optional group field_id=-1 element (Variant(1)) {"
+    assert columnar._stored_types(within + element) == {"v": "VARIANT"}
+
+
+@pytest.mark.parametrize("declared", ["STRING", "JSON", "BYTES"])
+def test_an_interval_of_parquets_is_bytes_and_nothing_else(tmp_path: Path, declared: str) -> None:
+    duckdb.sql(f"COPY (SELECT 1 AS a, INTERVAL 3 DAYS AS v) TO '{tmp_path / '1.parquet'}'")
+    fields = [{"name": "a", "type": "INT"}, {"name": "v", "type": declared}]
+    spec = TableSpec(table_schema=TableSchema.model_validate({"fields": fields}))
+    if declared == "BYTES":
+        assert planned(tmp_path, "PARQUET", spec).num_files == 1
+        return
+    with pytest.raises(InvalidInputError, match=r"column=v type=INTERVAL"):
+        planned(tmp_path, "PARQUET", spec)
+
+
+def test_names_of_columns_that_look_like_types_are_names(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1], "k": ["x"], "x (Variant(1))": [{"b": 1}], "b (Interval) {": [2]})
+    pq.write_table(rows, tmp_path / "1.parquet")
+    assert planned(tmp_path, "PARQUET").num_files == 1
+
+
+def test_a_page_that_is_not_what_its_checksum_says_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    rows = pa.table({"a": pa.array(range(1000), pa.int32())})
+    pq.write_table(rows, path, write_page_checksum=True, compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[data.index(pa.array([500], pa.int32()).buffers()[1].to_pybytes()[:4])] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InvalidInputError, match=rf"cannot read source file={path} .* (CRC|checksum)"):
+        rows_of(planned(path, "PARQUET"))

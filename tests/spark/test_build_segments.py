@@ -652,10 +652,8 @@ def test_nested_values_of_a_dataframe_are_those_of_its_file_in_whatever_zone_it_
     fields = [MANIFEST["spec"]["schema"]["fields"][0], *({"name": name, "type": "JSON"} for name in list(rows)[1:])]
     table = table_of(schema={"fields": fields})
     expected = run(spark, path, table, deep, None).segments
-    assert rows_of(files_of(deep), ["code"]).column("code").to_pylist() == [
-        '{"x":1,"y":null,"t":"2024-07-01 12:00:00.000001","d":1.10,"f":"NaN","b":"AP8="}',
-        None,
-    ]
+    text = '{"x":1,"y":null,"t":"2024-07-01 12:00:00.000001","d":1.10,"f":"NaN","b":"AP8="}'
+    assert set(rows_of(files_of(deep), ["code"]).column("code").to_pylist()) == {text, None}
     with setting(spark, "spark.sql.session.timeZone", "America/New_York"):
         df = spark.read.parquet(str(path))
         found = build_segments(df, table, deep_store=str(deep), controller_url=None, options=OPTIONS)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyarrow import fs, orc
+from pyarrow import orc
 from pyarrow import parquet as pq
 
+from merlot.ingest.source.blocks import Files
 from merlot.spec.formats import BatchFormat
 
 BATCH_ROWS = 65_536
@@ -38,17 +39,20 @@ class Content:
     something within it."""
 
 
-def open_parquet(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
-    """The file by its footer; the caller closes it. A page that has a checksum is compared with it."""
-    return pq.ParquetFile(
-        path, filesystem=filesystem, coerce_int96_timestamp_unit=INSTANTS, page_checksum_verification=True
-    )
+@contextmanager
+def open_parquet(filesystem: Files, path: str) -> Iterator[pq.ParquetFile]:
+    """The file by its footer. A page that has a checksum is compared with it."""
+    with (
+        filesystem.open_input_file(path) as opened,
+        closing(pq.ParquetFile(opened, coerce_int96_timestamp_unit=INSTANTS, page_checksum_verification=True)) as file,
+    ):
+        yield file
 
 
-def describe(filesystem: fs.FileSystem, path: str, file_format: BatchFormat) -> Content:
+def describe(filesystem: Files, path: str, file_format: BatchFormat) -> Content:
     """The columns of a file, and its parts."""
     if file_format is BatchFormat.PARQUET:
-        with closing(open_parquet(filesystem, path)) as file:
+        with open_parquet(filesystem, path) as file:
             counts = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
             return Content(file.schema_arrow, counts, _stored_types(str(file.schema)))
     with filesystem.open_input_file(path) as opened:
@@ -71,7 +75,7 @@ def _stored_types(schema: str) -> dict[str, str]:
 
 
 def read(
-    filesystem: fs.FileSystem,
+    filesystem: Files,
     path: str,
     file_format: BatchFormat,
     part: int,
@@ -80,7 +84,7 @@ def read(
     """Rows of one row group or stripe, with the columns chosen of those that the file has. If none is, batches tell
     their number of rows all the same."""
     if file_format is BatchFormat.PARQUET:
-        with closing(open_parquet(filesystem, path)) as file:
+        with open_parquet(filesystem, path) as file:
             columns = list(choose(file.schema_arrow.names))
             yield from file.iter_batches(BATCH_ROWS, row_groups=[part], columns=columns, use_threads=False)
         return

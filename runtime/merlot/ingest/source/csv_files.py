@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
-from pyarrow import csv, fs
+from pyarrow import csv
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.source import csv_records
-from merlot.ingest.source.blocks import BYTE_ORDER_MARK, Stream, blocks
+from merlot.ingest.source.blocks import BYTE_ORDER_MARK, Files, Stream, blocks
 from merlot.ingest.source.csv_records import Records
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_ROW
 from merlot.spec.ingestion import CsvOptions
@@ -37,7 +37,7 @@ def check(options: Written) -> None:
         )
 
 
-def read_header(filesystem: fs.FileSystem, path: str, options: CsvOptions) -> list[str]:
+def read_header(filesystem: Files, path: str, options: CsvOptions) -> list[str]:
     """The names that a file begins with, none if it holds nothing; InvalidInputError if its first record is broken."""
     with filesystem.open_input_stream(path) as stream:
         found: list[str] = []
@@ -55,7 +55,7 @@ def read_header(filesystem: fs.FileSystem, path: str, options: CsvOptions) -> li
 
 
 def read(
-    filesystem: fs.FileSystem, path: str, options: CsvOptions, names: Sequence[str], columns: Mapping[str, int]
+    filesystem: Files, path: str, options: CsvOptions, names: Sequence[str], columns: Mapping[str, int]
 ) -> Iterator[pa.Table]:
     """Rows of a file in batches. `names` are all its columns, `columns` says at which position the wanted ones are."""
     reader = _Reader(path, options, len(names), columns)

@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyarrow import fs
 
 from merlot.errors import InvalidInputError
 from merlot.ingest import transform
 from merlot.ingest.source import columnar, csv_files, names, places
+from merlot.ingest.source.blocks import Files
+from merlot.ingest.source.listed import ListedFile
 from merlot.ingest.source.places import SourceFile
 from merlot.ingest.source.trouble import FOREIGN, reading_error
 from merlot.spec.formats import BatchFormat
@@ -102,7 +103,7 @@ def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), with
     filled = [file for file in files if file.num_bytes]
     filesystem = places.open_place(request.uri)
     with ThreadPoolExecutor(LIST_THREADS) as threads:
-        described = list(threads.map(lambda file: _describe(filesystem, file, request), filled))
+        described = list(threads.map(lambda file: _describe(ListedFile(filesystem, file), file, request), filled))
     _check_types(described, spec, derived)
     types: dict[str, dict[pa.DataType, None]] = {}
     for one in described:
@@ -131,7 +132,7 @@ def _request(source: BatchIngestion, spec: TableSpec, more: Iterable[str], witho
     )
 
 
-def _describe(filesystem: fs.FileSystem, file: SourceFile, request: Request) -> _Described:
+def _describe(filesystem: Files, file: SourceFile, request: Request) -> _Described:
     given: Mapping[str, pa.DataType]
     stored: Mapping[str, str] = {}
     try:
@@ -159,11 +160,7 @@ def _wanted(given: Mapping[str, pa.DataType], file: SourceFile, request: Request
     columns = {name: given[found] for name in request.columns if (found := names.find(name, list(given), file.path))}
     folders = dict(file.partitions)
     for name in request.columns:
-        if names.find(name, list(folders), file.path) is not None:
-            if name in columns:
-                raise InvalidInputError(
-                    f"a column is in the file and in the name of a folder file={file.path} column={name}"
-                )
+        if name not in columns and names.find(name, list(folders), file.path) is not None:
             columns[name] = pa.string()
     return columns
 

@@ -1,23 +1,28 @@
 """Files of a source: which ones, what they are called, and what is refused before a row is read."""
 
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.fs
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot.ingest.source import columnar, places, plan, reader
+from merlot.ingest.source import blocks, columnar, places, plan, reader
+from merlot.ingest.source.listed import ChangedError
 from merlot.ingest.source.plan import SourcePlan
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
+from merlot.testing.faulty_s3 import FaultyS3
 
 SPEC = TableSpec(
     table_schema=TableSchema.model_validate(
@@ -109,16 +114,106 @@ def test_folders_give_columns_of_text(tmp_path: Path) -> None:
         (tmp_path / folder / "f.csv").write_text("a,b\n1,x\n")
     found = rows_of(planned(tmp_path))
     assert sorted(str(row["k"]) for row in found) == ["01", "None", "a/b c"]
-    (tmp_path / "k=01" / "g.csv").write_text("a,K\n1,x\n")
-    with pytest.raises(InvalidInputError, match=r"in the name of a folder file=.*/k=01/g\.csv column=k"):
-        planned(tmp_path)
 
 
-def test_a_record_that_has_the_column_of_its_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "k=1").mkdir()
-    (tmp_path / "k=1" / "f.json").write_text('{"a":1}\n{"k":2}\n')
-    with pytest.raises(InvalidInputError, match=r"in the name of a folder file=.*/k=1/f\.json column=k"):
-        rows_of(planned(tmp_path, "JSON"))
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("k=above/lake", [None, "1"]),
+        ("k=above/lake/*/*.csv", ["1"]),
+        ("k=above/lake/k=1", [None]),
+        ("k=above/lake/k=1/f.csv", [None]),
+        ("k=above/*/*/f.csv", ["1"]),
+        ("*/lake/f.csv", ["above"]),
+    ],
+)
+def test_folders_above_the_source_are_no_columns(tmp_path: Path, source: str, expected: list[str | None]) -> None:
+    for path in ("k=above/lake/f.csv", "k=above/lake/k=1/f.csv"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("a,b\n1,x\n")
+    assert [row.get("k") for row in rows_of(planned(tmp_path / source))] == expected
+    assert [row.get("k") for row in rows_of(planned(f"file://{tmp_path}/{source}"))] == expected
+
+
+def test_a_column_that_is_in_the_file_too_is_the_files(tmp_path: Path) -> None:
+    (tmp_path / "K=1").mkdir()
+    (tmp_path / "K=1" / "f.csv").write_text("a,k\n1,x\n2,\n")
+    assert [row["k"] for row in rows_of(planned(tmp_path))] == ["x", None]
+    pq.write_table(pa.table({"k": pa.array([7, None]), "b": ["x", "y"]}), tmp_path / "K=1" / "f.parquet")
+    assert [row["k"] for row in rows_of(planned(tmp_path / "*" / "*.parquet", "PARQUET"))] == [7, None]
+    (tmp_path / "K=1" / "f.json").write_text('{"a":1}\n{"k":2}\n{"k":null}\n')
+    (tmp_path / "K=1" / "g.json").write_text('{"a":1}\n')
+    assert [row["k"] for row in rows_of(planned(tmp_path / "*" / "*.json", "JSON"))] == ["1", "2", "1", "1"]
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "overwritten": lambda path: path.write_bytes(path.read_bytes()[:-40]),
+    "grown": lambda path: path.write_bytes(path.read_bytes() * 2),
+    "rewritten": lambda path: os.utime(path, ns=(1, 1)),
+    "deleted": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "CSV", "JSON"])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_file_that_changes_after_it_was_listed_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str, change: str, is_begun: bool
+) -> None:
+    monkeypatch.setattr(columnar, "BATCH_ROWS", 10)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
+    path = tmp_path / "f"
+    rows = pa.table({"a": range(100), "b": [f"text {row}" for row in range(100)]})
+    writers: dict[str, Callable[[], object]] = {
+        "PARQUET": lambda: pq.write_table(rows, path),
+        "ORC": lambda: pyarrow.orc.write_table(rows, path),
+        "CSV": lambda: path.write_text("a,b\n" + "".join(f"{row},text\n" for row in range(100))),
+        "JSON": lambda: path.write_text("".join(f'{{"a":{row}}}\n' for row in range(100))),
+    }
+    writers[file_format]()
+    found = planned(path, file_format)
+    read = reader.read(found.request, found.pieces)
+    if is_begun:
+        next(read)
+    CHANGES[change](path)
+    with pytest.raises(ChangedError, match=rf"while the job ran file={path}"):
+        list(read)
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "CSV"])
+def test_an_object_that_is_overwritten_after_it_was_listed_is_not_read(s3: FaultyS3, file_format: str) -> None:
+    uri = s3.uri("changing", "f")
+    store = pyarrow.fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url)
+
+    def write(num_rows: int) -> None:
+        rows = pa.table({"a": range(num_rows), "b": ["x"] * num_rows})
+        with store.open_output_stream("changing/f", compression=None) as stream:
+            (pq.write_table if file_format == "PARQUET" else pyarrow.csv.write_csv)(rows, stream)
+
+    write(100)
+    found = planned(uri, file_format)
+    assert len(rows_of(found)) == 100
+    write(10)
+    with pytest.raises(ChangedError, match="source file changed while the job ran file=changing/f"):
+        rows_of(found)
+
+
+def test_a_storage_that_asks_to_slow_down_is_asked_again(s3: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = s3.uri("slow", "f.csv")
+    store = pyarrow.fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url)
+    with store.open_output_stream("slow/f.csv", compression=None) as stream:
+        stream.write(b"a,b\n1,x\n")
+    monkeypatch.delenv("AWS_MAX_ATTEMPTS", raising=False)
+    s3.failures = 3
+    assert len(rows_of(planned(uri))) == 1
+    assert s3.failures == 0
+
+
+def test_a_storage_that_refuses_the_jobs_credentials_is_not_asked_again(s3: FaultyS3) -> None:
+    uri = s3.uri("closed", "f.csv")
+    s3.revoked.add("test")
+    with pytest.raises(InvalidInputError, match=r"cannot list source .* credentials may not read it"):
+        planned(uri)
 
 
 def test_each_file_has_columns_and_types_of_its_own(tmp_path: Path) -> None:

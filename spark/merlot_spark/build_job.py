@@ -111,6 +111,13 @@ def _parser() -> argparse.ArgumentParser:
         "rows, reaches further or is of another source, and a batch without rows empties what it stands for; else "
         "both are refused",
     )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait after publishing until servers have loaded the segments; 0: not at all (%(default)s)",
+    )
     parser.add_argument("--records", type=Path, help="file to write the segments' records to, as JSON")
     parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -149,6 +156,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
                 show_progress=True,
                 stretch=_stretch(chosen),
                 replace_rows=chosen.replace_rows,
+                wait_s=chosen.wait,
             ),
         )
         if chosen.records is not None:

@@ -24,20 +24,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import FLAG
 from merlot.cluster.segments.rounding import instant_text, smallest_window
-from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.ingest.batch import EVERYTHING, Stretch, beside, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.shape import Shape, shape_of
 from merlot.spec.table import PushType, Table
 from merlot.store.deepstore import DeepStore
-from merlot_spark import executor, failures, frames, parcels
+from merlot_spark import executor, failures, frames, parcels, serving
 from merlot_spark.expressions import tried_apart
 from merlot_spark.frames import Prepared
 from merlot_spark.preparing import Counts, PrepareTask
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
+from merlot_spark.serving import Served
 from merlot_spark.sources import FileSource
 
 _LOG = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class JobOptions:
     merge of the same segments may be under way."""
     replace_rows: bool = False
     """As `BatchIngestion.replace_rows`."""
+    wait_s: float = 0.0
+    """How long to wait, after publishing, until servers have loaded the segments; 0: not at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +142,8 @@ def build_segments(
     overwritten = () if ingestion is None else _overwritten(ControllerClient(controller_url), table, ingestion)
     order = _publish_order(built.records, table, ingestion, options, overwritten)
     publish = partial(_publish, report, order, ControllerClient(controller_url, waits_s=()))
-    return _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
+    report = _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
+    return _waited(report, ControllerClient(controller_url), options)
 
 
 def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngestion) -> Collection[str]:
@@ -236,6 +240,18 @@ def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) 
         rows=done.rows,
         seconds={**report.seconds, "publish": time.monotonic() - started},
     )
+
+
+def _waited(report: JobReport, client: ControllerClient, options: JobOptions) -> JobReport:
+    """What is published stays so, whoever cannot be asked whether it is served."""
+    if not options.wait_s:
+        return report
+    started = time.monotonic()
+    try:
+        served = serving.wait(client, report.table, report.segments, options.wait_s)
+    except MerlotError as error:
+        served = Served(tuple(key.rpartition("@")[0] for key in report.segments), str(error))
+    return dataclasses.replace(report, served=served, seconds={**report.seconds, "serve": time.monotonic() - started})
 
 
 def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], patience_s: float) -> JobReport:

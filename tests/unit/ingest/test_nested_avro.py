@@ -207,7 +207,7 @@ def _is_text_in_a_union(made: Leaf) -> bool:
     return isinstance(one.value, Decimal) or kind_of(one.schema) not in ("boolean", "bytes", "fixed")
 
 
-@pytest.mark.parametrize("made", filter(_is_text_in_a_union, LEAVES))
+@pytest.mark.parametrize("made", list(filter(_is_text_in_a_union, LEAVES)))
 def test_union_of_several_types_is_the_text_that_a_column_of_one_type_is(made: Leaf) -> None:
     one = made(Draw(budget.seed()))
     plain = as_text(column(one), "v")

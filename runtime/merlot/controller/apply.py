@@ -92,6 +92,8 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedS
             found = [*found, *_problems_of_tables(metastore, document, documents)]
         if isinstance(document, MergeRollupTask):
             found = [*found, *_rollup_problems(metastore, document, documents[: number - 1], documents)]
+        if isinstance(document, Table):
+            found = [*found, *_stream_problems(document)]
         place = number if len(documents) > 1 else None
         problems += [Problem(one.path, one.message, one.line, place) for one in found]
     if problems:
@@ -104,6 +106,19 @@ def _store_problems(table: Table, stores: AllowedStores) -> list[Problem]:
     declared = table.spec.deep_store
     problem = None if declared is None else stores.problem_of(declared.uri)
     return [] if problem is None else [Problem("spec.deepStore.uri", problem)]
+
+
+def _stream_problems(table: Table) -> list[Problem]:
+    """Why a server could make no rows of the table's messages."""
+    stream = table.spec.ingestion.stream
+    if stream is None:
+        return []
+    decoder = stream.decoder
+    if not (stream.filter or stream.derived_columns or decoder.avro_schema or decoder.descriptor_set):
+        return []
+    from merlot.ingest import stream_checks  # with the engine, which a controller without such tables can do without
+
+    return stream_checks.problems_of(table.spec)
 
 
 def _outcome(metastore: Metastore, document: Manifest) -> Outcome:

@@ -288,7 +288,7 @@ def _node(answer: Any, deadline: _Deadline) -> Node | None:
         data, stat = deadline.wait(answer)
     except NoNodeError:
         return None
-    return Node(data, stat.version)
+    return Node(data, stat.version, stat.mtime)
 
 
 def _is_missing(answer: Any, deadline: _Deadline) -> bool:

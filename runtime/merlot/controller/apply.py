@@ -15,12 +15,12 @@ from merlot.cluster.instances import liveness
 from merlot.cluster.manifests import rollups, tables, upserts
 from merlot.cluster.manifests.store import Outcome
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.controller import row_rules
 from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
-from merlot.spec.evolution import compare_upserts
 from merlot.spec.manifest import Manifest, Problem, rollup_checks, upsert_checks
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
@@ -178,15 +178,23 @@ def _rollup_problems(
 
 
 def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[Problem]:
-    """What its own upsert settings, or the UpsertConfig that it names, say against it."""
+    """What its own upsert settings, or the UpsertConfig that it names, say against it, and against its rows."""
     declared = table.spec.upsert
     if declared is None:
         return []
     if declared.config is not None:
-        return upsert_checks.against_table(declared.config, table.spec)
+        own, path = declared.config, "spec.upsert.config"
+        return [
+            *upsert_checks.against_table(own, table.spec),
+            *row_rules.changed(metastore, table.name, table.spec, own, path),
+        ]
     config = _config_of(metastore, table, documents)
-    problems = [] if config is None else upsert_checks.against_named(config.spec, table)
-    return [Problem("spec.upsert.configRef", f'"{declared.config_ref}" does not fit: {one}') for one in problems]
+    if config is None:
+        return []
+    problems = upsert_checks.against_named(config.spec, table)
+    unfit = [Problem("spec.upsert.configRef", f'"{declared.config_ref}" does not fit: {one}') for one in problems]
+    path = "spec.upsert.configRef"
+    return [*unfit, *row_rules.changed(metastore, table.name, table.spec, config.spec, path)]
 
 
 def _config_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> UpsertConfig | None:
@@ -209,15 +217,10 @@ def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: S
         table = tables.spec_of(record)
         if table_name in applied or table.spec.upsert is None or table.spec.upsert.config_ref != name:
             continue
-        found = [*upsert_checks.against_named(config.spec, table), *_changed(metastore, config)]
+        changed = row_rules.changed(metastore, table_name, table.spec, config.spec, "spec")
+        found = [*upsert_checks.against_named(config.spec, table), *changed]
         problems += [Problem(one.path, f'table "{table.raw_name}": {one.message}') for one in found]
     return problems
-
-
-def _changed(metastore: Metastore, config: UpsertConfig) -> list[Problem]:
-    """What may not change of one that tables follow already."""
-    record = upserts.find_upsert(metastore, config.metadata.name)
-    return [] if record is None else list(compare_upserts(upserts.spec_of(record).spec, config.spec, "spec"))
 
 
 def _table_of(metastore: Metastore, document: MergeRollupTask, documents: Sequence[Manifest]) -> Table | None:

@@ -75,6 +75,7 @@ async def list_place(context: Context, place: Place) -> None:
     for kind in kinds:
         bodies = context.store.all(kind) if place is None else context.store.of(kind, place)
         for body in list(bodies):
+            context.store.tell(body)
             handlers.wake(context, kind, body)
 
 

@@ -88,7 +88,7 @@ class Writer:
         if live is None:
             await self._refuse_foreign(body)
         taken = await self._kube.apply(wanted)
-        self._store.put(taken)
+        self._store.keep(taken)
         _LOG.info("applied object=%s namespace=%s", title(body), namespace_of(body))
         self._note_untaken(taken, wanted)
         return True

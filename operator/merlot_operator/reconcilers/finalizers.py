@@ -109,7 +109,7 @@ async def _set(context: Context, body: Object, finalizers: Sequence[str]) -> Obj
     except NotFoundError:
         return body
     except ConflictError:
-        context.store.put(await context.kube.get(kind, namespace, name))
+        context.store.keep(await context.kube.get(kind, namespace, name))
         raise
-    context.store.put(written)
+    context.store.keep_own(written)
     return written

@@ -254,12 +254,12 @@ async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
     """A Job is made once, and then only suspended and resumed: its template cannot change."""
     live = context.store.get(JOBS, run.namespace, run.job)
     if live is None:
-        context.store.put(await context.kube.apply(job(run, context.config)))
+        context.store.keep(await context.kube.apply(job(run, context.config)))
         message = f"batch {run.batch.name} of table {run.table} runs as Job {run.job}"
         await context.events.normal(body, "BatchStarted", message)
     elif bool(live["spec"].get("suspend")) != run.is_suspended and not is_deleting(live):
         patch = {"spec": {"suspend": run.is_suspended}}
-        context.store.put(await context.kube.patch(JOBS, run.namespace, run.job, patch))
+        context.store.keep(await context.kube.patch(JOBS, run.namespace, run.job, patch))
 
 
 def _facts(

@@ -6,7 +6,10 @@ import asyncio
 import logging
 import os
 import random
+import socket
 import sys
+import uuid
+from functools import partial
 
 import kopf
 
@@ -23,6 +26,7 @@ from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.events import Events
 from merlot_operator.kube.login import login
+from merlot_operator.kube.ownership import Owner, check_owned
 from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Progress
 from merlot_operator.reconcilers import loop as reconcile
@@ -86,17 +90,19 @@ async def operate(config: Config) -> None:
 def _context(config: Config, settings: kopf.OperatorSettings) -> Context:
     kube, store, clock, queue = Kube(settings), Store(), SystemClock(), WorkQueue(random.Random())
     progress = Progress(queue, config.namespaces or (None,), clock.monotonic())
+    owner = Owner(config.release, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
     return Context(
         config=config,
         kube=kube,
         store=store,
         writer=Writer(kube, store),
         queue=queue,
-        metastores=Metastores(config, store, progress, clock),
+        metastores=Metastores(config, store, partial(check_owned, kube, owner), clock),
         statuses=ClusterStatuses(config),
         events=Events(kube, clock),
         clock=clock,
         progress=progress,
+        owner=owner,
     )
 
 

@@ -13,6 +13,7 @@ from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.events import Events
 from merlot_operator.kube.kinds import TABLES, UPSERTS, config_ref, name_of
+from merlot_operator.kube.ownership import Owner
 from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Place, Progress
 from merlot_operator.workqueue import Key, Subject, WorkQueue
@@ -77,6 +78,8 @@ class Context:
     events: Events
     clock: Clock
     progress: Progress
+    owner: Owner
+    """This very process, in the marks of namespaces."""
     pools: dict[tuple[str, str], PoolNote] = field(default_factory=dict)
     clusters: dict[str, ClusterNote] = field(default_factory=dict)
     waiting: dict[tuple[str, str], tuple[tuple[str, ...], float]] = field(default_factory=dict)
@@ -85,6 +88,10 @@ class Context:
     """By uid of a StatefulSet or Job: since when it has fewer pods than it wants."""
     trials: dict[str, Trial] = field(default_factory=dict)
     """By namespace and name of a Job that could not be made."""
+    owned: set[str] = field(default_factory=set)
+    """Namespaces that this process has marked as its own, though another one may have come since."""
+    unjudged: dict[str, float] = field(default_factory=dict)
+    """By uid of what is left to another operator: since when that has not judged it."""
     last_busy: dict[str, float] = field(default_factory=dict)
     """When a namespace last had tasks for minions."""
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
-from merlot.errors import InvalidInputError, MerlotError
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import handlers
 from merlot_operator.context import Context, PoolNote
 from merlot_operator.desired.demand import PoolDemand, pool_demand, pool_of
@@ -151,6 +151,15 @@ async def _grow_all(context: Context, demand: PoolDemand, plan: rollout.PoolPlan
 
 
 async def _mark(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
+    try:
+        await _mark_servers(context, namespace, plan)
+    except UnavailableError:
+        # The controller does not say whether it is silent, or refuses the fence of one that was superseded.
+        await context.metastores.check(namespace)
+        raise
+
+
+async def _mark_servers(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
     for server, leaving in plan.drain.items():
         fence = await context.metastores.fence(namespace)
         await context.statuses.drain(namespace, server, fence, leaving=leaving)

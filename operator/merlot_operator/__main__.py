@@ -12,11 +12,12 @@ import uuid
 from functools import partial
 
 import kopf
+from kopf._cogs.structs.references import Insights
 
 from merlot.clock import SystemClock
 from merlot.errors import InvalidInputError
 from merlot.telemetry import LogFormat, configure_logging
-from merlot_operator import handlers
+from merlot_operator import handlers, late
 from merlot_operator.config import Config, from_environment
 from merlot_operator.context import Context
 from merlot_operator.controllers.metastores import Metastores
@@ -61,7 +62,8 @@ async def operate(config: Config) -> None:
     watchdog.start()
     health = Health(context)
     await health.start(config.liveness_port)
-    loop = asyncio.create_task(reconcile.run(context), name="reconcile")
+    insights = Insights()
+    loop = asyncio.create_task(_run(context, insights), name="reconcile")
     loop.add_done_callback(_die_with)
     _register_stop(registry, loop)
     _LOG.info("operator starts namespaces=%s", ",".join(config.namespaces) or "all")
@@ -70,6 +72,7 @@ async def operate(config: Config) -> None:
         tasks = await kopf.spawn_tasks(
             registry=registry,
             settings=settings,
+            insights=insights,
             standalone=True,
             clusterwide=config.is_cluster_wide,
             namespaces=list(config.namespaces),
@@ -85,6 +88,12 @@ async def operate(config: Config) -> None:
         await context.statuses.close()
         await context.metastores.close()
         await context.kube.close()
+
+
+async def _run(context: Context, insights: Insights) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(late.follow(context, insights))
+        group.create_task(reconcile.run(context))
 
 
 def _context(config: Config, settings: kopf.OperatorSettings) -> Context:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from merlot.clock import Clock
 from merlot_operator.config import Config
@@ -104,6 +104,21 @@ class Context:
             self.metastores.leave(namespace)
         for pool in [one for one in self.pools if place in (None, one[0])]:
             del self.pools[pool]
+
+    def note_failure(self, key: Key, problem: str) -> None:
+        """A pass over a cluster or a pool failed: its Tables tell why, whatever it was. A note of the pass's own says
+        more."""
+        namespace = key.namespace
+        if key.subject is Subject.CLUSTER:
+            cluster = self.clusters.get(namespace, ClusterNote())
+            if cluster.problem is None:
+                self.clusters[namespace] = replace(cluster, problem=problem)
+                self.wake_tables(namespace)
+        elif key.subject is Subject.POOL:
+            pool = self.pools.get((namespace, key.name), PoolNote())
+            if pool.problem is None:
+                self.pools[namespace, key.name] = replace(pool, problem=problem)
+                self.wake_tables(namespace, key.name)
 
     def wake_table(self, namespace: str, name: str, delay_s: float = 0.0) -> None:
         """Reconcile one Table."""

@@ -47,6 +47,8 @@ class Progress:
     """Places that the operator has no rights in, and the API server's words."""
     left_to_others: dict[str, str] = field(default_factory=dict)
     """Namespaces that another operator serves, and which."""
+    unwatched: tuple[str, ...] = ()
+    """Kinds whose changes nobody tells, since they are not defined or not looked for yet."""
     passes: dict[Key, float] = field(default_factory=dict)
     """Since when a pass is under way, or was cut off and tried again."""
     is_ending: bool = False
@@ -72,6 +74,9 @@ class Progress:
         told = [f"{what} for {silence_s:.0f} s" for what, silence_s, _ in stalls if silence_s > UNREADY_S]
         told += ["the operator ends"] if self.is_ending else []
         told += [f"{_name(place)} is not listed yet" for place in unheard]
+        told += (
+            [f"no watch of {', '.join(self.unwatched)}: see that its definition is applied"] if self.unwatched else []
+        )
         is_alive = all(silence_s < limit_s for _, silence_s, limit_s in stalls)
         left_out = [f"left out: {_name(place)}: {why}" for place, why in sorted(self.left_out.items(), key=str)]
         left_out += [f"left to others: {_name(one)}: {why}" for one, why in sorted(self.left_to_others.items())]

@@ -98,6 +98,7 @@ async def _work(context: Context) -> None:
                 _report(context, key, UnavailableError(f"a pass does not end waited_s={PASS_S:.0f}"))
                 continue
             _LOG.exception("pass failed key=%s", key)
+            context.note_failure(key, "the pass failed by a bug of the operator: see its log")
             FAILURES.labels(key.subject, "bug").inc()
             context.queue.failed(key)
         else:
@@ -122,6 +123,7 @@ async def _pass(context: Context, key: Key) -> float | None:
 
 def _report(context: Context, key: Key, error: MerlotError) -> None:
     delay_s = context.queue.failed(key)
+    context.note_failure(key, str(error))
     level = logging.ERROR if isinstance(error, InvalidInputError) else logging.WARNING
     _LOG.log(level, "pass failed key=%s again_s=%.1f cause=%s", key, delay_s, error)
     FAILURES.labels(key.subject, type(error).__name__).inc()

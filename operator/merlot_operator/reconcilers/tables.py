@@ -12,7 +12,7 @@ from typing import Any
 from merlot.cluster import homes
 from merlot.cluster.manifests import tables as shared_tables
 from merlot.cluster.records import TableRecord
-from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.manifest.upsert_checks import against_table
@@ -140,7 +140,7 @@ async def _publish_config(
         return known, Refusal("NotAllowed", str(error)), None
     except InvalidInputError as error:
         return known, Refusal("ChangeRefused", str(error)), None
-    except (UnavailableError, ConflictError) as error:
+    except MerlotError as error:
         return known, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
     return record.revision, None, None
 

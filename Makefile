@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Modules are compiled when they are first imported: most of what is installed never is.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 SERVE ?= yes
 PORT ?= 8099
 RATE ?= 5000
@@ -24,7 +26,7 @@ KIND_CONFIG := build/kind/kubeconfig
 # Each of the hundreds of processes that tests start would compile all modules anew, for two seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch mutants fuzz fuzz-bounds crds docs plans format clean images kind-up kind-test kind-down test-e2e test-e2e-all chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch mutants fuzz fuzz-bounds crds docs plans format clean wheel images kind-up kind-test kind-down test-e2e test-e2e-all chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +62,10 @@ test-e2e-all: $(VENV)/.dev ## Run the slow end-to-end tests too
 
 durations: $(VENV)/.dev ## Print where the time of the last test runs went, by folder, file and test
 	@$(BIN)/python -m tests.durations
+
+wheel: $(VENV)/.dev ## Build a wheel in dist/, with the kernels' machine code for most processors of this kind
+	env NUMBA_CACHE_DIR=build/kernels $$($(BIN)/python -m merlot.kernels.baseline) $(BIN)/python -m merlot.kernels.warm
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 images: $(IMAGES:%=image-%) ## Build the images merlot/{operator,runtime,spark}:TAG with Docker (REGISTRY=host/ goes before)
 
@@ -158,22 +164,23 @@ clean: ## Remove the virtual environment, caches and everything built
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'merlot needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip || echo 'Going on with the pip of this Python, which takes longer.'
 
 $(VENV)/.quickstart: pyproject.toml | $(VENV)/bin/pip
 	@echo 'Installing Merlot with Spark (about 500 MB; some minutes the first time) …'
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[quickstart]'
+	$(PIP) -e '.[quickstart]'
 	@echo 'Compiling kernels in the background; what is needed sooner is compiled then (log: $(VENV)/kernels.log) …'
 	@$(BIN)/python -m merlot.kernels.warm --background $(VENV)/kernels.log
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/pip
 	@echo 'Installing Merlot with Spark and the test tools (about 600 MB; some minutes the first time) …'
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e '.[dev]'
 	@echo 'Compiling the query kernels …'
 	$(BIN)/python -m merlot.kernels.warm
 	@touch $@ $(VENV)/.quickstart
 
 $(VENV)/.peers: $(VENV)/.dev
 	@echo 'Installing chDB to measure beside (800 MB) …'
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[peers]'
+	$(PIP) -e '.[peers]'
 	@touch $@

@@ -6,14 +6,18 @@ import asyncio
 import logging
 import os
 import random
+import socket
 import sys
+import uuid
+from functools import partial
 
 import kopf
+from kopf._cogs.structs.references import Insights
 
 from merlot.clock import SystemClock
 from merlot.errors import InvalidInputError
 from merlot.telemetry import LogFormat, configure_logging
-from merlot_operator import handlers
+from merlot_operator import handlers, late
 from merlot_operator.config import Config, from_environment
 from merlot_operator.context import Context
 from merlot_operator.controllers.metastores import Metastores
@@ -23,6 +27,7 @@ from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.events import Events
 from merlot_operator.kube.login import login
+from merlot_operator.kube.ownership import Owner, check_owned
 from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Progress
 from merlot_operator.reconcilers import loop as reconcile
@@ -57,7 +62,8 @@ async def operate(config: Config) -> None:
     watchdog.start()
     health = Health(context)
     await health.start(config.liveness_port)
-    loop = asyncio.create_task(reconcile.run(context), name="reconcile")
+    insights = Insights()
+    loop = asyncio.create_task(_run(context, insights), name="reconcile")
     loop.add_done_callback(_die_with)
     _register_stop(registry, loop)
     _LOG.info("operator starts namespaces=%s", ",".join(config.namespaces) or "all")
@@ -66,6 +72,7 @@ async def operate(config: Config) -> None:
         tasks = await kopf.spawn_tasks(
             registry=registry,
             settings=settings,
+            insights=insights,
             standalone=True,
             clusterwide=config.is_cluster_wide,
             namespaces=list(config.namespaces),
@@ -83,20 +90,28 @@ async def operate(config: Config) -> None:
         await context.kube.close()
 
 
+async def _run(context: Context, insights: Insights) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(late.follow(context, insights))
+        group.create_task(reconcile.run(context))
+
+
 def _context(config: Config, settings: kopf.OperatorSettings) -> Context:
     kube, store, clock, queue = Kube(settings), Store(), SystemClock(), WorkQueue(random.Random())
     progress = Progress(queue, config.namespaces or (None,), clock.monotonic())
+    owner = Owner(config.release, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
     return Context(
         config=config,
         kube=kube,
         store=store,
         writer=Writer(kube, store),
         queue=queue,
-        metastores=Metastores(config, store, progress, clock),
+        metastores=Metastores(config, store, partial(check_owned, kube, owner), clock),
         statuses=ClusterStatuses(config),
         events=Events(kube, clock),
         clock=clock,
         progress=progress,
+        owner=owner,
     )
 
 

@@ -3,6 +3,8 @@
 | variable | meaning | default |
 |---|---|---|
 | MERLOT_NAMESPACE | namespaces to serve, comma-separated; empty: all of them | empty |
+| MERLOT_RELEASE | whose operator this is, as NAMESPACE/NAME: it marks the namespaces that it serves | merlot |
+| MERLOT_TAKE_OVER | `true`: serve namespaces that bear the mark of another release | false |
 | MERLOT_METASTORE | `zk://host:2181/chroot`; `{namespace}` stands for the namespace of the tables | required |
 | MERLOT_DEEP_STORE | `s3://bucket/prefix?…` or `file:///folder`; `{namespace}` as above | required |
 | MERLOT_DEEP_STORE_PREFIXES | URIs, separated by spaces, below which a Table may name a deep store of its own | empty |
@@ -89,6 +91,9 @@ class Config:
     """The environment, checked."""
 
     namespaces: tuple[str, ...] = ()
+    release: str = "merlot"
+    takes_over: bool = False
+    """Whether namespaces that another release has marked as its own are served too."""
     metastore: str
     deep_store: str
     runtime_image: str
@@ -178,6 +183,8 @@ def from_environment(environment: Mapping[str, str]) -> Config:
     get = environment.get
     return Config(
         namespaces=namespaces_in(environment),
+        release=get("MERLOT_RELEASE") or "merlot",
+        takes_over=(get("MERLOT_TAKE_OVER") or "false").lower() == "true",
         metastore=_required(environment, "MERLOT_METASTORE"),
         deep_store=_without_credentials("MERLOT_DEEP_STORE", _required(environment, "MERLOT_DEEP_STORE")),
         deep_store_prefixes=_uris(environment, "MERLOT_DEEP_STORE_PREFIXES"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from merlot.clock import Clock
 from merlot_operator.config import Config
@@ -13,6 +13,7 @@ from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.events import Events
 from merlot_operator.kube.kinds import TABLES, UPSERTS, config_ref, name_of
+from merlot_operator.kube.ownership import Owner
 from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Place, Progress
 from merlot_operator.workqueue import Key, Subject, WorkQueue
@@ -77,6 +78,8 @@ class Context:
     events: Events
     clock: Clock
     progress: Progress
+    owner: Owner
+    """This very process, in the marks of namespaces."""
     pools: dict[tuple[str, str], PoolNote] = field(default_factory=dict)
     clusters: dict[str, ClusterNote] = field(default_factory=dict)
     waiting: dict[tuple[str, str], tuple[tuple[str, ...], float]] = field(default_factory=dict)
@@ -85,6 +88,10 @@ class Context:
     """By uid of a StatefulSet or Job: since when it has fewer pods than it wants."""
     trials: dict[str, Trial] = field(default_factory=dict)
     """By namespace and name of a Job that could not be made."""
+    owned: set[str] = field(default_factory=set)
+    """Namespaces that this process has marked as its own, though another one may have come since."""
+    unjudged: dict[str, float] = field(default_factory=dict)
+    """By uid of what is left to another operator: since when that has not judged it."""
     last_busy: dict[str, float] = field(default_factory=dict)
     """When a namespace last had tasks for minions."""
 
@@ -97,6 +104,21 @@ class Context:
             self.metastores.leave(namespace)
         for pool in [one for one in self.pools if place in (None, one[0])]:
             del self.pools[pool]
+
+    def note_failure(self, key: Key, problem: str) -> None:
+        """A pass over a cluster or a pool failed: its Tables tell why, whatever it was. A note of the pass's own says
+        more."""
+        namespace = key.namespace
+        if key.subject is Subject.CLUSTER:
+            cluster = self.clusters.get(namespace, ClusterNote())
+            if cluster.problem is None:
+                self.clusters[namespace] = replace(cluster, problem=problem)
+                self.wake_tables(namespace)
+        elif key.subject is Subject.POOL:
+            pool = self.pools.get((namespace, key.name), PoolNote())
+            if pool.problem is None:
+                self.pools[namespace, key.name] = replace(pool, problem=problem)
+                self.wake_tables(namespace, key.name)
 
     def wake_table(self, namespace: str, name: str, delay_s: float = 0.0) -> None:
         """Reconcile one Table."""

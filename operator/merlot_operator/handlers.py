@@ -14,6 +14,7 @@ from merlot_operator.desired.demand import pool_of
 from merlot_operator.kube.kinds import (
     COMPONENT,
     DECLARED,
+    LEASES,
     POOL,
     ROLLUPS,
     SELECTOR,
@@ -71,7 +72,9 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
             _wake_those_that_it_rules(context, body)
         return
     labels = labels_of(body)
-    if POOL in labels:
+    if kind is LEASES:
+        _wake_all(context, namespace)
+    elif POOL in labels:
         context.wake_pool(namespace, labels[POOL])
         context.wake_tables(namespace, labels[POOL])
     elif TABLE in labels:
@@ -82,6 +85,14 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
         if labels[COMPONENT] == MINION:
             for rollup in context.store.of(ROLLUPS, namespace):
                 context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
+
+
+def _wake_all(context: Context, namespace: str) -> None:
+    """The namespace has another owner."""
+    context.wake_cluster(namespace)
+    for kind in DECLARED:
+        for body in context.store.of(kind, namespace):
+            wake(context, kind, body)
 
 
 def _wake_those_that_name(context: Context, table: Object) -> None:

@@ -45,11 +45,13 @@ class Progress:
     """When one last succeeded; a place is served from its first complete listing on."""
     left_out: dict[Place, str] = field(default_factory=dict)
     """Places that the operator has no rights in, and the API server's words."""
+    left_to_others: dict[str, str] = field(default_factory=dict)
+    """Namespaces that another operator serves, and which."""
+    unwatched: tuple[str, ...] = ()
+    """Kinds whose changes nobody tells, since they are not defined or not looked for yet."""
     passes: dict[Key, float] = field(default_factory=dict)
     """Since when a pass is under way, or was cut off and tried again."""
     is_ending: bool = False
-    superseded: str | None = None
-    """Who else does this operator's work."""
     started_at: float = 0.0
 
     def __post_init__(self) -> None:
@@ -72,9 +74,12 @@ class Progress:
         told = [f"{what} for {silence_s:.0f} s" for what, silence_s, _ in stalls if silence_s > UNREADY_S]
         told += ["the operator ends"] if self.is_ending else []
         told += [f"{_name(place)} is not listed yet" for place in unheard]
-        told += [self.superseded] if self.superseded else []
-        is_alive = self.superseded is None and all(silence_s < limit_s for _, silence_s, limit_s in stalls)
+        told += (
+            [f"no watch of {', '.join(self.unwatched)}: see that its definition is applied"] if self.unwatched else []
+        )
+        is_alive = all(silence_s < limit_s for _, silence_s, limit_s in stalls)
         left_out = [f"left out: {_name(place)}: {why}" for place, why in sorted(self.left_out.items(), key=str)]
+        left_out += [f"left to others: {_name(one)}: {why}" for one, why in sorted(self.left_to_others.items())]
         return Verdict(not told, is_alive, "; ".join([*(told or ["ready"]), *left_out]))
 
     def _stalls_of(self, place: Place, now: float) -> list[tuple[str, float, float]]:

@@ -75,6 +75,7 @@ async def list_place(context: Context, place: Place) -> None:
     for kind in kinds:
         bodies = context.store.all(kind) if place is None else context.store.of(kind, place)
         for body in list(bodies):
+            context.store.tell(body)
             handlers.wake(context, kind, body)
 
 
@@ -87,7 +88,7 @@ async def _list_kind(context: Context, kind: Kind, place: Place) -> None:
     except NotFoundError:
         if kind is TABLES:
             raise
-        return  # Its definition is not installed: Kopf watches it once it is.
+        return  # Its definition is not installed: `late` has it watched once it is.
     for gone in context.store.replace(kind, place, listing):
         handlers.wake(context, kind, gone)
 

@@ -28,6 +28,7 @@ from merlot.uris import redact
 from merlot_spark import failures, sources
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.progress import StatusLine
+from merlot_spark.publish import AppliedTable, ControllerClient
 from merlot_spark.report import JobReport
 from merlot_spark.session import create_session
 
@@ -66,13 +67,18 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m merlot_spark.build_segments",
         description="Build a table's segments with Spark and publish them.",
     )
-    parser.add_argument("--table", required=True, type=Path, help="manifest of the table")
-    parser.add_argument("--name", help="which table, if the manifest holds several")
+    parser.add_argument(
+        "--table",
+        type=Path,
+        help="manifest of the table; the controller's if left out. With --controller it must say the same of the "
+        "table's rows as the applied one",
+    )
+    parser.add_argument("--name", help="which table, if there is no manifest, or one of several")
     parser.add_argument("--source", help="file, folder or glob; the manifest's batch source if left out")
     parser.add_argument("--format", type=str.lower, choices=[name.lower() for name in BatchFormat])
     parser.add_argument("--ingestion", help="which of the manifest's batch sources, if it has several")
     parser.add_argument("--controller", help="URL of the controller or node; without it nothing is published")
-    parser.add_argument("--deep-store", help="URI of the deep store; the manifest's if left out")
+    parser.add_argument("--deep-store", help="URI of the deep store; the table's if left out")
     parser.add_argument("--master", default="local[2]", help="Spark master (%(default)s)")
     parser.add_argument(
         "--conf",
@@ -105,6 +111,13 @@ def _parser() -> argparse.ArgumentParser:
         "rows, reaches further or is of another source, and a batch without rows empties what it stands for; else "
         "both are refused",
     )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait after publishing until servers have loaded the segments; 0: not at all (%(default)s)",
+    )
     parser.add_argument("--records", type=Path, help="file to write the segments' records to, as JSON")
     parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -112,12 +125,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(chosen: argparse.Namespace) -> JobReport:
-    table = _table(chosen.table, chosen.name)
-    ingestion = _ingestion(table, chosen)
-    deep_store = chosen.deep_store or (table.spec.deep_store.uri if table.spec.deep_store else None)
-    if deep_store is None:
-        raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
-    if chosen.controller is not None:
+    declared, applied = _tables(chosen)
+    table = declared if applied is None else applied.table
+    ingestion = _ingestion(declared, chosen)
+    deep_store = _deep_store(table, applied, chosen.deep_store)
+    if applied is not None:
+        applied.check(declared, deep_store)
         check_stretch(_stretch(chosen), table)
     with failures.told():
         return _build(table, ingestion, deep_store, chosen)
@@ -143,6 +156,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
                 show_progress=True,
                 stretch=_stretch(chosen),
                 replace_rows=chosen.replace_rows,
+                wait_s=chosen.wait,
             ),
         )
         if chosen.records is not None:
@@ -163,6 +177,26 @@ def _stretch(chosen: argparse.Namespace) -> Stretch:
 def _pairs(texts: Sequence[str]) -> dict[str, str]:
     """`KEY=VALUE`, of which the last counts; a value may be left out."""
     return {key: value for key, _, value in (text.partition("=") for text in texts)}
+
+
+def _tables(chosen: argparse.Namespace) -> tuple[Table, AppliedTable | None]:
+    """What the user's manifest says, if there is one, and what the controller has: the job builds by the latter."""
+    client = None if chosen.controller is None else ControllerClient(chosen.controller)
+    if chosen.table is not None:
+        declared = _table(chosen.table, chosen.name)
+        return declared, None if client is None else client.table(declared.raw_name)
+    if client is None or chosen.name is None:
+        raise InvalidInputError("no table; give its manifest with --table, or --controller and its --name")
+    applied = client.table(chosen.name)
+    return applied.table, applied
+
+
+def _deep_store(table: Table, applied: AppliedTable | None, chosen: str | None) -> str:
+    declared = None if table.spec.deep_store is None else table.spec.deep_store.uri
+    found = chosen or declared or (None if applied is None else applied.deep_store)
+    if found is None:
+        raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
+    return found
 
 
 def _table(path: Path, name: str | None) -> Table:

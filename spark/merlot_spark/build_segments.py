@@ -7,7 +7,6 @@ driver publish, in one call. A run that fails leaves files that nothing refers t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
@@ -25,19 +24,21 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import FLAG
 from merlot.cluster.segments.rounding import instant_text, smallest_window
-from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.ingest.batch import EVERYTHING, Stretch, beside, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.shape import Shape, shape_of
 from merlot.spec.table import PushType, Table
 from merlot.store.deepstore import DeepStore
-from merlot_spark import executor, failures, frames, parcels
+from merlot_spark import executor, failures, frames, parcels, serving
 from merlot_spark.expressions import tried_apart
 from merlot_spark.frames import Prepared
 from merlot_spark.preparing import Counts, PrepareTask
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
+from merlot_spark.serving import Served
 from merlot_spark.sources import FileSource
 
 _LOG = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class JobOptions:
     merge of the same segments may be under way."""
     replace_rows: bool = False
     """As `BatchIngestion.replace_rows`."""
+    wait_s: float = 0.0
+    """How long to wait, after publishing, until servers have loaded the segments; 0: not at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +87,18 @@ def build_segments(
     ingestion: BatchIngestion | None = None,
     options: JobOptions | None = None,
 ) -> JobReport:
-    """Build and publish; without controller, only build and upload. `rows` are a batch source's (`sources.read`) or any
-    DataFrame's; a text column `_corrupt_record` of one marks lines that are no record. `ingestion` gives filter,
-    derived columns and the share of bad rows that is allowed (none if left out). Raises BadRowsError past that share,
-    InvalidInputError for expressions that Spark refuses and for a batch that would take rows of the table without
-    saying so, UnavailableError if executors, deep store or controller fail."""
+    """Build and publish; without controller, only build and upload. With one, the segments are built by its table, and
+    `table` must be of the same shape. `rows` are a batch source's (`sources.read`) or any DataFrame's; a text
+    column `_corrupt_record` of one marks lines that are no record. `ingestion` gives filter, derived columns and the
+    share of bad rows that is allowed (none if left out). Raises BadRowsError past that share, InvalidInputError for a
+    table that differs from the controller's, for expressions that Spark refuses and for a batch that would take rows of
+    the table without saying so, NotFoundError if the controller has no such table, UnavailableError if executors, deep
+    store or controller fail."""
     options = options or JobOptions()
     if controller_url is not None:
+        applied = ControllerClient(controller_url).table(table.raw_name)
+        applied.check(table, deep_store)
+        table = applied.table
         check_stretch(options.stretch, table)
     options = dataclasses.replace(options, stretch=beside(options.stretch, table, ingestion))
     spark = rows.spark if isinstance(rows, FileSource) else rows.sparkSession
@@ -101,9 +109,8 @@ def build_segments(
     else:
         prepared = frames.prepare(rows, table, ingestion, task)
     if controller_url is not None and ingestion is not None:
-        # What cannot be published need not be built. It is asked again in the end, when the controller must be there.
-        with contextlib.suppress(UnavailableError):
-            _overwritten(ControllerClient(controller_url, waits_s=()), table, ingestion)
+        # What cannot be published need not be built. It is asked again in the end.
+        _overwritten(ControllerClient(controller_url), table, ingestion)
     started = time.monotonic()
     built = _run(prepared.rows, task, table, deep_store, options)
     built_at = time.monotonic()
@@ -135,7 +142,8 @@ def build_segments(
     overwritten = () if ingestion is None else _overwritten(ControllerClient(controller_url), table, ingestion)
     order = _publish_order(built.records, table, ingestion, options, overwritten)
     publish = partial(_publish, report, order, ControllerClient(controller_url, waits_s=()))
-    return _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
+    report = _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
+    return _waited(report, ControllerClient(controller_url), options)
 
 
 def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngestion) -> Collection[str]:
@@ -175,6 +183,7 @@ class _PublishOrder:
     replace_all: bool
     replace: Sequence[str]
     replace_rows: bool
+    shape: Shape
 
 
 def _publish_order(
@@ -201,6 +210,7 @@ def _publish_order(
         replace_all=table.spec.push_type is PushType.REFRESH,
         replace=sorted(overwritten),
         replace_rows=replaces_rows,
+        shape=shape_of(table.spec),
     )
 
 
@@ -216,6 +226,7 @@ def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) 
     done = client.publish(
         order.table,
         order.records,
+        shape=order.shape,
         replace_all=order.replace_all,
         replace=order.replace,
         replace_rows=order.replace_rows,
@@ -229,6 +240,18 @@ def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) 
         rows=done.rows,
         seconds={**report.seconds, "publish": time.monotonic() - started},
     )
+
+
+def _waited(report: JobReport, client: ControllerClient, options: JobOptions) -> JobReport:
+    """What is published stays so, whoever cannot be asked whether it is served."""
+    if not options.wait_s:
+        return report
+    started = time.monotonic()
+    try:
+        served = serving.wait(client, report.table, report.segments, options.wait_s)
+    except MerlotError as error:
+        served = Served(tuple(key.rpartition("@")[0] for key in report.segments), str(error))
+    return dataclasses.replace(report, served=served, seconds={**report.seconds, "serve": time.monotonic() - started})
 
 
 def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], patience_s: float) -> JobReport:

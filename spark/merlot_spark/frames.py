@@ -12,7 +12,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from merlot.errors import InvalidInputError, first_line
 from merlot.ingest.source import names
@@ -21,7 +29,6 @@ from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import Table
-from merlot.values.types import TypeName
 from merlot_spark import parcels, preparing
 from merlot_spark.expressions import Expressions
 from merlot_spark.preparing import PrepareTask
@@ -88,6 +95,27 @@ def _prepare(
 
 
 def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:
-    """Nested values of text columns become JSON in Spark, where it is cheap."""
-    is_text = column.type in (TypeName.STRING, TypeName.JSON) and not column.multi_value
-    return F.to_json(value) if is_text and isinstance(kind, StructType | MapType | ArrayType | VariantType) else value
+    """As Arrow carries it, so that executors write the text that the same value of a file has; a VARIANT, which Arrow
+    has no values of, as JSON. InvalidInputError for a type that cannot be carried."""
+    if isinstance(kind, VariantType):
+        return F.to_json(value, {"timeZone": "UTC"})
+    if (unread := _unread(kind)) is not None:
+        raise InvalidInputError(
+            f"a column of the DataFrame is of a type that is not read column={column.name} type={kind.simpleString()} "
+            f"because of={unread}; cast it to text or a number, or leave it out"
+        )
+    return value
+
+
+def _unread(kind: DataType) -> str | None:
+    """The type, of this one or those within it, whose values do not come through Arrow; None if all do."""
+    if isinstance(kind, StructType):
+        inner = [field.dataType for field in kind.fields]
+    elif isinstance(kind, MapType):
+        inner = [kind.keyType, kind.valueType]
+    elif isinstance(kind, ArrayType):
+        inner = [kind.elementType]
+    else:
+        is_unread = isinstance(kind, VariantType | YearMonthIntervalType | CalendarIntervalType)
+        return kind.simpleString() if is_unread else None
+    return next((found for found in map(_unread, inner) if found is not None), None)

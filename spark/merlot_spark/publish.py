@@ -1,4 +1,5 @@
-"""The driver's side of the controller's HTTP API: apply a table, publish segments in one call, read what is published.
+"""The driver's side of the controller's HTTP API: read a table, apply one, publish segments in one call, read what is
+published.
 
 Blocking. Retries only what is safe to repeat, which every call here is: applying and publishing the same again changes
 nothing.
@@ -7,7 +8,9 @@ nothing.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -16,9 +19,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import RowCounts
+from merlot.cluster.segments.publish import check_files
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot.ids import RawTableName
+from merlot.ids import RawTableName, SegmentKey, SegmentName
+from merlot.spec import manifest, shape
+from merlot.spec.shape import Shape
+from merlot.spec.table import Table
+from merlot.store.deepstore import DeepStore
+from merlot.uris import redact
 
 TIMEOUT_S = 60.0
 WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
@@ -45,31 +55,70 @@ class Publication:
     """Rows of the table before and after; None if the controller is too old to tell."""
 
 
+@dataclass(frozen=True, slots=True)
+class AppliedTable:
+    """A table as its controller has it."""
+
+    table: Table
+    deep_store: str | None
+    """Where the files of its segments have to be; None if the controller does not tell."""
+
+    def check(self, table: Table, deep_store: str | None) -> None:
+        """InvalidInputError if segments that are built by another manifest, or put elsewhere, could not be published:
+        what is wrong with them is known before they are built."""
+        raw_name = self.table.raw_name
+        shape.check(shape.shape_of(self.table.spec), shape.shape_of(table.spec), table=raw_name, what="the manifest")
+        if self.deep_store is None or deep_store is None:
+            return
+        url = DeepStore(deep_store).url_of(self.table.name, SegmentKey(SegmentName("a"), 0))
+        record = SegmentRecord(name="a", crc=0, size_bytes=0, url=url, total_docs=0)
+        try:
+            check_files(self.table.name, [record], self.deep_store)
+        except InvalidInputError as error:
+            expected = redact(self.deep_store)
+            raise InvalidInputError(
+                f"the table's files have to be in another deep store table={raw_name} applied={expected} "
+                f"here={redact(deep_store)}; give --deep-store {expected}, or leave it out"
+            ) from error
+
+
 class ControllerClient:
-    """A controller or an embedded node by its URL, e.g. `http://127.0.0.1:8099`."""
+    """A controller or an embedded node by its URL, e.g. `http://127.0.0.1:8099`; InvalidInputError for what is none."""
 
     def __init__(self, url: str, *, waits_s: Sequence[float] = WAITS_S) -> None:
         self.url = url.rstrip("/")
+        if not self.url.startswith(("http://", "https://")):
+            raise InvalidInputError(f"a controller's URL begins with http:// or https:// url={redact(url)}")
         self._waits_s = tuple(waits_s)
 
     def apply(self, manifest_text: str) -> Any:
         """Create or change the tables of a manifest; InvalidInputError with every problem."""
         return self._request("POST", "/apply", manifest_text.encode(), "application/yaml")
 
+    def table(self, name: str) -> AppliedTable:
+        """A table as it is applied; NotFoundError if there is none of this name."""
+        answer = self.get(f"/tables/{urllib.parse.quote(name)}/manifest")
+        if not isinstance(answer, dict) or "manifest" not in answer:
+            raise self._stranger("GET", "the answer is no manifest")
+        return AppliedTable(manifest.from_stored(answer["manifest"]), answer.get("deepStore"))
+
     def publish(
         self,
         table: RawTableName,
         records: Sequence[Mapping[str, Any]],
         *,
+        shape: Shape,
         replace_all: bool,
         replace: Sequence[str] = (),
         replace_rows: bool = False,
     ) -> Publication:
         """Make all records visible in one stroke. The records stand for the segments of `replace`, or with
         `replace_all` for the whole table: what is not among them goes in the same stroke. InvalidInputError if rows
-        would go otherwise, or all of them, unless `replace_rows` allows it."""
+        would go otherwise, or all of them, unless `replace_rows` allows it, and if the table is not of `shape`, which
+        the segments were built for."""
         body = {
             "publishId": publish_id(records),
+            "shape": dict(shape),
             "records": list(records),
             "replace": list(replace),
             "replaceAll": replace_all,
@@ -106,11 +155,23 @@ class ControllerClient:
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.loads(answer.read() or b"null")
+        except ValueError as error:
+            raise self._stranger(method, "the answer is not JSON") from error
         except urllib.error.HTTPError as error:
             family = _FAMILIES.get(error.code, UnavailableError)
             raise family(f"{method} {self.url}{path} answered {error.code}: {_reason(error)}") from error
-        except OSError as error:
-            raise UnavailableError(f"controller cannot be reached url={self.url} reason={error}") from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            if isinstance(reason, ssl.SSLError):
+                raise InvalidInputError(
+                    f"controller does not speak TLS as asked url={self.url} reason={reason}"
+                ) from error
+            raise UnavailableError(f"controller cannot be reached url={self.url} reason={reason}") from error
+
+    def _stranger(self, method: str, what: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"this is no controller of Merlot url={self.url} reason: {method}: {what}; check --controller"
+        )
 
 
 def publish_id(records: Sequence[Mapping[str, Any]]) -> str:
@@ -120,7 +181,7 @@ def publish_id(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    text = error.read().decode(errors="replace").strip()
+    text = " ".join(error.read().decode(errors="replace").split())
     try:
         value = json.loads(text)
     except ValueError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from merlot.cluster.segments.coverage import RowCounts
 from merlot.ingest.bad_rows import BadRows
+from merlot_spark.serving import Served
 
 SHOWN_SEGMENTS = 5
 
@@ -49,6 +50,8 @@ class JobReport:
     """Segments that were published in place of an older version."""
     rows: RowCounts | None = None
     """Rows of the table before and after; None if nothing was published, or the controller is too old to tell."""
+    served: Served | None = None
+    """Whether servers answer for the batch's segments; None if nobody waited for it."""
     bytes: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Duration by phase: build, publish."""
@@ -74,6 +77,7 @@ class JobReport:
             "segmentsRemoved": self.removed,
             "segmentsReplaced": self.replaced,
             **({} if self.rows is None else _rows_to_json(self.rows)),
+            **({} if self.served is None else {"segmentsNotServed": len(self.served.waiting)}),
             "bytes": self.bytes,
             "seconds": {phase: round(seconds, 3) for phase, seconds in self.seconds.items()},
         }
@@ -94,6 +98,11 @@ class JobReport:
         if self.absent_columns:
             lines.append(f"columns that the source lacks, null in every row: {', '.join(self.absent_columns)}")
         lines += [f"{count:,} texts cut to the maxLength of {column}" for column, count in self.cut.items()]
+        if self.served is not None and self.served.waiting:
+            lines.append(
+                f"{len(self.served.waiting):,} segments are published and not served yet ({self.served.reason}): "
+                "queries do not see them before servers have loaded them"
+            )
         lines += self._warnings()
         lines += self.bad.to_lines()
         return "\n".join(lines)

@@ -29,6 +29,7 @@ from tests.bench.report import ROOT, Case, geometric_mean, publish
 from merlot.catalog.publish import record_of
 from merlot.ids import RawTableName, TableName
 from merlot.segment.immutable import ImmutableSegment
+from merlot.spec.shape import shape_of
 from merlot.store.deepstore import DeepStore
 from merlot.testing.processes import free_port
 from merlot_spark.publish import ControllerClient
@@ -80,6 +81,7 @@ class Serving:
             "spec": {"schema": schema},
         }
         client.apply(json.dumps(manifest))
+        shape = shape_of(client.table("ssb").table.spec)
         records = []
         for path in segments:
             metadata = ImmutableSegment.open(path).metadata
@@ -88,7 +90,7 @@ class Serving:
             store.put(path, url)
             path.unlink()
             records.append(record.model_dump(mode="json", by_alias=True, exclude_defaults=True))
-        client.publish(RawTableName("ssb"), records, replace_all=False)
+        client.publish(RawTableName("ssb"), records, shape=shape, replace_all=False)
         wanted = sum(record["totalDocs"] for record in records)
         self._wait(lambda: self.query("SELECT COUNT(*) FROM ssb").get("rows") == [[wanted]])
 

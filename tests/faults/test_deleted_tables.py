@@ -58,7 +58,7 @@ class Controller:
 
     def __init__(self, bench: MergeBench) -> None:
         self.clock = FakeClock(bench.clock.now_ms() + 1000)
-        config = LoopConfig(owner="c", cleaning=CleaningConfig(orphan_scan_s=60))
+        config = LoopConfig(owner="c", cleaning=CleaningConfig(orphan_scan_s=60), file_grace_s=3600)
         store = bench.deep_store
         self.loop = ControllerLoop(bench.inner, config, open_files=lambda _: store, clock=self.clock)
 

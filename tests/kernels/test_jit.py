@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from merlot import telemetry
-from merlot.kernels import compile_time, machine_code
+from merlot.kernels import baseline, compile_time, machine_code
 from merlot.kernels.jit import read_only
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled in this run")
@@ -157,6 +157,25 @@ def test_code_that_comes_with_the_package_is_used_and_not_added_to(
     assert copied(kernel, np.array([5])) == copied(kernel, np.array([5], np.int8)) == [5]
     assert compilations(kernel) == 2
     assert [len(list((tmp_path / folder).rglob("*.nbc"))) for folder in ("code", "other")] == [1, 1]
+
+
+@pytest.mark.skipif(baseline.usable() is None, reason="this processor cannot run the code that wheels bring")
+def test_code_for_an_older_processor_is_used_and_not_added_to(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = load()
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path), tmp_path.name]
+    processor = baseline.of_this_kind()
+    assert processor is not None
+    settings = dict(one.split("=", 1) for one in processor.settings)
+    subprocess.run(command, check=True, env=os.environ | settings | {"NUMBA_CACHE_DIR": str(tmp_path / "code")})
+    # The code names its module as that process imported it.
+    monkeypatch.setitem(sys.modules, tmp_path.name, sys.modules[kernel.py_func.__module__])
+    monkeypatch.setattr(machine_code, "SHIPPED", tmp_path / "code")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "other"))
+    assert copied(kernel, np.array([5])) == [5]
+    assert compilations(kernel) == 0
 
 
 def test_kernels_run_where_nothing_can_be_written(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

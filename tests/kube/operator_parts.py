@@ -35,6 +35,7 @@ KINDS = {
     "jobs": "apis/batch/v1",
     "poddisruptionbudgets": "apis/policy/v1",
     "networkpolicies": "apis/networking.k8s.io/v1",
+    "leases": "apis/coordination.k8s.io/v1",
     "rolebindings": "apis/rbac.authorization.k8s.io/v1",
     **dict.fromkeys(
         ("services", "configmaps", "serviceaccounts", "pods", "persistentvolumeclaims", "events", "resourcequotas"),

@@ -24,10 +24,10 @@ def main() -> int:
     """Run it; returns the exit code."""
     program.from_environment = _with_short_resync  # type: ignore[attr-defined]
     metastores.connect = _connect  # type: ignore[attr-defined]
-    loop.STATUS_S = loop.NAMESPACES_S = deletion.AGAIN_S = metastores.PAUSE_S = PAUSE_S
+    loop.STATUS_S = loop.NAMESPACES_S = deletion.AGAIN_S = metastores.PAUSE_S = metastores.SUPERSEDED_S = PAUSE_S
     pools.BUSY_S = tables.SOON_S = tables.BUSY_S = rollups.WAITING_S = upserts.WAITING_S = PAUSE_S
     workqueue.FIRST_BACKOFF_S = PAUSE_S
-    context.SETTLE_S = handlers.SETTLE_S = pools.SETTLE_S = SETTLE_S  # type: ignore[attr-defined]
+    context.SETTLE_S = handlers.SETTLE_S = SETTLE_S  # type: ignore[attr-defined]
     refusals.PATIENCE_S = PATIENCE_S
     pods.STUCK_MS = tables.STUCK_MS = round(1000 * PATIENCE_S)
     return program.main()

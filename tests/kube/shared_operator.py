@@ -30,9 +30,15 @@ def main() -> int:
 
 def _serve_only(prefix: str) -> None:
     """Tests with operators of their own have other namespaces, of which this one shall know nothing."""
-    serves, put = Progress.serves, Store.put
+    serves, put, keep = Progress.serves, Store.put, Store.keep
     Progress.serves = lambda self, namespace: namespace.startswith(prefix) and serves(self, namespace)  # type: ignore[method-assign]
     Store.put = lambda self, body: namespace_of(body).startswith(prefix) and put(self, body)  # type: ignore[method-assign]
+
+    def keep_own(self: Store, body: dict[str, Any]) -> None:
+        if namespace_of(body).startswith(prefix):
+            keep(self, body)
+
+    Store.keep = keep_own  # type: ignore[method-assign]
 
 
 def _counted(reconcile: Callable[..., Awaitable[float | None]]) -> Callable[..., Awaitable[float | None]]:

@@ -141,18 +141,54 @@ def test_namespaces_that_share_their_state_are_told_and_can_part(
         assert place_of(other)[0] == f"{root}/{other.namespace}"
 
 
-def test_an_operator_that_another_one_has_superseded_writes_nothing_and_ends(
-    api: Api, controller: Controller, both: dict[str, str], root: str, tmp_path: Path
+@pytest.mark.parametrize("is_owner", [True, False], ids=["the namespace is its own", "another one serves it"])
+def test_an_operator_whose_fence_another_one_took_writes_only_where_the_namespace_is_its_own(
+    api: Api, controller: Controller, both: dict[str, str], root: str, tmp_path: Path, is_owner: bool
 ) -> None:
     own = f"{root}/{api.namespace}"
     with Operator(both, tmp_path / "operator.log") as operator:
         api.create("tables", flights())
         wait_published(operator, api)
         operator.settle()
+        if not is_owner:
+            api.patch("leases", "merlot-operator", {"spec": {"holderIdentity": "the next one"}})
         ask(own, lambda metastore: take(metastore, api.namespace, OperatorRecord(holder="the next one")))
         api.patch("tables", "flights", {"spec": {"limits": {"timeoutMs": 5000}}})
-        eventually(operator.exit_code, 1, log=lambda: operator.log)
-        assert "holder=the next one" in operator.log
-        record = ask(own, lambda metastore: find_table(metastore, "flights"))
-        assert record is not None
-        assert record.revision == 1
+        if is_owner:
+            eventually(lambda: api.get("tables", "flights")["status"]["revision"], 2, log=lambda: operator.log)
+            assert "holder=the next one" in operator.log
+        else:
+            eventually(lambda: "ServedByAnother" in api.event_reasons(), log=lambda: operator.log)
+            record = ask(own, lambda metastore: find_table(metastore, "flights"))
+            assert record is not None
+            assert record.revision == 1
+        assert operator.exit_code() is None
+
+
+def test_of_two_releases_one_serves_a_namespace_until_the_other_is_told_to_take_it_over(
+    api: Api, controller: Controller, settings: dict[str, str], tmp_path: Path
+) -> None:
+    first = {
+        **settings,
+        "MERLOT_RELEASE": "plat/plat",
+        "MERLOT_SPARK_DRIVER_ROLE": "ClusterRole/plat-merlot-spark-driver",
+    }
+    twin = {**first, "MERLOT_RELEASE": "team/twin", "MERLOT_METASTORE": f"sqlite://{tmp_path / 'twin.db'}"}
+    twin["MERLOT_SPARK_DRIVER_ROLE"] = "ClusterRole/twin-merlot-spark-driver"
+    with Operator(first, tmp_path / "first.log") as operator:
+        api.create("tables", flights())
+        wait_published(operator, api)
+        operator.settle()
+        before = api.versions()
+        with Operator(twin, tmp_path / "twin.log") as second:
+            eventually(lambda: "ServedByAnother" in api.event_reasons(), log=lambda: second.log)
+            second.settle()
+            assert api.versions() == before
+        told = {**twin, "MERLOT_TAKE_OVER": "true"}
+        with Operator(told, tmp_path / "twin.log") as second:
+            role = lambda: (api.get("rolebindings", "merlot-spark-driver") or {}).get("roleRef", {}).get("name")  # noqa: E731
+            eventually(role, "twin-merlot-spark-driver", log=lambda: second.log)
+            second.settle()
+            operator.settle()
+            assert role() == "twin-merlot-spark-driver"
+            assert "plat/plat" not in api.get("leases", "merlot-operator")["metadata"]["annotations"].values()

@@ -71,7 +71,7 @@ QUERIES: Final[dict[int, str]] = {
         ORDER BY revenue DESC, c_custkey LIMIT 20""",
     11: """SELECT ps_partkey, SUM(ps_supplycost * ps_availqty) AS worth FROM partsupp, supplier, nation
         WHERE ps_suppkey = s_suppkey AND s_nationkey = n_nationkey AND n_name = 'GERMANY' GROUP BY ps_partkey
-        HAVING SUM(ps_supplycost * ps_availqty) > (SELECT SUM(ps_supplycost * ps_availqty) * 0.01
+        HAVING SUM(ps_supplycost * ps_availqty) > (SELECT SUM(ps_supplycost * ps_availqty) * 0.005
             FROM partsupp, supplier, nation
             WHERE ps_suppkey = s_suppkey AND s_nationkey = n_nationkey AND n_name = 'GERMANY')
         ORDER BY worth DESC, ps_partkey""",

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from merlot.cli.main import INTERRUPTED
+from merlot.cli.app import INTERRUPTED
 from merlot.cluster.manifests.rollups import put_rollup
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.view import TableView, load

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from merlot.ingest.batch import BadRowsError, Stretch
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.shape import shape_of
 from merlot.spec.table import Table
 from merlot.spec.tasks import ROUNDED_TO
 from merlot_spark import build_segments as build_job
 from merlot_spark import sources
 from merlot_spark.build_segments import JobOptions, build_segments
+from merlot_spark.expressions import setting
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
 
@@ -406,7 +409,7 @@ def test_a_batch_does_not_overwrite_a_part_of_what_was_rounded_together(
     apply(controller, table)
     first = run(spark, source, table, deep, controller)
     merged = {**first.records[0], "name": "merged", "customMap": {ROUNDED_TO: "1mo"}}
-    ControllerClient(controller).publish(table.raw_name, [merged], replace_all=False, replace=[])
+    ControllerClient(controller).publish(table.raw_name, [merged], shape=shape_of(table.spec), replace_all=False)
     window = {"start": "2013-01-02", "end": "2013-01-04T00:00:00Z"}
     with pytest.raises(InvalidInputError, match=r"cannot be replaced alone .* smallest=2013-01-01\.\.2013-02-01"):
         run(spark, source, table, deep, controller, overwrite=window)
@@ -629,7 +632,45 @@ def test_columns_that_the_source_lacks_are_null_and_reported(
     assert rows.column("code").null_count == 60
 
 
+def test_nested_values_of_a_dataframe_are_those_of_its_file_in_whatever_zone_it_is_read(
+    spark: SparkSession, tmp_path: Path, deep: Path, rows_of: RowsOf
+) -> None:
+    moment = dt.datetime(2024, 7, 1, 12, 0, 0, 1, tzinfo=dt.UTC)
+    nested = {"x": 1, "y": None, "t": moment, "d": Decimal("1.10"), "f": float("nan"), "b": b"\x00\xff"}
+    kinds = pa.struct(
+        {"x": pa.int64(), "y": pa.string(), "t": pa.timestamp("us", "UTC"), "d": pa.decimal128(9, 2)}
+        | {"f": pa.float64(), "b": pa.binary()}
+    )
+    rows = {
+        "at": pa.array([moment, moment], pa.timestamp("us", "UTC")),
+        "code": pa.array([nested, None], kinds),
+        "list": pa.array([[nested, None], []], pa.list_(kinds)),
+        "map": pa.array([[("k", nested)], [("k", None)]], pa.map_(pa.string(), kinds)),
+    }
+    path = tmp_path / "nested.parquet"
+    pq.write_table(pa.table(rows), path)
+    fields = [MANIFEST["spec"]["schema"]["fields"][0], *({"name": name, "type": "JSON"} for name in list(rows)[1:])]
+    table = table_of(schema={"fields": fields})
+    expected = run(spark, path, table, deep, None).segments
+    text = '{"x":1,"y":null,"t":"2024-07-01 12:00:00.000001","d":1.10,"f":"NaN","b":"AP8="}'
+    assert set(rows_of(files_of(deep), ["code"]).column("code").to_pylist()) == {text, None}
+    with setting(spark, "spark.sql.session.timeZone", "America/New_York"):
+        df = spark.read.parquet(str(path))
+        found = build_segments(df, table, deep_store=str(deep), controller_url=None, options=OPTIONS)
+    assert found.segments == expected
+
+
+def test_types_that_do_not_come_out_of_a_dataframe_are_refused_by_column(spark: SparkSession, deep: Path) -> None:
+    for value, kind in (("INTERVAL '1' YEAR", "interval year"), ("struct(parse_json('1') AS v)", "variant")):
+        df = spark.sql(f"SELECT timestamp '2013-01-01' AS at, {value} AS code")
+        with pytest.raises(InvalidInputError, match=f"is not read column=code .* because of={kind}"):
+            build_segments(df, table_of(), deep_store=str(deep), controller_url=None, options=OPTIONS)
+
+
 def test_nested_values_become_json(spark: SparkSession, deep: Path, rows_of: RowsOf) -> None:
     df = spark.sql("SELECT timestamp '2013-01-01' AS at, struct(1 AS a, array('x') AS b) AS code")
     build_segments(df, table_of(), deep_store=str(deep), controller_url=None, options=OPTIONS)
     assert rows_of(files_of(deep), ["code"]).column("code").to_pylist() == ['{"a":1,"b":["x"]}']
+    df = spark.sql("""SELECT timestamp '2013-01-02' AS at, parse_json('{"a":1,"b":["x",null]}') AS code""")
+    build_segments(df, table_of(), deep_store=str(deep), controller_url=None, options=OPTIONS)
+    assert rows_of(files_of(deep)[1:], ["code"]).column("code").to_pylist() == ['{"a":1,"b":["x",null]}']

@@ -1,8 +1,9 @@
 """The desired config's way to ZooKeeper: blocking calls in threads, one session per URL, fast to give up.
 
 A namespace whose ZooKeeper is away holds up nobody else: after a failed call its next ones fail at once for a while. A
-session that nobody used for long is closed. Every write is fenced: an operator that another one has superseded, while
-it was cut off from the API server for instance, writes nothing, and ends.
+session that nobody used for long is closed. Every write is fenced: where another operator has come since, this one
+writes nothing. That ends nothing but the namespace's passes: after a while it is looked whose the namespace is, and an
+operator that is the owner still comes anew (ADR 63).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -28,13 +29,14 @@ from merlot_operator.kube.cache import Store
 from merlot_operator.kube.kinds import DEPLOYMENTS
 from merlot_operator.manifests.cluster import name_of_role
 from merlot_operator.manifests.parts import CONTROLLER
-from merlot_operator.progress import Progress
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS = 8
 PAUSE_S = 5.0
+SUPERSEDED_S = 15.0
+"""Until an operator that another one has superseded looks whose the namespace is."""
 IDLE_S = 300.0
 """A session that was not used for so long is closed: longer than any pause between two looks at a Table."""
 
@@ -52,13 +54,18 @@ class _Session:
 class Metastores:
     """Sessions by URL: namespaces may share one."""
 
-    def __init__(self, config: Config, store: Store, progress: Progress, clock: Clock) -> None:
+    def __init__(
+        self, config: Config, store: Store, check_owned: Callable[[str], Awaitable[None]], clock: Clock
+    ) -> None:
+        """check_owned: asks the API server whose a namespace is; raises UnavailableError if it is another one's."""
         self._config = config
         self._store = store
-        self._progress = progress
+        self._check_owned = check_owned
         self._clock = clock
         self._sessions: dict[str, _Session] = {}
         self._fences: dict[str, Fence] = {}
+        self._superseded: dict[str, tuple[float, str]] = {}
+        """By namespace: when another operator was seen to have come, and what was seen."""
         self._fencing: dict[str, asyncio.Lock] = {}
         self._shared: dict[str, frozenset[str]] = {}
         self._pool = ThreadPoolExecutor(THREADS, "metastore")
@@ -70,8 +77,15 @@ class Metastores:
         try:
             return await self._run(home.metastore, lambda store: function(Fenced(store, fence)))
         except SupersededError as error:
-            self._progress.superseded = str(error)
+            if self._fences.get(namespace) == fence:
+                del self._fences[namespace]
+                self._superseded[namespace] = (asyncio.get_running_loop().time(), str(error))
+                _LOG.error("superseded namespace=%s cause=%s", namespace, error)
             raise
+
+    async def check(self, namespace: str) -> None:
+        """Raise SupersededError if another operator has come, which this one learns by its next write otherwise."""
+        await self.call(namespace, lambda store: store.multi([]))
 
     async def home(self, namespace: str) -> Home:
         """Where the namespace's state is, which is decided once; raises UnavailableError while nobody can tell."""
@@ -87,10 +101,21 @@ class Metastores:
         home = await self.home(namespace)
         async with self._fencing.setdefault(namespace, asyncio.Lock()):
             if namespace not in self._fences:
+                await self._check_may_come(namespace)
                 record = OperatorRecord(holder=socket.gethostname(), since_ms=self._clock.now_ms())
                 self._shared[namespace] = await self._settle(namespace, home)
-                self._fences[namespace] = await self._run(home.metastore, lambda store: take(store, namespace, record))
+                fence = await self._run(home.metastore, lambda store: take(store, namespace, record))
+                # Again: the next owner marks the namespace first and comes then, so of two one sees the other.
+                await self._check_owned(namespace)
+                self._fences[namespace] = fence
+                self._superseded.pop(namespace, None)
             return self._fences[namespace]
+
+    async def _check_may_come(self, namespace: str) -> None:
+        since, text = self._superseded.get(namespace, (float("-inf"), ""))
+        if asyncio.get_running_loop().time() - since < SUPERSEDED_S:
+            raise SupersededError(text)
+        await self._check_owned(namespace)
 
     async def sharing(self, namespace: str) -> frozenset[str]:
         """Other namespaces whose tables are in the same chroot, as it is now if there were any."""
@@ -104,7 +129,7 @@ class Metastores:
 
     def leave(self, namespace: str) -> None:
         """Nothing is declared there any more: where it will be is decided anew."""
-        for known in (self._config.homes, self._fences, self._shared):
+        for known in (self._config.homes, self._fences, self._shared, self._superseded):
             known.pop(namespace, None)
 
     async def close_idle(self) -> None:

@@ -1,5 +1,10 @@
 """What the API server last told: every declared and every own object, by kind. One event loop; readers get the bodies
-themselves and must not change them."""
+themselves and must not change them.
+
+A body comes by a watch or as the answer to a request, and an answer may come first. So the store notes apart from the
+bodies up to which version of an object all changes were told to those whom they concern: the watch's event of a change
+that only an answer has shown so far is news all the same.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +24,41 @@ class Store:
         self._objects: dict[Kind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
         self._removed: dict[str, None] = {}
         """Uids of the last that were deleted: no listing that began before brings them back."""
+        self._told: dict[str, int] = {}
+        """By uid: the version up to which every change was told, or is the operator's own."""
 
     def put(self, body: dict[str, Any]) -> bool:
-        """Keep a body; returns whether it is news."""
+        """Keep a body that a watch shows; returns whether it is news, which the caller then tells."""
+        self.keep(body)
+        return body["metadata"]["uid"] not in self._removed and self.tell(body)
+
+    def keep(self, body: dict[str, Any]) -> None:
+        """Keep a body that answers a request, which tells nobody: others may have changed it too."""
         objects = self._objects[kind_of(body)][namespace_of(body)]
-        name = name_of(body)
+        name, uid = name_of(body), body["metadata"]["uid"]
         old = objects.get(name)
-        if body["metadata"]["uid"] in self._removed or (old is not None and not _is_newer(body, old)):
-            return False
+        if uid in self._removed or (old is not None and _version(body) <= _version(old)):
+            return
+        if old is not None and old["metadata"]["uid"] != uid:
+            self._told.pop(old["metadata"]["uid"], None)
         objects[name] = _slim(body)
+
+    def keep_own(self, body: dict[str, Any]) -> None:
+        """Keep a declared object as it is after the operator wrote its status or finalizers. The event of that is no
+        news, unless what somebody else wrote since the last event is in it."""
+        old = self.get(kind_of(body), namespace_of(body), name_of(body))
+        self.keep(body)
+        if old is None or old["metadata"]["uid"] != body["metadata"]["uid"]:
+            return
+        if self._told.get(old["metadata"]["uid"]) == _version(old) and _declared(old) == _declared(_slim(body)):
+            self.tell(body)
+
+    def tell(self, body: Object) -> bool:
+        """Note that all changes up to this version are told; returns whether they were not."""
+        uid, version = body["metadata"]["uid"], _version(body)
+        if version <= self._told.get(uid, -1):
+            return False
+        self._told[uid] = version
         return True
 
     def remove(self, body: Object) -> None:
@@ -35,6 +66,7 @@ class Store:
         objects = self._objects[kind_of(body)][namespace_of(body)]
         old, uid = objects.get(name_of(body)), body["metadata"]["uid"]
         self._removed[uid] = None
+        self._told.pop(uid, None)
         if len(self._removed) > MOST_REMOVED:
             del self._removed[next(iter(self._removed))]
         if old is not None and old["metadata"]["uid"] == uid:
@@ -49,16 +81,15 @@ class Store:
         for body in gone:
             self.remove(body)
         for body in listing.items:
-            self.put(body)
+            self.keep(body)
         return gone
 
     def forget(self, namespace: str | None) -> None:
         """Know nothing any more of a namespace, or of any."""
         for objects in self._objects.values():
-            if namespace is None:
-                objects.clear()
-            else:
-                objects.pop(namespace, None)
+            for place in [one for one in objects if namespace in (None, one)]:
+                for body in objects.pop(place).values():
+                    self._told.pop(body["metadata"]["uid"], None)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """One object."""
@@ -79,10 +110,11 @@ class Store:
         return [body for body in self.of(kind, namespace) if labels_of(body).get(label) == value]
 
 
-def _is_newer(body: Object, old: Object) -> bool:
-    if body["metadata"]["uid"] != old["metadata"]["uid"]:
-        return True
-    return _version(body) > _version(old)
+def _declared(body: Object) -> Object:
+    """What users say of it."""
+    ours = ("resourceVersion", "managedFields", "finalizers")
+    metadata = {key: value for key, value in body["metadata"].items() if key not in ours}
+    return {**{key: value for key, value in body.items() if key != "status"}, "metadata": metadata}
 
 
 def _version(body: Object) -> int:

@@ -69,13 +69,14 @@ NAMESPACES = Kind("", "v1", "namespaces", "Namespace")
 JOBS = Kind("batch", "v1", "jobs", "Job")
 BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 NETWORK_POLICIES = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
 ROLE_BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
 DECLARED = (TABLES, ROLLUPS, UPSERTS)
 """What users write."""
 WRITTEN = (
     *(DEPLOYMENTS, STATEFUL_SETS, SERVICES, SERVICE_ACCOUNTS, JOBS, BUDGETS, NETWORK_POLICIES),
-    ROLE_BINDINGS,
+    *(ROLE_BINDINGS, LEASES),
 )
 """What the operator writes."""
 WATCHED = (*WRITTEN, PODS, CLAIMS)

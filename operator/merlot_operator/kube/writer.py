@@ -87,8 +87,10 @@ class Writer:
             return False
         if live is None:
             await self._refuse_foreign(body)
+        elif changes_fixed_field(live, wanted):
+            await self.delete(live)
         taken = await self._kube.apply(wanted)
-        self._store.put(taken)
+        self._store.keep(taken)
         _LOG.info("applied object=%s namespace=%s", title(body), namespace_of(body))
         self._note_untaken(taken, wanted)
         return True
@@ -135,6 +137,11 @@ class Writer:
             return
         if labels_of(live).get(MANAGED_BY) != FIELD_MANAGER and not _was_ours(live):
             raise ForeignObjectError(f"{title(body)} exists and is not the operator's; rename or delete it")
+
+
+def changes_fixed_field(live: Object, wanted: Mapping[str, Any]) -> bool:
+    """Whether the object must be made anew: the API server lets nobody change to which role a binding refers."""
+    return "roleRef" in wanted and not holds(live.get("roleRef"), wanted["roleRef"])
 
 
 def _was_ours(live: Object) -> bool:

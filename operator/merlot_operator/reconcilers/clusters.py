@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from merlot.errors import UnavailableError
+from merlot.errors import MerlotError
 from merlot_operator.context import ClusterNote, Context
 from merlot_operator.desired.demand import ClusterDemand, cluster_demand
 from merlot_operator.kube.kinds import (
@@ -51,7 +51,7 @@ async def _settle(context: Context, namespace: str, num_brokers: int) -> None:
     """Know where the namespace's state is before pods are told. The Tables tell why that takes long."""
     try:
         await context.metastores.home(namespace)
-    except UnavailableError as error:
+    except MerlotError as error:
         _note(context, namespace, ClusterNote(f"nobody can tell yet where its state is: {error}", num_brokers))
         raise
 
@@ -60,7 +60,7 @@ async def _sharing(context: Context, namespace: str) -> tuple[str, ...]:
     """As last known, while ZooKeeper is away: the Tables tell of that."""
     try:
         return tuple(sorted(await context.metastores.sharing(namespace)))
-    except UnavailableError:
+    except MerlotError:
         known = context.clusters.get(namespace)
         return () if known is None else known.shares_with
 

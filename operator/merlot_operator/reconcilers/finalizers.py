@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from merlot.errors import ConflictError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.metastore.protocol import Metastore
 from merlot_operator import handlers
 from merlot_operator.context import Context
@@ -52,11 +52,11 @@ async def drop_finalizer(context: Context, body: Object) -> None:
 async def clear_shared_state(context: Context, body: Object, forget: Callable[[Metastore], T], skipped: T) -> T:
     """What `forget` says of its removing the object from shared state; `skipped` if that is away and may stay as it is.
 
-    Otherwise UnavailableError, and conditions and an event that tell what the object waits for.
+    Otherwise the error, and conditions and an event that tell what the object waits for.
     """
     try:
         return await context.metastores.call(namespace_of(body), forget)
-    except UnavailableError as error:
+    except MerlotError as error:
         if not await _may_skip_shared_state(context, body):
             where = context.config.metastore_of(namespace_of(body))
             await tell_waiting(context, body, [Obstacle(f"ZooKeeper answers at {where}: {error}", is_problem=True)])
@@ -109,7 +109,7 @@ async def _set(context: Context, body: Object, finalizers: Sequence[str]) -> Obj
     except NotFoundError:
         return body
     except ConflictError:
-        context.store.put(await context.kube.get(kind, namespace, name))
+        context.store.keep(await context.kube.get(kind, namespace, name))
         raise
-    context.store.put(written)
+    context.store.keep_own(written)
     return written

@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import served
 from merlot_operator.context import Context
-from merlot_operator.kube.kinds import TABLES, namespace_of
+from merlot_operator.kube.kinds import ROLLUPS, TABLES, UPSERTS, Kind, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.reconcilers.clusters import reconcile_cluster
+from merlot_operator.reconcilers.ownership import is_ours, let_go, tell_of_owner
 from merlot_operator.reconcilers.pools import reconcile_pool
 from merlot_operator.reconcilers.rollups import reconcile_rollup
 from merlot_operator.reconcilers.tables import reconcile_table
@@ -48,6 +49,8 @@ RECONCILES: Mapping[Subject, Reconcile] = {
     Subject.ROLLUP: reconcile_rollup,
     Subject.UPSERT: reconcile_upsert,
 }
+
+KINDS: Mapping[Subject, Kind] = {Subject.TABLE: TABLES, Subject.ROLLUP: ROLLUPS, Subject.UPSERT: UPSERTS}
 
 
 async def run(context: Context) -> None:
@@ -86,7 +89,7 @@ async def _work(context: Context) -> None:
         context.progress.passes.setdefault(key, context.clock.monotonic())
         try:
             async with asyncio.timeout(PASS_S) as limit:
-                again_s = await RECONCILES[key.subject](context, key.namespace, key.name)
+                again_s = await _pass(context, key)
         except MerlotError as error:
             _report(context, key, error)
         except Exception:  # noqa: BLE001 - the outermost loop of a pass: a bug in one must not stop the others
@@ -95,6 +98,7 @@ async def _work(context: Context) -> None:
                 _report(context, key, UnavailableError(f"a pass does not end waited_s={PASS_S:.0f}"))
                 continue
             _LOG.exception("pass failed key=%s", key)
+            context.note_failure(key, "the pass failed by a bug of the operator: see its log")
             FAILURES.labels(key.subject, "bug").inc()
             context.queue.failed(key)
         else:
@@ -105,8 +109,21 @@ async def _work(context: Context) -> None:
         QUEUE.set(len(context.queue))
 
 
+async def _pass(context: Context, key: Key) -> float | None:
+    """What its subject wants, unless the namespace is another operator's."""
+    if await is_ours(context, key.namespace):
+        again_s = await RECONCILES[key.subject](context, key.namespace, key.name)
+        if again_s is None:
+            await let_go(context, key.namespace)
+        return again_s
+    kind = KINDS.get(key.subject)
+    body = None if kind is None else context.store.get(kind, key.namespace, key.name)
+    return None if body is None else await tell_of_owner(context, body)
+
+
 def _report(context: Context, key: Key, error: MerlotError) -> None:
     delay_s = context.queue.failed(key)
+    context.note_failure(key, str(error))
     level = logging.ERROR if isinstance(error, InvalidInputError) else logging.WARNING
     _LOG.log(level, "pass failed key=%s again_s=%.1f cause=%s", key, delay_s, error)
     FAILURES.labels(key.subject, type(error).__name__).inc()

@@ -57,7 +57,7 @@ async def reconcile_merge_jobs(context: Context, demand: ClusterDemand) -> Writt
             MergePod(namespace=namespace, table=table, task=task, owner=owner, stores=demand.stores), context.config
         )
         try:
-            context.store.put(await context.kube.apply(job))
+            context.store.keep(await context.kube.apply(job))
             await context.events.normal(tables[table], "MergeStarted", f"merge {task} runs as Job {name_of(job)}")
         except MerlotError as error:
             written.problems[title(job)] = error

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Awaitable, Iterable
 from typing import Any
 
-from merlot.errors import InvalidInputError, MerlotError
-from merlot_operator.context import SETTLE_S, Context, PoolNote
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot_operator import handlers
+from merlot_operator.context import Context, PoolNote
 from merlot_operator.desired.demand import PoolDemand, pool_demand, pool_of
 from merlot_operator.kube.client import TooManyRequestsError
 from merlot_operator.kube.kinds import (
@@ -54,7 +55,6 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
         before = context.pools.get((namespace, pool), PoolNote())
         _note(context, demand, dataclasses.replace(before, problem=str(error), wanted=demand.replicas))
         raise
-    is_new = context.store.get(STATEFUL_SETS, namespace, pool) is None
     plan, problems = await _advance(context, demand)
     steps = tuple(plan.steps)
     refused = await _refused(context, demand)
@@ -72,9 +72,6 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
     _note(context, demand, note)
     if problems:
         raise problems[0]
-    if is_new:
-        # What was just made tells nobody: the next look finds nothing left to make.
-        return SETTLE_S
     is_busy = plan.steps or plan.restart or plan.drain or _lacks_pods(context, demand)
     return BUSY_S if is_busy else context.config.resync_s
 
@@ -154,6 +151,15 @@ async def _grow_all(context: Context, demand: PoolDemand, plan: rollout.PoolPlan
 
 
 async def _mark(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
+    try:
+        await _mark_servers(context, namespace, plan)
+    except UnavailableError:
+        # The controller does not say whether it is silent, or refuses the fence of one that was superseded.
+        await context.metastores.check(namespace)
+        raise
+
+
+async def _mark_servers(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
     for server, leaving in plan.drain.items():
         fence = await context.metastores.fence(namespace)
         await context.statuses.drain(namespace, server, fence, leaving=leaving)
@@ -205,7 +211,7 @@ async def _orphan(context: Context, demand: PoolDemand, live: Object) -> None:
 
 async def _grow(context: Context, claim: Object, storage: str) -> None:
     body: dict[str, Any] = {"spec": {"resources": {"requests": {"storage": storage}}}}
-    context.store.put(await context.kube.patch(CLAIMS, claim["metadata"]["namespace"], name_of(claim), body))
+    context.store.keep(await context.kube.patch(CLAIMS, claim["metadata"]["namespace"], name_of(claim), body))
 
 
 async def _restart(context: Context, demand: PoolDemand, wanted: Object, planned: rollout.PoolPlan) -> None:
@@ -251,7 +257,7 @@ async def _tear_down(context: Context, namespace: str, pool: str) -> None:
     cache must not decide that."""
     tables = await context.kube.list(TABLES, namespace)
     for table in tables:
-        context.store.put(table)
+        handlers.observe(context, TABLES, None, table)
     if _is_named(pool, tables):
         context.wake_pool(namespace, pool)
         return

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merlot.cluster.manifests import rollups as shared_rollups
-from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
 from merlot_operator.context import Context
@@ -61,7 +61,7 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
         refusal = Refusal("Invalid", "; ".join(map(str, error.problems)))
     except InvalidInputError as error:
         refusal = Refusal("Refused", str(error))
-    except (UnavailableError, ConflictError) as error:
+    except MerlotError as error:
         problem = f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
     has_table = context.store.get(TABLES, namespace, body["spec"]["table"]) is not None
     cluster = context.statuses.of(namespace)

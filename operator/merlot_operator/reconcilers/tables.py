@@ -12,7 +12,7 @@ from typing import Any
 from merlot.cluster import homes
 from merlot.cluster.manifests import tables as shared_tables
 from merlot.cluster.records import TableRecord
-from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.manifest.upsert_checks import against_table
@@ -140,7 +140,7 @@ async def _publish_config(
         return known, Refusal("NotAllowed", str(error)), None
     except InvalidInputError as error:
         return known, Refusal("ChangeRefused", str(error)), None
-    except (UnavailableError, ConflictError) as error:
+    except MerlotError as error:
         return known, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
     return record.revision, None, None
 
@@ -254,12 +254,12 @@ async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
     """A Job is made once, and then only suspended and resumed: its template cannot change."""
     live = context.store.get(JOBS, run.namespace, run.job)
     if live is None:
-        context.store.put(await context.kube.apply(job(run, context.config)))
+        context.store.keep(await context.kube.apply(job(run, context.config)))
         message = f"batch {run.batch.name} of table {run.table} runs as Job {run.job}"
         await context.events.normal(body, "BatchStarted", message)
     elif bool(live["spec"].get("suspend")) != run.is_suspended and not is_deleting(live):
         patch = {"spec": {"suspend": run.is_suspended}}
-        context.store.put(await context.kube.patch(JOBS, run.namespace, run.job, patch))
+        context.store.keep(await context.kube.patch(JOBS, run.namespace, run.job, patch))
 
 
 def _facts(

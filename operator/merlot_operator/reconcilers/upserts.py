@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from merlot.cluster.manifests import upserts as shared_upserts
-from merlot.errors import ConflictError, InvalidInputError, UnavailableError
+from merlot.errors import InvalidInputError, MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.evolution import compare_upserts
@@ -45,7 +45,7 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
     except InvalidInputError as error:
         accepted = Condition("Accepted", False, "Invalid", str(error))
         degraded = Condition("Degraded", True, "Invalid", str(error))
-    except (UnavailableError, ConflictError) as error:
+    except MerlotError as error:
         is_written = False
         step = f"see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
         degraded = Condition("Degraded", True, "MetastoreUnavailable", f"{error}; {step}")

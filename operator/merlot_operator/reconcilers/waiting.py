@@ -24,9 +24,14 @@ class Obstacle:
 
 async def tell_waiting(context: Context, body: Object, obstacles: Sequence[Obstacle]) -> Object:
     """The object with its status; what else was in it stays."""
+    return await tell_conditions(context, body, waiting_conditions(obstacles))
+
+
+async def tell_conditions(context: Context, body: Object, told: Sequence[Condition]) -> Object:
+    """The object with these conditions; what else was in its status stays."""
     before = dict(body.get("status") or {})
     conditions = {one["type"]: _read(one) for one in before.pop("conditions", ())}
-    conditions |= {one.type: one for one in waiting_conditions(obstacles)}
+    conditions |= {one.type: one for one in told}
     before.pop("observedGeneration", None)
     return await write_status(context, body, list(conditions.values()), before)
 

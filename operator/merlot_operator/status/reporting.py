@@ -33,7 +33,7 @@ async def write_status(
     if patch is None:
         return body
     written = await context.kube.patch_status(kind_of(body), namespace_of(body), name_of(body), patch)
-    context.store.put(written)
+    context.store.keep_own(written)
     await _tell_of_pruned(context, body, patch, written)
     for condition in news(old, shown):
         await _tell(context, body, condition)

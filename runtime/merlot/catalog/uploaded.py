@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import date
 from pathlib import Path
 
 from merlot.catalog.publish import record_of
@@ -9,15 +11,21 @@ from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.ids import TableName, raw_name
 from merlot.segment.immutable import ImmutableSegment
+from merlot.segment.json_values import to_json
 from merlot.segment.layout import HEADER_MAGIC
+from merlot.segment.metadata import ColumnMetadata, SegmentMetadata
 from merlot.segment.observed import small_blooms
-from merlot.segment.under_schema import column_under
+from merlot.spec.evolution import can_widen
+from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
+from merlot.values.periods import DAY_MS
 
 _GZIP = b"\x1f\x8b"
 _TAR = b"ustar"
 _TAR_AT = 257
+_DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:_p[\d_]+)?")
+"""What the names of a batch's segments end with."""
 
 
 def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
@@ -58,4 +66,47 @@ def _check(segment: ImmutableSegment, table: TableName, spec: TableSpec) -> None
             f"the segment has another time column expected={spec.time_column} got={metadata.time_column}"
         )
     for field in spec.table_schema.fields:
-        column_under(segment, field)
+        stored = metadata.columns.get(field.name)
+        if stored is not None:
+            _check_column(stored, field)
+    _check_days(metadata, spec)
+
+
+def _check_column(stored: ColumnMetadata, field: FieldSpec) -> None:
+    """All that decides what a value of the column means, a null among them."""
+    type_, shown = (
+        f"{field.type}{'[]' if field.multi_value else ''}",
+        f"{stored.type}{'[]' if stored.multi_value else ''}",
+    )
+    facts: list[tuple[str, object, object]] = [
+        ("type", type_, type_ if _is_read_as(stored, field) else shown),
+        ("role", field.role, stored.role),
+    ]
+    if field.role is FieldRole.DATE_TIME:
+        facts.append(("format", field.format or "TIMESTAMP", stored.format or "TIMESTAMP"))
+    if stored.type is field.type:
+        facts.append(("defaultNullValue", to_json(field.type, field.default_value), stored.default_null_value))
+    for name, expected, got in facts:
+        if expected != got:
+            raise InvalidInputError(
+                f"the segment has another {name} of a column column={field.name} expected={expected} got={got}"
+            )
+
+
+def _is_read_as(stored: ColumnMetadata, field: FieldSpec) -> bool:
+    return stored.multi_value == field.multi_value and can_widen(stored.type, field.type)
+
+
+def _check_days(metadata: SegmentMetadata, spec: TableSpec) -> None:
+    """A name that batches give has the rows of its stretch of days: else a batch would add them once more."""
+    found = _DAY.fullmatch(metadata.name.removeprefix(f"{metadata.table}_"))
+    if found is None or spec.time_column is None or metadata.start_time_ms is None or metadata.end_time_ms is None:
+        return
+    days = spec.ingestion.days_per_segment
+    first, last = metadata.start_time_ms // DAY_MS // days, metadata.end_time_ms // DAY_MS // days
+    named = (date.fromisoformat(found[1]) - date(1970, 1, 1)).days
+    if not first == last == named / days:
+        raise InvalidInputError(
+            f"the segment is named by a day and does not hold the days that a segment of the table does "
+            f"segment={metadata.name} daysPerSegment={days}; build it by the applied manifest (merlot get table)"
+        )

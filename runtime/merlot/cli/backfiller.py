@@ -31,6 +31,7 @@ from merlot.programs import run_group
 from merlot.segment.metadata import CreationFacts
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
+from merlot.spec.shape import shape_of
 from merlot.spec.table import PushType, Table
 from merlot.spec.tasks import BACKFILLED
 from merlot.store.deepstore import DeepStore
@@ -129,7 +130,7 @@ def backfill(order: Order) -> Outcome:
         order.say("publishing")
         is_started = True
         replacer.start(entry, family, inputs, outputs)
-        replacer.put(entry, outputs)
+        replacer.put(entry, outputs, shape_of(order.table.spec))
         replacer.end(entry, lambda _: order.say("waiting until servers have loaded the new segments"))
     except BaseException:
         is_done = is_started and _taken_back(replacer, entry)

@@ -1,8 +1,12 @@
 """`merlot import`: Pinot's configs to manifests."""
 
+from __future__ import annotations
+
+import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +14,9 @@ from merlot.cli import output
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
 from merlot.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from merlot.spec.manifest import Manifest, Problem
 
 
 def import_configs(
@@ -55,13 +62,32 @@ def import_configs(
     for note in converted.notes:
         output.warn(f"note: {note}")
     try:
-        load(text)
+        problems = _problems(load(text))
     except ManifestError as error:
-        raise CommandError(
-            "the manifests need work before they can be applied:", list(map(str, error.problems))
-        ) from error
+        problems = list(error.problems)
+    if problems:
+        raise CommandError("the manifests need work before they can be applied:", list(map(str, problems)))
     if out is not None:
         output.say(f"{plural(len(converted.manifests), 'manifest')} in {out}")
+
+
+def _problems(manifests: Sequence[Manifest]) -> list[Problem]:
+    """What apply would refuse of tables besides: upserts, and expressions if the engine is installed to bind them."""
+    from merlot.spec.manifest import upsert_checks
+    from merlot.spec.table import Table
+
+    problems: list[Problem] = []
+    for table in manifests:
+        if not isinstance(table, Table):
+            continue
+        upsert = table.spec.upsert
+        if upsert is not None and upsert.config is not None:
+            problems += upsert_checks.against_table(upsert.config, table.spec)
+        with contextlib.suppress(ModuleNotFoundError):
+            from merlot.ingest import stream_checks
+
+            problems += stream_checks.problems_of(table.spec)
+    return problems
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -1,149 +1,10 @@
-"""The `merlot` command: its subcommands, and the one place where an error becomes a line and an exit code."""
+"""The `merlot` command: its own help at once, everything else by `merlot.cli.app`."""
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-
-import merlot
-from merlot.cli import (
-    advise,
-    apply,
-    backfill,
-    delete,
-    drain,
-    get,
-    importing,
-    output,
-    query,
-    rebalance,
-    rollups,
-    segment,
-    stream,
-    upserts,
-)
-from merlot.cli.errors import CommandError
-from merlot.errors import MerlotError
-
-INTERRUPTED = 130
-ROLES = {
-    "serve": "Run every role in one process over a local folder.",
-    "controller": "Run a controller: assigns segments, applies retention, serves the tables' API.",
-    "broker": "Run a broker: answers queries.",
-    "server": "Run a server: holds segments.",
-    "minion": "Run a minion: executes tasks, such as merges.",
-}
-"""Commands of `merlot.cli.serve`, which loads the roles and the engine, and so is imported only to run one."""
-
-
-class _Group(TyperGroup):
-    """Shows the roles in --help without importing them."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return ["serve", *super().list_commands(ctx), *(name for name in ROLES if name != "serve")]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in ROLES:
-            panel = "Commands" if cmd_name == "serve" else "Roles as separate processes"
-            return TyperCommand(cmd_name, help=ROLES[cmd_name], rich_help_panel=panel)
-        return super().get_command(ctx, cmd_name)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] in ROLES:
-            return args[0], _role(args[0]), args[1:]
-        return super().resolve_command(ctx, args)
-
-
-def _loaded_for_good(module: str) -> Any:
-    """A module that stays as long as the process. What it consists of is never garbage: to look at 170,000 objects
-    again and again took an eighth of the time of loading them."""
-    gc.disable()
-    try:
-        loaded = import_module(module)
-        gc.freeze()
-    finally:
-        gc.enable()
-    return loaded
-
-
-def _role(name: str) -> Any:
-    try:
-        serve = _loaded_for_good("merlot.cli.serve")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("merlot."):
-            raise CommandError(f"`merlot {name}` is not part of this build: {error.name} is missing") from None
-        raise CommandError(
-            f"`merlot {name}` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
-        ) from None
-    group: Any = typer.main.get_command(serve.app)
-    return group.commands[name]
-
-
-app = typer.Typer(
-    name="merlot",
-    cls=_Group,
-    no_args_is_help=True,
-    add_completion=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-def _version_and_exit(value: bool) -> None:
-    if value:
-        show_version()
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version_and_exit, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """Merlot: real-time analytics in SQL, over Apache Pinot's API.
-
-    [bold]A first look[/bold]
-
-      merlot serve                                  in one terminal
-
-      merlot apply -f examples/flights/table.yaml   in another
-
-      merlot get tables
-
-      merlot query "SELECT count(*) FROM flights"
-
-    Commands that talk to a node take --url, or MERLOT_URL from the environment.
-    They exit with 0 on success, with 1 on failure, and with 2 if called wrongly.
-    """
-
-
-app.command("apply")(apply.apply)
-app.command("import")(importing.import_configs)
-app.command("rebalance")(rebalance.rebalance)
-app.command("drain")(drain.drain)
-app.command("undrain")(drain.undrain)
-app.add_typer(get.app, name="get")
-app.command("query")(query.query)
-app.command("advise")(advise.advise)
-app.command("backfill")(backfill.backfill)
-app.add_typer(segment.app, name="segment")
-app.add_typer(stream.app, name="stream")
-app.add_typer(rollups.app, name="rollup")
-app.add_typer(upserts.app, name="upsert")
-app.add_typer(delete.app, name="delete")
-
-
-@app.command("version")
-def show_version() -> None:
-    """Show the version."""
-    output.say(f"merlot {merlot.__version__}")
+from merlot.cli import commands
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -158,20 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns its exit code. A bug shows its traceback, an error never does."""
-    try:
-        app(args=None if arguments is None else list(arguments), prog_name="merlot")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except CommandError as error:
-        output.show_error(error)
-        return error.exit_code
-    except MerlotError as error:
-        output.warn(f"error: {error}")
-        return 1
-    return 0
+    """Run a command line; returns its exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given in (["--help"], ["-h"]):
+        sys.stdout.write(commands.help_text())
+        return 0
+    # Imported here: typer and the commands take longer to load than Python takes to start.
+    from merlot.cli import app
+
+    return app.run(given)
 
 
 if __name__ == "__main__":

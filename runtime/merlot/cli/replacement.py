@@ -13,6 +13,7 @@ from merlot.cli.client import Client, path_of
 from merlot.cli.errors import ApiError, CommandError
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import smallest_window
+from merlot.spec.shape import Shape
 
 LOAD_TIMEOUT_S = 600.0
 ROUTE_TIMEOUT_S = 30.0
@@ -78,11 +79,12 @@ class Replacer:
         }
         self.client.post_json(path_of("segments", self.table, "startReplaceSegments"), body)
 
-    def put(self, entry: str, outputs: Sequence[SegmentRecord]) -> None:
-        """Publish the outputs, hidden until the entry's end; refused once the entry is not under way any more."""
+    def put(self, entry: str, outputs: Sequence[SegmentRecord], shape: Shape) -> None:
+        """Publish the outputs, hidden until the entry's end; refused once the entry is not under way any more, or if
+        the table is not of the shape that they were built for."""
         records = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in outputs]
         if records:
-            body = {"records": records, "segmentLineageEntryId": entry}
+            body = {"records": records, "segmentLineageEntryId": entry, "shape": dict(shape)}
             self.client.post_json(path_of("segments", self.table, "publish"), body)
 
     def end(self, entry: str, on_wait: Callable[[str], None]) -> None:

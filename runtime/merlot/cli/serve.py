@@ -17,7 +17,7 @@ from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cli.sizes import parse_size
 from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
-from merlot.controller.cleaning.cleaner import CleaningConfig
+from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import Node, NodeConfig
 from merlot.errors import UnavailableError
@@ -231,6 +231,9 @@ def controller(
     orphan_grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long files that no segment ever named are kept.")
     ] = CleaningConfig.orphan_s,
+    trash_grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long files of removed segments are kept in the trash.")
+    ] = TRASH_S,
     log_level: LogLevel = "INFO",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -250,7 +253,9 @@ def controller(
         files = None if deep_store is None else DeepStore(deep_store)
         role = ControllerRole(
             metastore,
-            ControllerConfig(host=host, bind=bind or host, http_port=http_port, cleaning=cleaning),
+            ControllerConfig(
+                host=host, bind=bind or host, http_port=http_port, cleaning=cleaning, file_grace_s=trash_grace
+            ),
             files=files,
             open_store=DeepStore,
             stores=AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),

@@ -28,6 +28,7 @@
 /TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
 /VALID_DOCS/{task}                      ValidDocsRecord: which docs a compaction keeps, as a server has told
 /MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord: how far a table's tasks have come
+/SURE_TIME                              a time that has surely come, in decimal digits: milliseconds since the epoch
 /HOME                                   HomeRecord: the Kubernetes namespace whose cluster this is
 /OPERATORS/{namespace}                  the operator that writes what the namespace declares; its version is the fence
 """
@@ -58,6 +59,7 @@ TASK_PROGRESS = "/TASK_PROGRESS"
 TASK_HISTORY = "/TASK_HISTORY"
 VALID_DOCS = "/VALID_DOCS"
 TASK_METADATA = "/MINION_TASK_METADATA"
+SURE_TIME = "/SURE_TIME"
 HOME = "/HOME"
 OPERATORS = "/OPERATORS"
 

@@ -15,12 +15,12 @@ from merlot.cluster.instances import liveness
 from merlot.cluster.manifests import rollups, tables, upserts
 from merlot.cluster.manifests.store import Outcome
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.controller import row_rules
 from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
-from merlot.spec.evolution import compare_upserts
 from merlot.spec.manifest import Manifest, Problem, rollup_checks, upsert_checks
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
@@ -92,6 +92,8 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedS
             found = [*found, *_problems_of_tables(metastore, document, documents)]
         if isinstance(document, MergeRollupTask):
             found = [*found, *_rollup_problems(metastore, document, documents[: number - 1], documents)]
+        if isinstance(document, Table):
+            found = [*found, *_stream_problems(document)]
         place = number if len(documents) > 1 else None
         problems += [Problem(one.path, one.message, one.line, place) for one in found]
     if problems:
@@ -104,6 +106,19 @@ def _store_problems(table: Table, stores: AllowedStores) -> list[Problem]:
     declared = table.spec.deep_store
     problem = None if declared is None else stores.problem_of(declared.uri)
     return [] if problem is None else [Problem("spec.deepStore.uri", problem)]
+
+
+def _stream_problems(table: Table) -> list[Problem]:
+    """Why a server could make no rows of the table's messages."""
+    stream = table.spec.ingestion.stream
+    if stream is None:
+        return []
+    decoder = stream.decoder
+    if not (stream.filter or stream.derived_columns or decoder.avro_schema or decoder.descriptor_set):
+        return []
+    from merlot.ingest import stream_checks  # with the engine, which a controller without such tables can do without
+
+    return stream_checks.problems_of(table.spec)
 
 
 def _outcome(metastore: Metastore, document: Manifest) -> Outcome:
@@ -163,15 +178,23 @@ def _rollup_problems(
 
 
 def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[Problem]:
-    """What its own upsert settings, or the UpsertConfig that it names, say against it."""
+    """What its own upsert settings, or the UpsertConfig that it names, say against it, and against its rows."""
     declared = table.spec.upsert
     if declared is None:
         return []
     if declared.config is not None:
-        return upsert_checks.against_table(declared.config, table.spec)
+        own, path = declared.config, "spec.upsert.config"
+        return [
+            *upsert_checks.against_table(own, table.spec),
+            *row_rules.changed(metastore, table.name, table.spec, own, path),
+        ]
     config = _config_of(metastore, table, documents)
-    problems = [] if config is None else upsert_checks.against_named(config.spec, table)
-    return [Problem("spec.upsert.configRef", f'"{declared.config_ref}" does not fit: {one}') for one in problems]
+    if config is None:
+        return []
+    problems = upsert_checks.against_named(config.spec, table)
+    unfit = [Problem("spec.upsert.configRef", f'"{declared.config_ref}" does not fit: {one}') for one in problems]
+    path = "spec.upsert.configRef"
+    return [*unfit, *row_rules.changed(metastore, table.name, table.spec, config.spec, path)]
 
 
 def _config_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> UpsertConfig | None:
@@ -194,15 +217,10 @@ def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: S
         table = tables.spec_of(record)
         if table_name in applied or table.spec.upsert is None or table.spec.upsert.config_ref != name:
             continue
-        found = [*upsert_checks.against_named(config.spec, table), *_changed(metastore, config)]
+        changed = row_rules.changed(metastore, table_name, table.spec, config.spec, "spec")
+        found = [*upsert_checks.against_named(config.spec, table), *changed]
         problems += [Problem(one.path, f'table "{table.raw_name}": {one.message}') for one in found]
     return problems
-
-
-def _changed(metastore: Metastore, config: UpsertConfig) -> list[Problem]:
-    """What may not change of one that tables follow already."""
-    record = upserts.find_upsert(metastore, config.metadata.name)
-    return [] if record is None else list(compare_upserts(upserts.spec_of(record).spec, config.spec, "spec"))
 
 
 def _table_of(metastore: Metastore, document: MergeRollupTask, documents: Sequence[Manifest]) -> Table | None:

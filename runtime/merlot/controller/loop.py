@@ -27,8 +27,9 @@ from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
 from merlot.cluster.segments.transaction import Context, mutate, sweep
 from merlot.cluster.segments.view import TableView
-from merlot.controller.cleaning.cleaner import CleaningConfig, TableCleaner
-from merlot.controller.cleaning.trash import OpenFiles, empty_trash
+from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig, TableCleaner
+from merlot.controller.cleaning.sure_time import SureClock
+from merlot.controller.cleaning.trash import OpenFiles, Pass, empty_trash
 from merlot.controller.placement.assignment import Servers
 from merlot.controller.placement.moves import Situation
 from merlot.controller.placement.rebalance import is_balancing
@@ -68,7 +69,7 @@ class LoopConfig:
     """Pause after a round that failed, and between attempts at the lease."""
     server_grace_s: float = 300.0
     """How long a server that is silent keeps its segments; a restart takes less."""
-    file_grace_s: float = 3600.0
+    file_grace_s: float = TRASH_S
     """How long the file of a removed segment is kept: for servers that still fetch it, and for second thoughts."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
@@ -99,7 +100,8 @@ class ControllerLoop:
         self._config = config
         self._open_files = open_files
         self._clock = clock or SystemClock()
-        self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock)
+        self._sure = SureClock(metastore, self._clock)
+        self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock, self._sure)
         self._process = f"{config.owner}.{secrets.token_hex(5)}"
         """Another process of the same owner is another one, for what this one has condemned."""
         self._lease: Lease | None = None
@@ -189,6 +191,8 @@ class ControllerLoop:
         return self._lease is not None
 
     def _act(self) -> float:
+        assert self._lease is not None
+        self._sure.lead(self._lease.fence)
         now = self._clock.monotonic()
         is_resync = now >= self._next_resync
         records = list_tables(self._metastore)
@@ -260,6 +264,7 @@ class ControllerLoop:
             spec=spec,
             servers=servers,
             now_ms=self._clock.now_ms(),
+            sure_ms=self._sure.past_ms(),
             loaded=table.loaded(),
             balance=is_balancing(cluster.rebalances.get(table.name), servers.live),
         )
@@ -337,6 +342,8 @@ class ControllerLoop:
 
     def _clean(self, records: Mapping[TableName, TableRecord], cluster: _Cluster) -> None:
         """Remove what crashes and removals left behind."""
+        assert self._lease is not None
+        last_pass_ms = self._sure.begin_pass(self._lease.fence)
         for name, record in records.items():
             self._try(name, partial(self._clean_table, name, record, cluster.live))
         for name in cluster.rebalances.keys() - records.keys():
@@ -350,7 +357,11 @@ class ControllerLoop:
                 self._clock,
                 grace_ms=grace_ms,
                 cleaner=self._process,
-                views={name: table.view for name, table in self._tables.items() if table.view is not None},
+                by=Pass(
+                    sure=self._sure,
+                    last_pass_ms=last_pass_ms,
+                    views={name: table.view for name, table in self._tables.items() if table.view is not None},
+                ),
             )
 
     def _clean_instances(self, cluster: _Cluster) -> None:

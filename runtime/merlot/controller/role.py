@@ -14,7 +14,7 @@ import merlot
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.controller.cleaning.cleaner import CleaningConfig
+from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
 from merlot.controller.cleaning.trash import SegmentFiles
 from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
@@ -38,7 +38,7 @@ class ControllerConfig:
     http_port: int = 9000
     resync_s: float = 60.0
     server_grace_s: float = 300.0
-    file_grace_s: float = 3600.0
+    file_grace_s: float = TRASH_S
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
 

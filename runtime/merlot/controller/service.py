@@ -16,6 +16,7 @@ from merlot.cluster.records import AnnotationRecord, DrainRecord, InstanceRecord
 from merlot.cluster.segments.annotate import AnnotateResult, annotate
 from merlot.cluster.segments.editions import check_partitions, partitioning_of
 from merlot.cluster.segments.publish import PublishRequest, PublishResult, check_files, publish_request
+from merlot.cluster.segments.shapes import check_shape
 from merlot.cluster.segments.transaction import Context, RemoveSegments, mutate
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
@@ -96,6 +97,15 @@ class ControllerService:
         """NotFoundError if there is no such table."""
         return tables.get_table(self._metastore, name)
 
+    def deep_store(self, name: str) -> str | None:
+        """URI of the deep store that a table's files have to be in; None if this process has none, and the table names
+        none, or one that is not allowed here."""
+        declared = tables.spec_of(self.table(name)).spec.deep_store
+        try:
+            return self._stores.uri_of(None if declared is None else declared.uri)
+        except InvalidInputError:
+            return None
+
     def schema(self, name: str) -> Json:
         """Pinot's schema."""
         return pinot_schema.to_pinot(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)
@@ -165,12 +175,13 @@ class ControllerService:
         return statuses
 
     def publish(self, name: str, request: PublishRequest) -> PublishResult:
-        """Make segments visible whose files are the table's own."""
+        """Make segments visible whose files are the table's own, and that were built for the table as it is."""
         record = self.table(name)
         spec = tables.spec_of(record).spec
         table, declared = record.name, spec.deep_store
         if spec.upsert is not None:
             _check_upsert_records(table, spec, request)
+        check_shape(raw_name(table), spec, request)
         check_files(table, request.records, self._stores.uri_of(None if declared is None else declared.uri))
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))

@@ -1,26 +1,33 @@
 """The filter and the derived columns of a stream, over batches of source rows, by the functions of queries.
 
-Expressions see columns of the table in the table's types, null where a value does not fit, and others, and those that
-are derived, as text. A row for which one fails is bad.
+Expressions see columns of the table in the table's types, null where a value does not fit, derived columns among them:
+these are worked out in the order in which they need each other. Fields of a message that are no columns have the type
+that their use asks for (`sql.message_fields`). A filter, and a derived column that names itself, see what the message
+has under a derived column's name. A row for which an expression fails is bad.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.errors import InvalidInputError
 from merlot.functions.evaluate import attempt
 from merlot.ingest import transform
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRows
+from merlot.ingest.message_values import as_json, as_text
 from merlot.ingest.transform import CORRUPT_RECORD, bad_row
 from merlot.query.plan.binding import fold
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql import row_expressions
+from merlot.sql.message_fields import JSON_VIEW
+from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector, from_arrow
@@ -37,31 +44,65 @@ class Judged:
     bad: BadRows
 
 
+@dataclass(frozen=True, slots=True)
+class WrongExpression:
+    """An expression that cannot be bound, and why."""
+
+    column: str | None
+    """The derived column; None: the filter."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.column or FILTER}: {self.reason}"
+
+
+def problems(schema: TableSchema, filter_: str | None, derived: Mapping[str, str]) -> list[WrongExpression]:
+    """All that is wrong with a stream's expressions; empty if `RowExpressions` takes them."""
+    found: list[WrongExpression] = []
+    bound = list(_bind_all(schema, filter_, derived, found))
+    nothing = pa.table({"": pa.nulls(0)})
+    for one in bound:
+        column = None if one.column is None else schema.field(one.column)
+        if column is None:
+            continue
+        value = _column(attempt(one.expr, _Source(nothing, nothing, one)).spread(0), 0)
+        if transform.is_impossible(value.type, column):
+            reason = f"gives {one.expr.type}, which is no value of the column's type {column.type}"
+            found.append(WrongExpression(one.column, reason))
+    return found
+
+
 class RowExpressions:
     """Bound expressions. InvalidInputError for one that is wrong. Immutable: safe on any thread."""
 
     def __init__(self, schema: TableSchema, filter_: str | None, derived: Mapping[str, str]) -> None:
-        texts = {**derived, **({} if filter_ is None else {FILTER: filter_})}
-        self._scope = _scope(schema, frozenset(derived), frozenset().union(*map(row_expressions.names, texts.values())))
-        self._typed = frozenset(schema.names) - derived.keys()
-        self._derived = {name: row_expressions.bind(text, self._scope, fold) for name, text in derived.items()}
-        self._filter = None if filter_ is None else row_expressions.bind(filter_, self._scope, fold, is_predicate=True)
+        wrong: list[WrongExpression] = []
+        bound = tuple(_bind_all(schema, filter_, derived, wrong))
+        if wrong:
+            raise InvalidInputError("; ".join(map(str, wrong)))
+        self._filter = next((one for one in bound if one.column is None), None)
+        self._derived = {one.column: one for one in bound if one.column is not None}
+        self._bound = bound
 
     @property
     def names(self) -> frozenset[str]:
-        """Columns that expressions name."""
-        return frozenset(self._scope.names)
+        """What expressions name of a message."""
+        return frozenset().union(*(one.columns | one.fields for one in self._bound))
 
     @property
     def texts(self) -> frozenset[str]:
-        """Those of them that are read as text."""
-        return frozenset(one.name for one in self._scope.fields if one.name not in self._typed)
+        """Those of them that are no columns of the table there."""
+        return frozenset().union(*(one.fields for one in self._bound))
+
+    @property
+    def json_texts(self) -> frozenset[str]:
+        """Those of them that an expression wants as JSON."""
+        return frozenset().union(*(one.json_fields for one in self._bound))
 
     def judge(self, rows: pa.Table) -> Judged:
         """What becomes of source rows."""
-        if self._filter is None and not self._derived:
+        if not self._bound:
             return Judged(rows, None, BadRows())
-        source = _Source(rows, self._scope)
         is_good = np.ones(rows.num_rows, dtype=bool)
         if CORRUPT_RECORD in rows.column_names:
             # A message that is no record has no values to fail with.
@@ -69,11 +110,11 @@ class RowExpressions:
         is_record, bad, result = is_good.copy(), BadRows(), rows
         passes = np.ones(rows.num_rows, dtype=bool)
         if self._filter is not None:
-            verdict = attempt(self._filter, source).spread(rows.num_rows)
+            verdict = attempt(self._filter.expr, _Source(rows, rows, self._filter)).spread(rows.num_rows)
             bad += _failures(FILTER, rows, verdict, is_good)
             passes = np.asarray(verdict.data, dtype=bool) & ~_mask(verdict.nulls, rows.num_rows)
-        for name, expr in self._derived.items():
-            value = attempt(expr, source).spread(rows.num_rows)
+        for name, one in self._derived.items():
+            value = attempt(one.expr, _Source(rows, result, one)).spread(rows.num_rows)
             bad += _failures(name, rows, value, is_good)
             result = _with_column(result, name, _column(value, rows.num_rows))
         failed = is_record & ~is_good
@@ -85,12 +126,108 @@ class RowExpressions:
         )
 
 
-class _Source:
-    """Source rows as expressions read them."""
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """An expression, and what its names are."""
 
-    def __init__(self, rows: pa.Table, scope: TableSchema) -> None:
+    column: str | None
+    """The column that it fills; None: it is the filter."""
+    expr: Expr
+    scope: TableSchema
+    columns: frozenset[str]
+    """Columns of the table that are filled by the message, or beside it."""
+    derived: frozenset[str]
+    """Columns that other expressions fill."""
+    fields: frozenset[str]
+    """Fields of a message that are no columns here."""
+
+    @property
+    def json_fields(self) -> frozenset[str]:
+        named = {name.removeprefix(JSON_VIEW) for name in _column_names(self.expr) if name.startswith(JSON_VIEW)}
+        return frozenset(named)
+
+
+def _column_names(expr: Expr) -> Iterator[str]:
+    if isinstance(expr, Column):
+        yield expr.name
+    for arg in getattr(expr, "args", ()):
+        yield from _column_names(arg)
+
+
+class _Names:
+    """What names are in the expressions of a table."""
+
+    def __init__(self, schema: TableSchema, derived: Mapping[str, str]) -> None:
+        self._schema = schema
+        self._derived = derived
+
+    def column(self, written: str) -> FieldSpec | None:
+        """The column that a name is: the exact one first, else the only one that differs by case alone."""
+        same = [one for one in self._schema.fields if one.name == written] or [
+            one for one in self._schema.fields if one.name.lower() == written.lower()
+        ]
+        return same[0] if len(same) == 1 else None
+
+    def needs(self, name: str, text: str) -> frozenset[str]:
+        """The derived columns that one is worked out from."""
+        found = {one.name for written in row_expressions.names(text) if (one := self.column(written)) is not None}
+        return frozenset(found & self._derived.keys() - {name})
+
+    def bind(self, fills: str | None, text: str) -> _Bound:
+        """The filter, or what fills a column; raises errors of `tree.errors`."""
+        scope: dict[str, FieldSpec] = {}
+        columns: set[str] = set()
+        derived: set[str] = set()
+        fields: set[str] = set()
+        for written in sorted(row_expressions.names(text)):
+            column = self.column(written)
+            if column is None or (column.name in self._derived and fills in (None, column.name)):
+                field = written if column is None else column.name
+                fields |= {field, written}
+                scope |= {field: _as(field, TypeName.STRING)}
+                scope |= {JSON_VIEW + one: _as(JSON_VIEW + one, TypeName.JSON) for one in (field, written)}
+                continue
+            scope[column.name] = column
+            (derived if column.name in self._derived else columns).add(column.name)
+        schema = TableSchema.model_construct(fields=tuple(scope.values()), primary_key=())
+        expr = row_expressions.bind(text, schema, fold, fields=frozenset(fields), is_predicate=fills is None)
+        return _Bound(fills, expr, schema, frozenset(columns), frozenset(derived), frozenset(fields))
+
+
+def _bind_all(
+    schema: TableSchema, filter_: str | None, derived: Mapping[str, str], wrong: list[WrongExpression]
+) -> Iterator[_Bound]:
+    """The filter, and derived columns in an order in which each has what it needs; `wrong` gets those that are not
+    given."""
+    names = _Names(schema, derived)
+    needs: dict[str, frozenset[str]] = {}
+    for name, text in derived.items():
+        try:
+            needs[name] = names.needs(name, text)
+        except InvalidInputError:
+            needs[name] = frozenset()
+    try:
+        order = list(TopologicalSorter(needs).static_order())
+    except CycleError as error:
+        circle = " needs ".join(reversed(error.args[1]))
+        wrong.append(WrongExpression(error.args[1][0], f"derived columns cannot need each other: {circle}"))
+        return
+    texts: dict[str | None, str] = {} if filter_ is None else {None: filter_}
+    texts |= {name: derived[name] for name in order}
+    for fills, text in texts.items():
+        try:
+            yield names.bind(fills, text)
+        except InvalidInputError as error:
+            wrong.append(WrongExpression(fills, str(error)))
+
+
+class _Source:
+    """Rows as an expression reads them: what messages have, and the columns that were derived before."""
+
+    def __init__(self, rows: pa.Table, result: pa.Table, bound: _Bound) -> None:
         self._rows = rows
-        self._scope = scope
+        self._result = result
+        self._bound = bound
         self._values: dict[str, pa.Array] = {}
         self.num_rows: int = rows.num_rows
 
@@ -102,28 +239,24 @@ class _Source:
 
     def _found(self, name: str) -> pa.Array:
         if name not in self._values:
-            field = self._scope.field(name)
-            assert field is not None, "the expression was bound to these columns"
-            self._values[name] = transform.source_values(self._rows, field)
+            self._values[name] = self._read(name)
         return self._values[name]
 
-
-def _scope(schema: TableSchema, derived: frozenset[str], named: frozenset[str]) -> TableSchema:
-    """The columns that expressions name."""
-    fields: dict[str, FieldSpec] = {}
-    for written in sorted(named):
-        known = [one for one in schema.fields if one.name == written] or [
-            one for one in schema.fields if one.name.lower() == written.lower()
-        ]
-        if len(known) == 1 and known[0].name not in derived:
-            fields[known[0].name] = known[0]
-        else:
-            name = known[0].name if len(known) == 1 else written
-            fields[name] = FieldSpec.model_construct(**{**_TEXT, "name": name})
-    return TableSchema.model_construct(fields=tuple(fields.values()), primary_key=())
+    def _read(self, name: str) -> pa.Array:
+        if name.startswith(JSON_VIEW):
+            return as_json(self._rows, name.removeprefix(JSON_VIEW))
+        if name in self._bound.fields:
+            return as_text(self._rows, name)
+        field = self._bound.scope.field(name)
+        assert field is not None, "the expression was bound to these columns"
+        return transform.source_values(self._result if name in self._bound.derived else self._rows, field)
 
 
-_TEXT = FieldSpec(name="text", type=TypeName.STRING).model_dump(by_alias=False)
+def _as(name: str, type_: TypeName) -> FieldSpec:
+    return FieldSpec.model_construct(**{**_ANY, "name": name, "type": type_})
+
+
+_ANY = FieldSpec(name="any", type=TypeName.STRING).model_dump(by_alias=False)
 
 
 def _failures(name: str, rows: pa.Table, value: Vector, is_good: NDArray[np.bool_]) -> BadRows:

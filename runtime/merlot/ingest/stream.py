@@ -84,7 +84,7 @@ class Pipeline:
         types = {one.name: NUMBERS[one.type] for one in schema.fields if one.name in columns and one.type in NUMBERS}
         for name in self._expressions.texts:
             types.pop(name, None)
-        wanted = Wanted(columns=columns, types=types, names=schema.names)
+        wanted = Wanted(columns=columns, types=types, as_json=self._expressions.json_texts, names=schema.names)
         self._empty = arrow_schema(schema).empty_table()
         self._decoder = open_decoder(declared.decoder, wanted, {**declared.properties, **secrets})
 

@@ -70,7 +70,7 @@ def to_json(source: pa.Array) -> Cast:
     if pa.types.is_binary(source.type):
         texts = to_string(source)
         return then(texts, to_json(texts.values))
-    return _json(source)
+    return json_of(source)
 
 
 def to_bytes(source: pa.Array) -> Cast:
@@ -130,7 +130,7 @@ def _uuid_texts(raw: pa.Array) -> pa.Array:
     return with_nulls(fixed.cast(pa.binary()).cast(pa.string()), raw.is_null())
 
 
-def _json(source: pa.Array) -> Cast:
+def json_of(source: pa.Array) -> Cast:
     """A JSON value for each value; null where there is none."""
     kind = source.type
     if pa.types.is_null(kind):
@@ -171,7 +171,7 @@ def _nested_json(source: pa.Array) -> Cast:
         return _map_json(source)
     if is_list(kind):
         lists = plain(source)
-        return _list_json(lists, _json(plain(elements_of(lists))), "[]")
+        return _list_json(lists, json_of(plain(elements_of(lists))), "[]")
     names = [kind.field(position).name for position in range(kind.num_fields)] if pa.types.is_struct(kind) else []
     if not pa.types.is_struct(kind) or len(set(names)) != len(names):
         return all_bad(source, pa.string())
@@ -182,7 +182,7 @@ def _struct_json(source: pa.StructArray, names: list[str]) -> Cast:
     parts: list[pa.Array | str] = []
     bad = np.zeros(len(source), dtype=bool)
     for name, values in zip(names, source.flatten(), strict=True):
-        member = _json(plain(values))
+        member = json_of(plain(values))
         bad |= member.bad.to_numpy(zero_copy_only=False)
         parts += [f"{',' if parts else '{'}{json_text(name)}:", pc.fill_null(member.values, "null")]
     texts = _joined(*parts, "}") if parts else pa.array(["{}"] * len(source), pa.string())
@@ -205,7 +205,7 @@ def _map_json(source: pa.MapArray) -> Cast:
     entries = elements_of(lists)
     keys, values = (plain(part) for part in entries.flatten())
     texts = to_string(keys) if not pa.types.is_string(keys.type) else readable(keys)
-    names, members = _quoted(texts), _json(values)
+    names, members = _quoted(texts), json_of(values)
     bad = pc.or_(pc.or_(names.bad, members.bad), pc.or_(keys.is_null(), _repeated(lists, texts.values)))
     joined = _joined(names.values, ":", pc.fill_null(members.values, "null"))
     return _list_json(lists, Cast(joined, bad), "{}")

@@ -38,7 +38,7 @@ def compile_all(cases: Sequence[Case], command: Sequence[str]) -> int:
         take_turns(missing, lambda: None)
         return len(missing)
     read, write = os.pipe()
-    workers = [subprocess.Popen([*command, str(place * len(cases) // number)], stdout=write) for place in range(number)]
+    workers = [subprocess.Popen(command, stdout=write) for _ in range(number)]
     os.close(write)
     try:
         _show_progress(read, len(missing))

@@ -6,6 +6,7 @@ name have the same content, and each appears whole. numba's own cache keeps an i
 rewrites, compares whole files, and does not read a folder that it may not write to.
 
 Code is read from the folder that comes with the package and from one that can be written to; often they are the same.
+What comes with a wheel or an image was compiled for a processor that is older than most (`kernels.baseline`).
 Any thread.
 """
 
@@ -28,6 +29,8 @@ import numba
 import numpy as np
 from numba.core import config, serialize, sigutils, types
 from numba.core.compiler import CompileResult
+
+from merlot.kernels import baseline
 
 _CONFIG: Any = config
 _RESULT: Any = CompileResult
@@ -118,7 +121,7 @@ class Code:
         return next(iter(self._folders()))
 
     def _folders(self) -> Iterable["Folder"]:
-        return _folders(_CONFIG.CACHE_DIR, SHIPPED, _target(self._dispatcher.targetctx.codegen()))
+        return _folders(_CONFIG.CACHE_DIR, SHIPPED, *_targets(self._dispatcher.targetctx.codegen()))
 
     def enable(self) -> None:
         """Do nothing: the cache is always on."""
@@ -219,21 +222,29 @@ def _lock(file: int, place: int, patience_s: float) -> bool:
 
 
 @cache
-def _folders(named: str, shipped: Path, target: str) -> tuple[Folder, ...]:
-    """The folders to read from; the first is written to."""
+def _folders(named: str, shipped: Path, target: str, *common: str) -> tuple[Folder, ...]:
+    """The folders to read from; the first is written to. Code that is shipped may be for a common processor."""
     if named:
         roots = [Path(named), shipped]
     elif os.access(shipped if shipped.exists() else shipped.parent, os.W_OK):
         roots = [shipped]
     else:
         roots = [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merlot" / "kernels", shipped]
-    return tuple(Folder(root / target) for root in roots)
+    return tuple(Folder(place) for place in (*(root / target for root in roots), *(shipped / one for one in common)))
 
 
 @cache
-def _target(codegen: Any) -> str:
+def _targets(codegen: Any) -> tuple[str, ...]:
+    """Name the folders for this processor and, if it runs that code, for the one that wheels are made for."""
+    triple, name, features = codegen.magic_tuple()
+    is_named = _CONFIG.CPU_NAME or _CONFIG.CPU_FEATURES is not None
+    common = None if is_named else baseline.usable()
+    return _target(triple, name, features), *([_target(triple, common.name, common.features)] if common else [])
+
+
+def _target(triple: str, name: str, features: str) -> str:
     """Name a folder after what code depends on besides sources and types."""
-    facts = (codegen.magic_tuple(), _CONFIG.OPT, _CONFIG.BOUNDSCHECK, llvmlite.__version__)
+    facts = ((triple, name, features), _CONFIG.OPT, _CONFIG.BOUNDSCHECK, llvmlite.__version__)
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
     return f"{sys.implementation.cache_tag}-numba-{numba.__version__}-{digest}"
 

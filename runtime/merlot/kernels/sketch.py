@@ -174,8 +174,10 @@ def _merge_sorted(weights: NDArray[np.float64], means: NDArray[np.float64], comp
     count = len(weights)
     if count == 0:
         return 0
-    order = np.argsort(means, kind="mergesort")
-    old_means, old_weights = means[order], weights[order]
+    order = _stable_order(means)
+    old_means, old_weights = np.empty(count), np.empty(count)
+    for place in range(count):
+        old_means[place], old_weights[place] = means[order[place]], weights[order[place]]
     whole = 0.0
     for weight in weights:
         whole += weight
@@ -194,6 +196,31 @@ def _merge_sorted(weights: NDArray[np.float64], means: NDArray[np.float64], comp
             last += 1
             means[last], weights[last] = old_means[one], old_weights[one]
     return last + 1
+
+
+@kernel
+def _stable_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """List the places of finite values in ascending order, equal ones in their own: a merge sort from the bottom up.
+
+    numba takes 6 s to compile its np.argsort."""
+    count, width = len(values), 1
+    order, other = np.empty(count, np.int64), np.empty(count, np.int64)
+    for place in range(count):
+        order[place] = place
+    while width < count:
+        for low in range(0, count, 2 * width):
+            middle, high = min(low + width, count), min(low + 2 * width, count)
+            left, right = low, middle
+            for place in range(low, high):
+                if right == high or (left < middle and values[order[left]] <= values[order[right]]):
+                    other[place] = order[left]
+                    left += 1
+                else:
+                    other[place] = order[right]
+                    right += 1
+        order, other = other, order
+        width *= 2
+    return order
 
 
 @kernel

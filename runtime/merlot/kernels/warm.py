@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,58 @@ _LOG = logging.getLogger(__name__)
 IDS = (np.uint8, np.uint16, np.uint32)
 NUMBERS = (np.int32, np.int64, np.float32, np.float64)
 
+QUICKSTART = frozenset(
+    (
+        aggregate.count_groups,
+        aggregate.max_groups,
+        aggregate.min_groups,
+        aggregate.sum_int_groups,
+        bits.count_bits,
+        bits.expand_runs,
+        bits.gather,
+        bits.group_docs,
+        bits.is_sorted,
+        bits.lookup_ranks,
+        bits.mark_present,
+        bits.min_max,
+        bits.pack,
+        bits.rank_present,
+        bits.run_starts_of,
+        bits.unpack,
+        group.append_key,
+        group.assign_dense,
+        group.assign_groups,
+        group.distinct_pairs,
+        group.first_rows,
+        group.mark,
+        group.take_append_key,
+        ordering.integers_ascend,
+        ordering.strings_ascend,
+        radix.count_digits,
+        radix.rank_sorted,
+        radix.scatter_digits,
+        roaring.count_bitmap,
+        scan.clear_tail,
+        scan.count_words,
+        scan.list_docs,
+        scan.refine_range,
+        scan.scan_range,
+        scan.set_docs,
+        sketch.rows_by_group,
+        take.take,
+        take.take_look_up,
+        topk.smallest,
+    )
+)
+"""The kernels that `make quickstart` calls: compiled first, while pip's work is done and Spark starts."""
 
-def cases() -> Iterator[Case]:
-    """Every kernel with arguments of the types it is called with."""
+
+def cases() -> list[Case]:
+    """List every kernel with arguments of the types it is called with, those of the quickstart first."""
+    return sorted(_cases(), key=lambda case: case[0] not in QUICKSTART)
+
+
+def _cases() -> Iterator[Case]:
     yield from query_cases()
     yield from _builds()
     yield from _merges()
@@ -433,7 +482,7 @@ def _sketches() -> Iterator[Case]:
     yield sketch.quantiles, (column(np.uint8), np.zeros(2, np.int64), 0.5, np.zeros(2, np.uint64), np.zeros(1))
 
 
-def warm(chosen: Callable[[], Iterator[Case]] = cases) -> int:
+def warm(chosen: Callable[[], Iterable[Case]] = cases) -> int:
     """Call every one of some cases once; returns how many there are."""
     number = 0
     for kernel, arguments in chosen():
@@ -461,7 +510,7 @@ def load_for_queries(*, compiles: bool = True) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compile what is missing; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m merlot.kernels.warm", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--worker", type=int, metavar="N", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--background", type=Path, metavar="LOG", help="do so at the lowest priority, in a process that stays behind"
     )
@@ -469,10 +518,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.background is not None:
         _leave_behind(chosen.background)
         return 0
-    every = list(cases())
+    every = cases()
     try:
-        if chosen.worker is not None:
-            compiling.take_turns([*every[chosen.worker :], *every[: chosen.worker]], _tell)
+        if chosen.worker:
+            compiling.take_turns(every, _tell)
             return 0
         started = time.perf_counter()
         number = compiling.compile_all(every, [sys.executable, "-m", "merlot.kernels.warm", "--worker"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -37,6 +37,8 @@ class Node:
 
     data: bytes
     version: int
+    modified_ms: int | None = field(default=None, compare=False)
+    """When it was last written by the store's own clock, UTC; None if the store has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)

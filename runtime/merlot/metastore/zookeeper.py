@@ -70,7 +70,7 @@ for as long again."""
 
 
 class ZooKeeperMetastore:
-    """One session. `hosts` is `host:port,host:port/chroot`; the chroot is created."""
+    """One session. `hosts` is `host:port,host:port/chroot`; the chroot is created with all its levels."""
 
     def __init__(self, hosts: str, *, session_timeout_s: float = 10.0, operation_timeout_s: float = 10.0) -> None:
         self.hosts = hosts
@@ -86,7 +86,7 @@ class ZooKeeperMetastore:
         try:
             self._client.start_async()
             with self._ready(hosts) as deadline:
-                deadline.wait(self._client.ensure_path_async("/"))
+                self._ensure_chroot(deadline)
         except BaseException:
             self.close()
             raise
@@ -117,7 +117,11 @@ class ZooKeeperMetastore:
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         check_size([Create(path, data, ephemeral)])
         with self._ready(path) as deadline:
-            deadline.wait(self._client.create_async(path, data, ephemeral=ephemeral, makepath=True))
+            try:
+                deadline.wait(self._client.create_async(path, data, ephemeral=ephemeral, makepath=True))
+            except NoNodeError:
+                self._ensure_chroot(deadline)
+                deadline.wait(self._client.create_async(path, data, ephemeral=ephemeral, makepath=True))
 
     def put(self, path: str, data: bytes, version: int) -> int:
         check_size([Put(path, data, version)])
@@ -205,9 +209,27 @@ class ZooKeeperMetastore:
         return None
 
     def _create_parents(self, ops: Sequence[Op], deadline: _Deadline) -> None:
+        self._ensure_chroot(deadline)
         parents = {op.path.rpartition("/")[0] for op in ops if isinstance(op, Create)}
         for parent in sorted(filter(None, parents)):
             deadline.wait(self._client.ensure_path_async(parent))
+
+    def _ensure_chroot(self, deadline: _Deadline) -> None:
+        """Create the chroot with all its levels, if it is not there: a ZooKeeper that lost its volume has none.
+
+        A client cannot name what is above its own chroot, and kazoo's `ensure_path` makes its last level only; so a
+        session without a chroot makes them.
+        """
+        chroot = "/" + self.hosts.partition("/")[2].strip("/")
+        if chroot == "/" or deadline.wait(self._client.exists_async("/")) is not None:
+            return
+        above = KazooClient(hosts=self.hosts.partition("/")[0], timeout=self._timeout_s, logger=_LOG.getChild("kazoo"))
+        try:
+            above.start(timeout=max(0.001, deadline.left_s()))
+            deadline.wait(above.ensure_path_async(chroot))
+        finally:
+            above.stop()
+            above.close()
 
     @contextmanager
     def _ready(self, path: str) -> Iterator[_Deadline]:
@@ -266,7 +288,7 @@ def _node(answer: Any, deadline: _Deadline) -> Node | None:
         data, stat = deadline.wait(answer)
     except NoNodeError:
         return None
-    return Node(data, stat.version)
+    return Node(data, stat.version, stat.mtime)
 
 
 def _is_missing(answer: Any, deadline: _Deadline) -> bool:

@@ -109,6 +109,7 @@ class _Run:
         if len(docs) == before.total_docs:
             raise ObsoleteError(f"no row of the segment was replaced segment={key}")
         file = self._maker.make([before], docs) if len(docs) else None
+        self._require_files(before)
         rewritten = Rewritten(key=before.key, file=file, now_ms=self.kind.clock.now_ms())
         self._swap(rewritten)
         return self._done(len(docs), 0 if file is None else file.size_bytes)
@@ -134,8 +135,8 @@ class _Run:
         return self._done(file.total_docs, file.size_bytes)
 
     def _require_files(self, last: StreamSegmentRecord) -> None:
-        """Raise UnavailableError if a server answers by rows that it consumed: whoever asks for them from where one of
-        the segments began would not get those of the segments before it."""
+        """Raise UnavailableError if a server answers by rows that it consumed: it would not take up the new file, and
+        whoever asks for rows from where one of several segments began would not get those of the segments before it."""
         metastore, table = self.kind.metastore, self.task.table
         reports = {one: report.loaded for one, report in ReportReader(metastore, table).read().items()}
         live = live_instances(metastore, Role.SERVER)
@@ -158,6 +159,7 @@ class _Run:
             note_staying(self.kind.metastore, self.task.table, before.key, staying, self.control.fence)
             raise ObsoleteError(f"every key with replaced rows has several others segment={before.key_text}")
         file = self._maker.make([before], kept) if len(kept) else None
+        self._require_files(before)
         for _ in range(MOST_TRIES):
             record = stream_segment(load(self.kind.metastore, self.task.table), before.name)
             if record is None or record.crc != before.crc:

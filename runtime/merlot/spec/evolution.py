@@ -105,6 +105,7 @@ def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
         yield Problem("spec.upsert", f"cannot {action}: rows that are there would change; {NEW_TABLE}")
     elif old.upsert is not None and new.upsert is not None and old.upsert.config and new.upsert.config:
         yield from compare_upserts(old.upsert.config, new.upsert.config, "spec.upsert.config")
+        yield from compare_compared(old, new, new.upsert.config)
     if old.upsert is not None and new.upsert is not None and old.ingestion.stream is None:
         yield from _compare_batch_upserts(old, new)
     yield from _compare_streams(old.ingestion.stream, new.ingestion.stream)
@@ -116,6 +117,16 @@ def compare_upserts(old: UpsertSpec, new: UpsertSpec, path: str) -> Iterator[Pro
         before, after = getattr(old, name), getattr(new, name)
         if before != after:
             yield Problem(f"{path}.{to_camel(name)}", f"cannot change on tables that have rows; {NEW_TABLE}")
+
+
+def compare_compared(old: TableSpec, new: TableSpec, upsert: UpsertSpec) -> Iterator[Problem]:
+    """Keys and the values that say which row is newer keep their type: those of rows that are there would be others."""
+    compared = upsert.comparison_columns or ((old.time_column,) if old.time_column else ())
+    for name in dict.fromkeys((*old.table_schema.primary_key, *compared)):
+        before, after = old.table_schema.field(name), new.table_schema.field(name)
+        if before is not None and after is not None and before.type is not after.type:
+            message = f"column {name!r} decides which row of a key is the newest one: keep {before.type}; {NEW_TABLE}"
+            yield Problem("spec.schema.fields", message)
 
 
 def _compare_batch_upserts(old: TableSpec, new: TableSpec) -> Iterator[Problem]:

@@ -55,7 +55,7 @@ def stream_members(stream: StreamIngestion) -> Json:
         {
             "streamIngestionConfig": {"streamConfigMaps": [_stream(stream)]},
             "transformConfigs": columns,
-            "filterConfig": None if stream.filter is None else {"filterFunction": f"NOT ({stream.filter})"},
+            "filterConfig": None if stream.filter is None else {"filterFunction": f"({stream.filter}) IS NOT TRUE"},
         }
     )
 

@@ -138,10 +138,11 @@ MAX_COUNT: Final = 10**15
 
 
 class QueryLimits(SpecModel):
-    """A query that passes one of these ends with an error; nothing is left out silently. None is the node's default."""
+    """A query that passes one of these ends with an error; nothing is left out silently. None is the node's default.
+    An option of a query that asks for more does not get it, and the answer's queryWarnings say so."""
 
     timeout_ms: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS)
-    """Longest time of a query in milliseconds. A query whose own timeoutMs is longer is refused."""
+    """Longest time of a query in milliseconds. A longer timeoutMs of a query is cut to it, and the answer says so."""
     max_rows: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Most rows of an answer."""
     max_groups: int | None = Field(None, ge=1, le=MAX_COUNT)

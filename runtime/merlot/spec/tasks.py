@@ -73,6 +73,8 @@ class AggregationFunction(StrEnum):
     COUNT = "count"
     DISTINCT_COUNT_HLL = "distinctCountHLL"
     DISTINCT_COUNT_RAW_HLL = "distinctCountRawHLL"
+    DISTINCT_COUNT_ULL = "distinctCountULL"
+    DISTINCT_COUNT_RAW_ULL = "distinctCountRawULL"
     PERCENTILE_TDIGEST = "percentileTDigest"
     PERCENTILE_RAW_TDIGEST = "percentileRawTDigest"
     AVG = "avg"
@@ -81,6 +83,8 @@ class AggregationFunction(StrEnum):
 SKETCHES = (
     AggregationFunction.DISTINCT_COUNT_HLL,
     AggregationFunction.DISTINCT_COUNT_RAW_HLL,
+    AggregationFunction.DISTINCT_COUNT_ULL,
+    AggregationFunction.DISTINCT_COUNT_RAW_ULL,
     AggregationFunction.PERCENTILE_TDIGEST,
     AggregationFunction.PERCENTILE_RAW_TDIGEST,
     AggregationFunction.AVG,
@@ -98,7 +102,7 @@ class Aggregation(SpecModel):
 
     aggregation_type: AggregationFunction = AggregationFunction.SUM
     """sum, min or max; count says that the column holds counts of rows, and adds them. The others merge serialized
-    sketches, in BYTES: HyperLogLogs, t-digests, pairs of sum and count."""
+    sketches, in BYTES: HyperLogLogs, UltraLogLogs, t-digests, pairs of sum and count."""
     parameters: Mapping[str, str] = {}
     """Settings of the function: compressionFactor of a t-digest (100), a whole number from 10; the others have none."""
 

@@ -95,7 +95,8 @@ def _bind_outputs(
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
             if isinstance(node, exp.Star) and any(node.args.values()):
                 raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
-            outputs.extend(Output(column.name, column) for column in scope.all_columns())
+            qualifier = node.table if isinstance(node, exp.Column) else ""
+            outputs.extend(Output(column.name, column) for column in scope.all_columns(qualifier))
             if len(outputs) > limits.MAX_ITEMS and len(nodes) > 1:
                 raise SqlValidationError(f"too many columns in SELECT got={len(outputs)} limit={limits.MAX_ITEMS}")
             continue

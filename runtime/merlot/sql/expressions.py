@@ -21,6 +21,7 @@ from merlot.functions.time_words import TRUNC_UNITS
 from merlot.sql import chains, funnels, predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
+from merlot.sql.decimals import decimal_result
 from merlot.sql.labels import DISTINCT_FORMS, OPERATOR_NAMES, cast_type_name
 from merlot.sql.lists import Constants
 from merlot.sql.logic import conjunction, disjunction, predicate
@@ -171,6 +172,9 @@ def _negative(binder: Binder, node: Any) -> Expr:
 
 
 def _operator(binder: Binder, node: Any) -> Expr:
+    exact = decimal_result(node)
+    if exact is not None:
+        return exact
     args = (_operand(binder.bind(node.left)), _operand(binder.bind(node.right)))
     return binder.call(OPERATOR_NAMES[type(node)], args)
 

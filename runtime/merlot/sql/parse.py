@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from merlot.sql import limits, syntax_errors
+from merlot.sql import grammar, limits, syntax_errors
 from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, NODE_NAMES, SUPPORTED_CLAUSES, MerlotDialect
 from merlot.sql.lists import Constants, CutText, cut
@@ -145,7 +145,7 @@ def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
             query = statement
     if query is None:
         raise SqlParseError("no query found in the text")
-    query = _strip_option_clauses(query, sql, options)
+    query = _with_plain_stars(_strip_option_clauses(query, sql, options))
     if text.lists and sum(token.start in text.lists for token in query) < len(text.lists):
         return None
     num_words = _words_of_explain(query)
@@ -153,6 +153,7 @@ def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
     has_stage_nodes, num_lists = (False, -1) if tree is None else _look_through(tree)
     if tree is None or num_lists != len(text.lists):
         return None
+    grammar.check(query[num_words:], sql, budget)
     has_stages = has_stage_nodes or any(tree.args.get(name) for name in STAGE_CLAUSES)
     return ParsedStatement(sql, tree, tuple(options.values.items()), num_words > 0, has_stages)
 
@@ -223,6 +224,19 @@ def _read_option_list(tokens: Sequence[Token], sql: str, options: _Options) -> N
             raise syntax_errors.at(sql, at, "expected OPTION(name = value, …)")
         options.add(entry[0], entry[2:])
         entry = []
+
+
+def _with_plain_stars(query: list[Token]) -> list[Token]:
+    """A star in quotes is a star, as in Pinot, where a column cannot be called so: Trino writes `count("*")`."""
+    for position, token in enumerate(query):
+        is_name = token.token_type == TokenType.IDENTIFIER and token.text == "*"
+        if is_name and position and query[position - 1].token_type in _BEFORE_STAR:
+            plain = Token(TokenType.STAR, "*", token.line, token.col, token.start, token.end, token.comments)
+            query = [*query[:position], plain, *query[position + 1 :]]
+    return query
+
+
+_BEFORE_STAR = frozenset({TokenType.SELECT, TokenType.DISTINCT, TokenType.L_PAREN, TokenType.COMMA})
 
 
 def _words_of_explain(query: Sequence[Token]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from merlot.spec.schema import TableSchema
+from merlot.sql import message_fields
 from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.parse import parse
 from merlot.sql.scope import Scope
@@ -21,10 +22,14 @@ def names(text: str) -> frozenset[str]:
     return frozenset(column.name for column in _parsed(text).find_all(exp.Column))
 
 
-def bind(text: str, schema: TableSchema, fold: Fold, *, is_predicate: bool = False) -> Expr:
-    """The typed expression; raises errors of `tree.errors`."""
+def bind(
+    text: str, schema: TableSchema, fold: Fold, *, fields: frozenset[str] = frozenset(), is_predicate: bool = False
+) -> Expr:
+    """The typed expression; raises errors of `tree.errors`. `fields`: those of the schema that no column declares, each
+    under its own name as text and under `message_fields.JSON_VIEW` as JSON."""
     node = _parsed(text)
     binder = Binder(Scope(None, schema), fold, None, nulls=True, place="an expression", allows_aggregates=False)
+    node = message_fields.typed(node, fields, binder.bind, is_predicate=is_predicate)
     bound = binder.condition(node) if is_predicate else binder.bind(node)
     if has_aggregate(bound):
         raise SqlValidationError(f"an expression over a row cannot use an aggregate expression={text}")

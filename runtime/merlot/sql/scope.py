@@ -52,10 +52,12 @@ class Scope:
     qualifiers: frozenset[str] = field(default=frozenset())
     aliases: Mapping[str, Expr] = field(default_factory=dict)
 
-    def all_columns(self) -> tuple[Column, ...]:
-        """What `*` stands for: the schema's columns in its order."""
+    def all_columns(self, qualifier: str = "") -> tuple[Column, ...]:
+        """What `*` stands for: the schema's columns in its order. Raises UnknownColumnError for another's `u.*`."""
         if self.schema is None:
             raise UnknownColumnError("SELECT * needs a FROM")
+        if qualifier and qualifier.lower() not in self.qualifiers:
+            raise UnknownColumnError(f"unknown relation name={qualifier}")
         return tuple(self._typed(name) for name in self.schema.names)
 
     def column(self, name: str, qualifier: str = "") -> Expr:

@@ -25,7 +25,14 @@ from typing import Any
 
 from merlot.kernels.warm import warm
 
-PRELOADED = ("merlot.cli.main", "merlot.cli.serve", "merlot_operator.__main__", "pandas", "pyarrow.pandas_compat")
+PRELOADED = (
+    "merlot.cli.app",
+    "merlot.cli.main",
+    "merlot.cli.serve",
+    "merlot_operator.__main__",
+    "pandas",
+    "pyarrow.pandas_compat",
+)
 """A program that is not among them works too, and starts more slowly. pyarrow imports pandas, where it is installed,
 for its first array."""
 POLL_S = 0.005

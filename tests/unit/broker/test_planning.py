@@ -107,9 +107,18 @@ async def test_no_query_takes_longer_than_its_table_allows() -> None:
     planner = Planner(Tables().find, CLOCK)
     for sql, options in (
         ("SELECT * FROM flights", "timeoutMs=701"),
-        ("SET timeoutMs=99999; SELECT * FROM flights", ""),
+        ("SET timeoutMs=701; SELECT * FROM flights", "timeoutMs=9"),
+        ("SELECT * FROM flights OPTION(timeoutMs=701)", ""),
+        ("SET useMultistageEngine=true; SELECT * FROM flights", "timeoutMs=701"),
+        ("SELECT a.carrier FROM flights a, flights b", "timeoutMs=701"),
+    ):
+        plan = await planner.plan(sql, options)
+        assert plan.timeout_ms == 700
+        assert plan.wishes.warnings == ("timeoutMs=701 is above the table's limits.timeoutMs=700, which applies",)
+    for sql, options in (
         ("SELECT * FROM flights OPTION(timeoutMs=" + "9" * 5_000 + ")", ""),
         ("SELECT 1", "timeoutMs=" + "9" * 400),
+        ("SELECT 1", "timeoutMs=0"),
     ):
         with pytest.raises(QueryOptionError, match="timeoutMs") as caught:
             await planner.plan(sql, options)

@@ -13,16 +13,18 @@ import typer
 
 import merlot
 from merlot.cli import serve, statements
+from merlot.cli.app import app
 from merlot.cli.client import Client
+from merlot.cli.commands import COMMANDS, ROLES
 from merlot.cli.completion import Completer
-from merlot.cli.main import ROLES, app, run
+from merlot.cli.main import run
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"
 Captured = pytest.CaptureFixture[str]
 
 
 def test_start_loads_nothing_heavy() -> None:
-    code = "import sys, merlot.cli.main; print(*sys.modules)"
+    code = "import sys, merlot.cli.app; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {"aiohttp", "kazoo", "numba", "numpy", "pyarrow", "pydantic", "sqlglot", "yaml"}
     assert heavy & set(loaded) == set()
@@ -38,8 +40,25 @@ def test_version_is_shown(capsys: Captured) -> None:
 def test_help_names_every_command(capsys: Captured) -> None:
     assert run(["--help"]) == 0
     text = capsys.readouterr().out
-    for name in (*ROLES, "apply", "get", "query", "segment", "delete", "version"):
-        assert f" {name} " in text
+    for name in (*ROLES, *COMMANDS):
+        assert f"\n  {name} " in text
+    assert run(["drain", "--help"]) == 0
+    capsys.readouterr()
+    assert run(["--version", "--help"]) == 0
+
+
+def test_help_says_of_each_command_what_its_own_help_says() -> None:
+    group: Any = typer.main.get_command(app)
+    own = {name: (command.help or "").partition("\n")[0] for name, command in group.commands.items()}
+    assert own == COMMANDS
+    roles: Any = typer.main.get_command(serve.app)
+    assert set(roles.commands) == set(ROLES)
+
+
+def test_help_loads_no_command() -> None:
+    code = "import sys; from merlot.cli.main import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.split()
+    assert "typer" not in loaded
 
 
 def commands_of(group: Any) -> Iterator[Any]:

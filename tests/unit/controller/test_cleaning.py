@@ -140,7 +140,9 @@ def replace(
 
 def loop_of(store: Metastore, files: Files, clock: FakeClock, **config: float) -> ControllerLoop:
     cleaning = CleaningConfig(orphan_scan_s=60, **config)
-    return ControllerLoop(store, LoopConfig(owner="c", cleaning=cleaning), open_files=lambda _: files, clock=clock)
+    return ControllerLoop(
+        store, LoopConfig(owner="c", cleaning=cleaning, file_grace_s=HOUR_S), open_files=lambda _: files, clock=clock
+    )
 
 
 def pass_time(loop: ControllerLoop, clock: FakeClock, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -54,7 +55,9 @@ def due(records: list[StreamSegmentRecord], replaced: Mapping[int, int], **more:
     view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(records), lineage=lineage)
     told = more.pop("told", {record.key_text: replaced.get(record.sequence, 0) for record in records})
     spec = CompactionSpec.model_validate(more.pop("spec", {}))
-    situation = Situation(spec=spec, view=cast(TableView, view), **{"replaced": told, "now_ms": NOW_MS, **more})
+    situation = Situation(
+        spec=spec, view=cast(TableView, view), **{"replaced": told, "now_ms": NOW_MS, "by_rows": {}, **more}
+    )
     return [compaction_config(task).segment.split("__")[2] for task in generate(situation)]
 
 
@@ -104,13 +107,23 @@ def test_as_many_are_made_as_may_run_and_none_twice() -> None:
     view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(line), lineage={})
     told = {record.key_text: 50 for record in line[:8]}
     situation = Situation(
-        spec=CompactionSpec.model_validate(spec), view=cast(TableView, view), replaced=told, now_ms=NOW_MS
+        spec=CompactionSpec.model_validate(spec),
+        view=cast(TableView, view),
+        replaced=told,
+        by_rows={},
+        now_ms=NOW_MS,
     )
     first = {task.id for task in generate(situation)}
-    again = Situation(
-        spec=CompactionSpec.model_validate(spec), view=cast(TableView, view), replaced=told, now_ms=NOW_MS, queued=first
-    )
+    again = replace(situation, queued=first)
     assert first.isdisjoint(task.id for task in generate(again))
+
+
+def test_no_record_changes_for_which_a_server_answers_by_rows_that_it_consumed() -> None:
+    at_once = {"bufferTimePeriod": "0d"}
+    assert due(LINE, {0: 100, 1: 100}, spec=at_once, by_rows={0: 3}) == ["0", "1"]
+    assert due(LINE, {0: 100, 1: 100}, spec=at_once, by_rows={0: 1}) == ["0"]
+    assert due(LINE, {0: 100, 1: 100}, spec=at_once, by_rows={0: 0}) == []
+    assert due(LINE, {0: 100, 1: 100}, spec=at_once, by_rows={1: 0}) == ["0", "1"], "of another partition"
 
 
 def test_what_was_told_of_another_version_does_not_count() -> None:
@@ -169,7 +182,6 @@ def test_segments_that_are_not_to_be_touched_end_a_run() -> None:
     key = line[2].key_text
     assert merged(line, busy={key}) == [[0, 1], [3, 4]]
     assert merged(line, by_rows={0: 3}) == [[0, 1, 2]]
-    assert merged(line, by_rows=None) == []
     for change in ({"push_time_ms": NOW_MS}, {"upsert": '{"mode":"FULL","comparisonColumns":["at"]}'}):
         young = [*line[:2], line[2].model_copy(update=change), *line[3:]]
         assert merged(young) == [[0, 1], [3, 4]], change

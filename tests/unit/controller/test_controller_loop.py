@@ -186,7 +186,7 @@ def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
     publish_request(store, TABLE, PublishRequest(records=(segment("s2"),)), context=Context(clock=clock))
     loop.round()
     assert len(files.files) == 7
-    clock.advance(3601)
+    clock.advance(7 * 86_400 + 1)
     loop.round()
     gone = {f"file:///d/{TABLE}/s0@1.mseg", f"file:///d/{TABLE}/s1@1.mseg"}
     assert set(files.files) == {f"file:///d/{TABLE}/s{number}@1.mseg" for number in range(2, 6)} | {
@@ -211,7 +211,7 @@ def test_a_list_of_files_that_cannot_be_worked_off_keeps_nothing_else(store: Sql
         store.multi([Create(name, data), Create(name + "x", b"no record")])
     request = PublishRequest(records=(), replace=("s5",), replace_rows=True)
     publish_request(store, TABLE, request, context=Context(clock=clock))
-    clock.advance(3601)
+    clock.advance(7 * 86_400 + 1)
     loop.round()
     assert f"file:///d/{TABLE}/s5@1.mseg" not in files.files
     assert sorted(store.children(paths.trash(TABLE))) == ["0.first-0", "0.first-0x"]

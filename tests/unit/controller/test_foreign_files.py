@@ -50,7 +50,10 @@ class Cluster:
         )
         self.service = self.role.service
         self.loop = ControllerLoop(
-            self.metastore, LoopConfig(owner="c"), open_files=self.role._open_files, clock=self.clock
+            self.metastore,
+            LoopConfig(owner="c", file_grace_s=3600),
+            open_files=self.role._open_files,
+            clock=self.clock,
         )
 
     def apply(self, name: str, deep_store: str = "") -> None:

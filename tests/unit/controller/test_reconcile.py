@@ -139,7 +139,9 @@ def test_a_server_that_has_loaded_nothing_yet_gives_up_its_surplus_at_once() -> 
 
 
 def test_old_segments_are_removed_and_not_assigned() -> None:
-    situation = Situation(spec=spec(retention="10h"), servers=Servers(live=frozenset(SERVERS)), now_ms=20 * HOUR_MS)
+    situation = Situation(
+        spec=spec(retention="10h"), servers=Servers(live=frozenset(SERVERS)), sure_ms=20 * HOUR_MS, now_ms=0
+    )
     view = after(view_of({}), situation)
     assert len(view.segments) == NUM_SEGMENTS - 10
     assert view.assignment.keys() == view.segments.keys()
@@ -148,6 +150,9 @@ def test_old_segments_are_removed_and_not_assigned() -> None:
 def test_a_suspended_table_is_left_alone() -> None:
     view = view_of({})
     situation = Situation(
-        spec=spec(retention="1h", suspend=True), servers=Servers(live=frozenset(SERVERS)), now_ms=99 * HOUR_MS
+        spec=spec(retention="1h", suspend=True),
+        servers=Servers(live=frozenset(SERVERS)),
+        now_ms=0,
+        sure_ms=99 * HOUR_MS,
     )
     assert decide(view, situation) == []

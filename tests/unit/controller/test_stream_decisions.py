@@ -160,7 +160,7 @@ def test_retention_takes_committed_segments_and_leaves_open_ones() -> None:
     view = settled(EMPTY, situation(2))
     view = seal(view, 0, 5)
     spec = SPEC.model_copy(update={"retention": "1d"})
-    table = replace(situation().table, spec=spec, now_ms=10**12)
+    table = replace(situation().table, spec=spec, sure_ms=10**12)
     for mutation in reconcile.decide(view, table):
         view = after(view, [mutation])
     assert [one.is_open for one in view.stream_segments] == [True, True]

@@ -19,21 +19,15 @@ BY_VERSION = f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecor
 
 
 class HastyBoard(Board):
-    """Its node soon lets go of versions of segments that were replaced. Until then what replaced them is not rewritten
-    again, and their rows are not gone."""
+    """Its node soon answers by files, and soon lets go of versions of segments that were replaced. Until then their
+    records stay as they are, and their rows are not gone."""
 
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=2))
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4))
 
 
 @pytest.fixture
 async def board(tmp_path: Path) -> Any:
-    async with Board(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-async def hasty_board(tmp_path: Path) -> Any:
     async with HastyBoard(tmp_path) as started:
         yield started
 
@@ -87,8 +81,7 @@ async def num_committed(board: Board) -> int:
     return sum(sequence + 1 for sequence in newest.values())
 
 
-async def test_segments_without_a_valid_row_are_removed(hasty_board: Board) -> None:
-    board = hasty_board
+async def test_segments_without_a_valid_row_are_removed(board: Board) -> None:
     await board.create(BY_VERSION, rows=200)
     while await num_committed(board) < 12:
         rows = board.random_rows(100, keys=20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,27 +10,31 @@ from pathlib import Path
 import pytest
 
 from merlot.clock import SystemClock
+from merlot.cluster.fence import SupersededError, take
+from merlot.cluster.records import OperatorRecord
 from merlot.metastore.connect import connect
 from merlot.metastore.protocol import Metastore
 from merlot_operator.config import Config
 from merlot_operator.controllers import metastores as metastore
 from merlot_operator.controllers.metastores import Metastores
 from merlot_operator.kube.cache import Store
-from merlot_operator.progress import Progress
-from merlot_operator.workqueue import WorkQueue
 
 POOLS = ("metastore_", "asyncio_")
 NAMESPACES = [f"n{number}" for number in range(12)]
 
 
 @pytest.fixture
-async def metastores(tmp_path: Path) -> AsyncIterator[Metastores]:
+def owners() -> Owners:
+    return Owners()
+
+
+@pytest.fixture
+async def metastores(tmp_path: Path, owners: Owners) -> AsyncIterator[Metastores]:
     """Each namespace has a database of its own."""
     config = Config(
         metastore=f"sqlite://{tmp_path}/{{namespace}}.db", deep_store="s3://b", runtime_image="r", spark_image="s"
     )
-    progress = Progress(WorkQueue(random.Random(0)), (None,), 0.0)
-    found = Metastores(config, Store(), progress, SystemClock())
+    found = Metastores(config, Store(), owners.check, SystemClock())
     yield found
     await found.close()
 
@@ -89,3 +92,73 @@ async def test_a_session_in_use_is_not_closed_however_long_that_takes(
     may_end.set()
     assert await call
     assert len(sessions) == 1
+
+
+class Owners:
+    """Whose a namespace is, as the API server says."""
+
+    def __init__(self) -> None:
+        self.others: set[str] = set()
+
+    async def check(self, namespace: str) -> None:
+        if namespace in self.others:
+            raise SupersededError(f"another release serves namespace {namespace}")
+
+
+async def come(metastores: Metastores, namespace: str) -> None:
+    """What another operator does, or anybody who reaches the namespace's state."""
+    url = (await metastores.home(namespace)).metastore
+    await metastores._run(url, lambda store: take(store, namespace, OperatorRecord(holder="the next one")))
+
+
+def write(store: Metastore) -> None:
+    if store.get("/edits") is None:
+        store.create("/edits", b"0")
+    node = store.get("/edits")
+    assert node is not None
+    store.put("/edits", str(node.version).encode(), node.version)
+
+
+async def test_a_namespace_whose_fence_another_one_took_is_left_and_tried_again_and_the_others_go_on(
+    metastores: Metastores, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for namespace in ("a", "b"):
+        await metastores.call(namespace, write)
+    await come(metastores, "a")
+    for _ in range(2):
+        with pytest.raises(SupersededError, match="holder=the next one"):
+            await metastores.call("a", write)
+    await metastores.call("b", write)
+    monkeypatch.setattr(metastore, "SUPERSEDED_S", -1.0)
+    await metastores.call("a", write)
+    await come(metastores, "a")
+    owners.others.add("a")
+    for _ in range(2):
+        with pytest.raises(SupersededError):
+            await metastores.call("a", write)
+    await metastores.call("b", write)
+    kept = await metastores.call("b", lambda store: store.get("/edits"))
+    assert kept is not None
+    assert kept.version == 3
+
+
+async def test_who_lost_the_namespace_while_it_came_writes_nothing(
+    metastores: Metastores, owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([True, False, True, True])
+
+    async def check(namespace: str) -> None:
+        if not next(answers):
+            raise SupersededError(namespace)
+
+    monkeypatch.setattr(metastores, "_check_owned", check)
+    with pytest.raises(SupersededError):
+        await metastores.call("a", write)
+    await metastores.call("a", write)
+
+
+async def test_a_mark_that_a_controller_refuses_is_asked_about_at_once(metastores: Metastores) -> None:
+    await metastores.check("a")
+    await come(metastores, "a")
+    with pytest.raises(SupersededError):
+        await metastores.check("a")

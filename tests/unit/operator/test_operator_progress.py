@@ -5,9 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 
+import kopf
 import pytest
+from kopf._cogs.structs.references import Insights
 
+from merlot.errors import NotFoundError
+from merlot_operator import __main__ as program
+from merlot_operator import handlers
+from merlot_operator.config import from_environment
+from merlot_operator.kube.client import ForbiddenError
+from merlot_operator.kube.kinds import DECLARED, Kind
+from merlot_operator.late import resource_of, watch_missing
 from merlot_operator.progress import DEAD_S, UNHEARD_S, UNREADY_S, Progress
+from merlot_operator.rights import listed
 from merlot_operator.workqueue import Key, Subject, WorkQueue
 
 KEY = Key(Subject.TABLE, "a", "flights")
@@ -115,3 +125,42 @@ def test_an_operator_without_any_rights_ends(progress: Progress) -> None:
 def test_one_that_is_about_to_end_is_not_ready(progress: Progress) -> None:
     progress.is_ending = True
     assert not progress.verdict(START).is_ready
+
+
+def test_one_that_does_not_watch_a_kind_is_not_ready_and_lives(progress: Progress) -> None:
+    progress.unwatched = ("tables.merlot.dev",)
+    verdict = progress.verdict(START)
+    assert (verdict.is_ready, verdict.is_alive) == (False, True)
+    assert "tables.merlot.dev" in verdict.text
+
+
+@pytest.mark.parametrize("namespaces", ["", "a", "a,b"], ids=["all namespaces", "one", "two"])
+@pytest.mark.parametrize("kind", DECLARED, ids=[kind.plural for kind in DECLARED])
+async def test_a_kind_that_is_defined_late_is_watched_from_then_on(
+    monkeypatch: pytest.MonkeyPatch, namespaces: str, kind: Kind
+) -> None:
+    environment = {"MERLOT_METASTORE": "zk://z", "MERLOT_DEEP_STORE": "s3://b", "MERLOT_RUNTIME_IMAGE": "r"}
+    config = from_environment({**environment, "MERLOT_SPARK_IMAGE": "s", "MERLOT_NAMESPACE": namespaces})
+    context = program._context(config, kopf.OperatorSettings())
+    undefined, asked = {kind}, []
+
+    async def probe(asked_for: Kind, place: str | None) -> None:
+        asked.append(asked_for)
+        if place == "a" and namespaces == "a,b":
+            raise ForbiddenError("no rights there")
+        if asked_for in undefined:
+            raise NotFoundError("the server could not find the requested resource")
+
+    monkeypatch.setattr(context.kube, "probe", probe)
+    insights = Insights()
+    insights.watched_resources.update(map(resource_of, set(listed(config)) - {kind}))
+    await watch_missing(context, insights)
+    assert context.progress.unwatched == (f"{kind.plural}.merlot.dev",)
+    undefined.clear()
+    await watch_missing(context, insights)
+    assert context.progress.unwatched == ()
+    assert resource_of(kind) in insights.watched_resources
+    assert set(asked) == {kind}, "what is watched costs no request"
+    registry = kopf.OperatorRegistry()
+    handlers.register(registry, context)
+    assert any(one.select({resource_of(kind)}) for one in registry._watching.get_all_selectors())

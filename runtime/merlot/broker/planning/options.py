@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from merlot.spec.table import MAX_TIMEOUT_MS
+from merlot.spec.table import MAX_TIMEOUT_MS, QueryLimits
 from merlot.sql.query_options import QueryOptionError, warnings
 from merlot.tree.nodes import BoundQuery
 from merlot.tree.relations import Statement
@@ -24,16 +25,54 @@ class AnswerWishes:
     client_request_id: str | None = None
     """`clientQueryId`."""
     warnings: tuple[str, ...] = ()
-    """Options that nobody knows."""
+    """Options that nobody knows, and those above a limit."""
 
 
-def wishes(query: BoundQuery | Statement) -> AnswerWishes:
-    """What a query's options say of its answer."""
+def wishes(query: BoundQuery | Statement, limits: QueryLimits | None = None) -> AnswerWishes:
+    """What a query's options say of its answer, where these are its table's limits."""
     return AnswerWishes(
         drops_rows=(query.option("dropResults") or "").lower() == "true",
         client_request_id=query.option("clientQueryId"),
-        warnings=warnings(query.options),
+        warnings=(*warnings(query.options), *_capped(query, limits or QueryLimits())),
     )
+
+
+def least(limits: Iterable[QueryLimits]) -> QueryLimits:
+    """The limits of a query over several tables: of each, the least that a table has."""
+    all_limits = list(limits)
+    fields = {limit.field for limit in LIMITED}
+    given = {name: [value for one in all_limits if (value := getattr(one, name)) is not None] for name in fields}
+    return QueryLimits().model_copy(update={name: min(values) for name, values in given.items() if values})
+
+
+def _capped(query: BoundQuery | Statement, limits: QueryLimits) -> Iterator[str]:
+    """A line for each option that asks for more than a limit allows: clients send their own with every query, so it is
+    no error, and the limit holds."""
+    for limit in LIMITED:
+        wanted = _count(query.option(limit.option))
+        most = getattr(limits, limit.field)
+        if wanted is not None and most is not None and wanted > most:
+            yield f"{limit.option}={wanted} is above the table's {limit.path}={most}, which applies"
+    wanted = _count(query.option("timeoutMs"))
+    if wanted is not None and wanted > MAX_TIMEOUT_MS and limits.timeout_ms is None:
+        yield f"timeoutMs={wanted} is above the longest time of a query, {MAX_TIMEOUT_MS} ms, which applies"
+
+
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """An option that a limit of the table bounds: names in SQL, in the model and in the manifest."""
+
+    option: str
+    field: str
+    path: str
+
+
+LIMITED: Final = (
+    _Limited("timeoutMs", "timeout_ms", "limits.timeoutMs"),
+    _Limited("maxServerResponseSizeBytes", "max_bytes", "limits.maxBytes"),
+    _Limited("maxQueryResponseSizeBytes", "max_bytes", "limits.maxBytes"),
+    _Limited("numGroupsLimit", "max_groups", "limits.maxGroups"),
+)
 
 
 def parse(text: str) -> dict[str, str]:
@@ -50,15 +89,12 @@ def parse(text: str) -> dict[str, str]:
 
 
 def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:
-    """How long the query may take: its own `timeoutMs`, else the table's limit, else ten seconds.
-
-    Raises QueryOptionError if it asks for more than the table, or any broker, allows."""
+    """How long the query may take: its own `timeoutMs`, at most the table's limit; without one the table's limit, else
+    ten seconds. Raises QueryOptionError if `timeoutMs` is no number above 0."""
     wanted = own_timeout_ms(options)
     if wanted is None:
         return table_limit_ms or DEFAULT_TIMEOUT_MS
-    if table_limit_ms is not None and wanted > table_limit_ms:
-        raise QueryOptionError(f"timeoutMs is above the table's limits.timeoutMs got={wanted} limit={table_limit_ms}")
-    return wanted
+    return wanted if table_limit_ms is None else min(wanted, table_limit_ms)
 
 
 def planning_timeout_ms(text: str) -> int:
@@ -67,13 +103,19 @@ def planning_timeout_ms(text: str) -> int:
 
 
 def own_timeout_ms(options: Mapping[str, str]) -> int | None:
-    """`timeoutMs`, if it is given."""
+    """`timeoutMs`, if it is given, at most a day."""
     wanted = next((value for name, value in options.items() if name.lower() == "timeoutms"), None)
     if wanted is None:
         return None
-    # Digits are counted first: Python refuses to read thousands of them.
-    number = int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) <= MAX_DIGITS else 0
-    if not 1 <= number <= MAX_TIMEOUT_MS:
+    number = _count(wanted)
+    if not number:
         shown = f"{wanted[:MAX_DIGITS]}…" if len(wanted) > MAX_DIGITS else wanted
-        raise QueryOptionError(f"timeoutMs must be a whole number from 1 to {MAX_TIMEOUT_MS} got={shown!r}")
-    return number
+        raise QueryOptionError(f"timeoutMs must be a whole number above 0 got={shown!r}")
+    return min(number, MAX_TIMEOUT_MS)
+
+
+def _count(text: str | None) -> int | None:
+    """A whole number that is not negative, None for any other text."""
+    # Digits are counted first: Python refuses to read thousands of them.
+    is_count = text is not None and text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return int(text) if is_count and text is not None else None

@@ -297,20 +297,19 @@ def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQ
         is_momentary=moment.was_asked,
         skips_pruning=tree.leaf.work.skips_pruning,
         prunes_by_functions=any(monotone.functions_of(where)),
-        wishes=query_options.wishes(bound),
+        wishes=query_options.wishes(bound, table.spec.limits),
     )
 
 
 def _plan_stages(bound: BoundStages, moment: Moment) -> PlannedQuery:
     statement = bound.statement
     options: Mapping[str, str] = dict(statement.options)
-    limits_ms = [table.spec.limits.timeout_ms for table in bound.tables.values()]
-    limit_ms = min((limit for limit in limits_ms if limit is not None), default=None)
+    limits = query_options.least(table.spec.limits for table in bound.tables.values())
     leaves = {id_: _plan_for(bound.tables[leaf.query.table], leaf.query, moment) for id_, leaf in bound.leaves.items()}
     return PlannedQuery(
-        timeout_ms=query_options.timeout_ms(options, limit_ms),
+        timeout_ms=query_options.timeout_ms(options, limits.timeout_ms),
         is_explain=statement.explain,
         is_momentary=moment.was_asked,
-        wishes=query_options.wishes(statement),
+        wishes=query_options.wishes(statement, limits),
         stages=PlannedStages(bound=bound, leaves=leaves),
     )

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
+from dataclasses import dataclass
 
+from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.records import CondemnedRecord
 from merlot.errors import ConflictError, UnavailableError
@@ -23,7 +25,7 @@ from merlot.uris import canonical
 DELETE_MS = 300_000
 """So long after it has condemned files does a cleaner delete them; then it condemns them anew."""
 PARDON_MS = 2 * DELETE_MS
-"""After this others may pardon: clocks may be minutes apart."""
+"""After this others may pardon: their time goes at most twice as fast (`controller.cleaning.sure_time`)."""
 
 
 class FileCondemnedError(UnavailableError):
@@ -41,9 +43,23 @@ def condemn(metastore: Metastore, table: TableName, urls: Collection[str], *, by
     metastore.put(paths.condemned(table), CondemnedRecord(urls=both, by=by, at_ms=now_ms).to_bytes(), version)
 
 
-def check_may_delete(condemned_ms: int, now_ms: int) -> None:
-    """Before each deletion; ConflictError if the cleaner was busy, or frozen, for so long that others may pardon."""
-    if not 0 <= now_ms - condemned_ms <= DELETE_MS:
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something was done, by a process's two clocks."""
+
+    wall_ms: int
+    monotonic_s: float
+
+    @classmethod
+    def now(cls, clock: Clock) -> Moment:
+        return cls(clock.now_ms(), clock.monotonic())
+
+
+def check_may_delete(condemned: Moment, now: Moment) -> None:
+    """Before each deletion; ConflictError if the cleaner was busy, or frozen, for so long that others may pardon. Both
+    clocks have to say that it was not: the one may have jumped, the other stands still while a machine sleeps."""
+    passed_ms = (now.wall_ms - condemned.wall_ms, round((now.monotonic_s - condemned.monotonic_s) * 1000))
+    if not all(0 <= one <= DELETE_MS for one in passed_ms):
         raise ConflictError(f"files were condemned too long ago to be deleted now seconds={DELETE_MS // 1000}")
 
 

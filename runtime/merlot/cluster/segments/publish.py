@@ -28,6 +28,7 @@ from merlot.cluster.segments.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.metastore.protocol import Check, Metastore
+from merlot.spec.shape import Shape
 from merlot.uris import parts_below, parts_of, place_of, redact
 
 MAX_NAME_BYTES = 200
@@ -55,6 +56,7 @@ class PublishRequest:
     `replace_rows`: it may replace rows that it does not hold, or have none at all; else it is refused (`coverage`).
     `entry`: the replacement that all records are outputs of; without it, names that a replacement waits for are its
     outputs, and all others are segments of their own.
+    `shape`: that of the manifest which the segments were built by; None if the publisher tells nothing of it.
     """
 
     records: tuple[SegmentRecord, ...]
@@ -63,6 +65,7 @@ class PublishRequest:
     replace_all: bool = False
     replace_rows: bool = False
     entry: str = ""
+    shape: Shape | None = None
 
 
 def publish(

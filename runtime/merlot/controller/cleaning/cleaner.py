@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from merlot.clock import Clock
 from merlot.cluster.consuming.positions import forget_positions
@@ -14,6 +15,9 @@ from merlot.controller.cleaning.trash import OpenFiles
 from merlot.ids import TableName
 from merlot.metastore.protocol import Check, Metastore
 from merlot.spec.table import PushType, TableSpec
+
+TRASH_S: Final = 7 * 24 * 3600.0
+"""How long files of removed segments are kept, in seconds: long enough for somebody to notice that they are missed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +45,18 @@ class TableCleaner:
     """Cleans tables one by one; remembers when it last looked for orphans."""
 
     def __init__(
-        self, metastore: Metastore, config: CleaningConfig, open_files: OpenFiles | None, clock: Clock
+        self,
+        metastore: Metastore,
+        config: CleaningConfig,
+        open_files: OpenFiles | None,
+        clock: Clock,
+        sure: Clock,
     ) -> None:
         self._metastore = metastore
         self._config = config
         self._open_files = open_files
         self._clock = clock
+        self._sure = sure
         self._next_scan: dict[TableName, float] = {}
 
     def clean(self, view: TableView, spec: TableSpec, fence: Check) -> TableView:
@@ -54,7 +64,8 @@ class TableCleaner:
         Nothing of a suspended table."""
         if spec.suspend:
             return view
-        view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, Context(clock=self._clock))
+        context = Context(clock=self._clock)
+        view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, context, self._sure)
         forget_positions(self._metastore, view.table, {one.name for one in view.stream_segments if one.is_open})
         self._scan(view.table, fence)
         return view
@@ -65,4 +76,4 @@ class TableCleaner:
             return
         self._next_scan[table] = now + self._config.orphan_scan_s
         grace_ms = round(self._config.orphan_s * 1000)
-        collect_orphans(self._metastore, table, self._open_files, self._clock, grace_ms=grace_ms, fence=fence)
+        collect_orphans(self._metastore, table, self._open_files, self._sure, grace_ms=grace_ms, fence=fence)

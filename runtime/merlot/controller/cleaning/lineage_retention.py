@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from merlot.clock import Clock
 from merlot.cluster.instances.leases import holder
 from merlot.cluster.lineage.replacements import TASK_LEASE
 from merlot.cluster.records import LineageRecord, LineageState
@@ -65,10 +66,10 @@ def removal(
 
 
 def clean_lineage(
-    metastore: Metastore, view: TableView, grace: LineageGrace, fence: Check, context: Context
+    metastore: Metastore, view: TableView, grace: LineageGrace, fence: Check, context: Context, sure: Clock
 ) -> TableView:
-    """Take out what is due; returns the view after that. Repeating it changes nothing."""
-    while entries := due(view, grace, context.clock.now_ms()):
+    """Take out what is due; returns the view after that. Repeating it changes nothing. `sure` says what is old."""
+    while entries := due(view, grace, sure.now_ms()):
         is_running = _task_checker(metastore, view)
         before = view
         view = mutate(

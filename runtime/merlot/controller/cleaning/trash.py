@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from merlot.clock import Clock
@@ -22,7 +22,7 @@ from merlot.cluster import paths
 from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, snapshot_urls
 from merlot.cluster.manifests.tables import find_retained, find_table
 from merlot.cluster.records import TrashRecord
-from merlot.cluster.segments.condemned import check_may_delete, condemn, pardon
+from merlot.cluster.segments.condemned import Moment, check_may_delete, condemn, pardon
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
@@ -63,10 +63,23 @@ OpenFiles = Callable[[str | None], SegmentFiles]
 """The deep store of a URI; None is the cluster's own."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What a pass over the trash goes by."""
+
+    sure: Clock
+    """Says what is old enough."""
+    last_pass_ms: int = 0
+    """What was not seen yet came after this time, whatever its stamp says; 0: stamps are believed."""
+    views: Mapping[TableName, TableView] = field(default_factory=dict)
+    """Of tables: spares reading what is known already."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Cleaner:
     metastore: Metastore
     clock: Clock
+    sure: Clock
     name: str
     records: _Records
 
@@ -109,20 +122,23 @@ def empty_trash(
     *,
     grace_ms: int,
     cleaner: str = "cleaner",
-    views: Mapping[TableName, TableView] | None = None,
+    by: Pass | None = None,
 ) -> int:
     """Delete what has been in the trash for `grace_ms`; returns the number of files deleted. `cleaner`: a name of this
-    process alone, which pardons what it condemned itself. `views` spares reading what the caller knows already."""
-    oldest_ms = clock.now_ms() - grace_ms
+    process alone, which pardons what it condemned itself."""
+    by = by or Pass(sure=clock)
+    sure, last_pass_ms = by.sure, by.last_pass_ms
+    oldest_ms = sure.now_ms() - grace_ms
     num_deleted = 0
-    own = _Cleaner(metastore, clock, cleaner, _Records(metastore, views or {}))
+    own = _Cleaner(metastore, clock, sure, cleaner, _Records(metastore, by.views))
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
-        pardon(metastore, name, by=cleaner, now_ms=clock.now_ms())
+        pardon(metastore, name, by=cleaner, now_ms=sure.now_ms())
     for name in map(TableName, metastore.children(paths.TRASH)):
         lists = dict(trash_lists(metastore, name))
         is_urgent = any(record.is_urgent for record in lists.values())
         for path, record in lists.items():
-            if record.deleted_ms > oldest_ms and not (is_urgent and (record.is_urgent or not record.has_leftovers)):
+            since_ms = _noticed(metastore, path, record, sure.now_ms(), last_pass_ms)
+            if since_ms > oldest_ms and not (is_urgent and (record.is_urgent or not record.has_leftovers)):
                 continue
             try:
                 files = open_files(record.deep_store or declared_store(metastore, name))
@@ -146,13 +162,28 @@ def empty_trash(
     return num_deleted
 
 
+def _noticed(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, last_pass_ms: int) -> int:
+    """Since when a list's grace period counts, and have it noted: whoever stamped it may have had a wrong clock."""
+    if record.noticed_ms:
+        return record.noticed_ms
+    since_ms = min(max(record.deleted_ms, last_pass_ms), now_ms)
+    if last_pass_ms:
+        _update(metastore, path, {"noticed_ms": since_ms})
+    return since_ms
+
+
 def _tell(metastore: Metastore, path: str, error: str) -> None:
     """Have whoever waits for the deletion know why it does not come; best effort."""
+    _update(metastore, path, {"error": error})
+
+
+def _update(metastore: Metastore, path: str, changes: Mapping[str, object]) -> None:
     with contextlib.suppress(ConflictError, NotFoundError, CorruptionError):
         node = metastore.get(path)
         record = None if node is None else TrashRecord.from_bytes(node.data, path)
-        if node is not None and record is not None and record.error != error:
-            metastore.put(path, record.model_copy(update={"error": error}).to_bytes(), node.version)
+        changed = None if record is None else record.model_copy(update=changes)
+        if node is not None and changed is not None and changed != record:
+            metastore.put(path, changed.to_bytes(), node.version)
 
 
 def trash_lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, TrashRecord]]:
@@ -225,17 +256,17 @@ def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: 
     doomed = [url for url in own if url not in in_use and _is_old(files, url, cut_off_ms)]
     if not doomed:
         return 0
-    condemned_ms = clock.now_ms()
-    condemn(metastore, table, doomed, by=cleaner.name, now_ms=condemned_ms)
+    condemned = Moment.now(clock)
+    condemn(metastore, table, doomed, by=cleaner.name, now_ms=cleaner.sure.now_ms())
     in_use = cleaner.records.in_use(doomed)
     num_deleted = 0
     for url in doomed:
         if url not in in_use and _is_old(files, url, cut_off_ms):
-            check_may_delete(condemned_ms, clock.now_ms())
+            check_may_delete(condemned, Moment.now(clock))
             files.delete(url)
             num_deleted += 1
     # None is under way any more, so nobody need wait; after an error the next pass does it, or another cleaner later.
-    pardon(metastore, table, by=cleaner.name, now_ms=clock.now_ms())
+    pardon(metastore, table, by=cleaner.name, now_ms=cleaner.sure.now_ms())
     return num_deleted
 
 

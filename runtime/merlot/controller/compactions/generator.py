@@ -24,7 +24,6 @@ from merlot.cluster.tasks.records import CompactionConfig, TaskRecord
 from merlot.controller.compactions.merging import merges
 from merlot.errors import CorruptionError
 from merlot.spec.upserting import CompactionSpec, UpsertMode
-from merlot.values.periods import Period
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +38,9 @@ class Situation:
     """Ids of the table's tasks, those that failed for good among them."""
     busy: Collection[str] = ()
     """Keys of the segments that tasks have which wait or run."""
-    by_rows: Mapping[int, int] | None = None
-    """By partition, the first segment that servers answer for by rows that they consumed; None: it is not known."""
+    by_rows: Mapping[int, int]
+    """By partition, the first segment that servers answer for by rows that they consumed. Its record stays as it is,
+    and so do those behind it: who answers by rows does not have the new file, so nobody could answer for it."""
     num_running: int = 0
     """Of the tasks, those that wait or run."""
     now_ms: int
@@ -72,14 +72,12 @@ def _config(record: StreamSegmentRecord, num_invalid: int) -> CompactionConfig:
 
 
 def _merges(situation: Situation) -> Iterator[CompactionConfig]:
-    spec, by_rows = situation.spec, situation.by_rows
-    if spec.merge is None or by_rows is None:
+    spec = situation.spec
+    if spec.merge is None:
         return
 
     def is_free(record: StreamSegmentRecord) -> bool:
-        is_asked = record.sequence >= by_rows.get(record.partition, record.sequence + 1)
-        is_held_back = is_held(record, situation.view.lineage) or record.key_text in situation.busy
-        return not is_asked and not is_held_back and _is_old(record, spec.buffer, situation.now_ms)
+        return record.key_text not in situation.busy and _is_free(record, situation)
 
     for chain in chains(situation.view.stream_segments).values():
         if not any(_keeps_first(record.upsert) for record in chain.values()):
@@ -98,15 +96,18 @@ def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequ
             continue
         is_many = 100 * count >= spec.invalid_records_threshold_percent * record.total_docs
         is_many &= count >= spec.invalid_records_threshold_count
-        is_free = not is_held(record, situation.view.lineage) and record.name not in busy
-        is_due = is_many and is_free and _is_old(record, spec.buffer, situation.now_ms)
+        is_due = is_many and record.name not in busy and _is_free(record, situation)
         if is_due and (not is_by_age or checkpoint_for(chain, record) is not None):
             found.append((count, record))
     return found
 
 
-def _is_old(record: StreamSegmentRecord, buffer: Period, now_ms: int) -> bool:
-    return max(record.push_time_ms, record.refresh_time_ms) <= buffer.before(now_ms)
+def _is_free(record: StreamSegmentRecord, situation: Situation) -> bool:
+    """Whether another file may take the segment's place: it is old enough, and all servers answer for it by files."""
+    is_by_rows = record.sequence >= situation.by_rows.get(record.partition, record.sequence + 1)
+    written_ms = max(record.push_time_ms, record.refresh_time_ms)
+    is_old = written_ms <= situation.spec.buffer.before(situation.now_ms)
+    return is_old and not is_by_rows and not is_held(record, situation.view.lineage)
 
 
 @lru_cache(maxsize=256)

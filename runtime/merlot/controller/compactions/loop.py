@@ -97,7 +97,7 @@ class CompactionLoop:
             replaced=self._replaced(view.table),
             queued={task.record.id for task in tasks},
             busy={key for task in tasks if _is_queued(task) for key in compaction_config(task.record).segments},
-            by_rows=None if spec.merge is None else by_rows(self._reports(view.table)),
+            by_rows=by_rows(self._reports(view.table)),
             num_running=sum(map(_is_queued, tasks)),
             now_ms=self._clock.now_ms(),
         )

@@ -92,6 +92,9 @@ class PublishBody(BaseModel):
     """True: rows may go that the records do not hold, or all of them if there are none. Else that is refused."""
     segment_lineage_entry_id: str = ""
     """The replacement that the records are outputs of: refused if it does not wait for them."""
+    shape: dict[str, str] | None = None
+    """What the manifest that the segments were built by says of their rows, by field (`spec.shape`): refused if the
+    table says anything else. Left out: records' columns alone are compared."""
 
 
 class AnnotateBody(BaseModel):
@@ -229,8 +232,11 @@ class _Api:
 
     @answered
     async def manifest(self, request: web.Request) -> web.Response:
-        record = await asyncio.to_thread(self._service.table, request.match_info["table"])
-        body = orjson.dumps({"revision": record.revision, "manifest": record.manifest})
+        """With the deep store that the table's files have to be in; null if this process has none."""
+        name = request.match_info["table"]
+        record = await asyncio.to_thread(self._service.table, name)
+        store = await asyncio.to_thread(self._service.deep_store, name)
+        body = orjson.dumps({"revision": record.revision, "manifest": record.manifest, "deepStore": store})
         # Of before URIs with credentials were refused.
         return web.Response(text=redact(body.decode()), content_type="application/json")
 
@@ -412,4 +418,5 @@ def _parse_publish(data: bytes) -> PublishRequest:
         replace_all=body.replace_all,
         replace_rows=body.replace_rows,
         entry=body.segment_lineage_entry_id,
+        shape=body.shape,
     )

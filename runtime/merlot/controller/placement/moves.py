@@ -17,6 +17,8 @@ class Situation:
     spec: TableSpec
     servers: Servers
     now_ms: int
+    sure_ms: int = 0
+    """A time that has surely come: what is too old by it may go. 0: nothing is."""
     loaded: Mapping[InstanceId, Set[str]] | None = None
     balance: bool = True
     """False: repair only, leave uneven loads as they are."""

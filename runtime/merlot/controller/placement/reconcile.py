@@ -25,8 +25,8 @@ def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
     if spec.suspend:
         return []
     mutations: list[Mutation] = []
-    now_ms = situation.now_ms
-    due = sorted({*expired(removable(view), spec.retention_ms, now_ms), *taken_over(view, spec, now_ms)})
+    sure_ms = situation.sure_ms
+    due = sorted({*expired(removable(view), spec.retention_ms, sure_ms), *taken_over(view, spec, sure_ms)})
     old = known_without(view, due)
     if old:
         mutations.append(RemoveSegments(old))

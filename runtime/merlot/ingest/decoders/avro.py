@@ -17,10 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
+from merlot.ingest.decoders import avro_values
 from merlot.ingest.decoders.avro_schema import Field, RecordSchema, read_schema
 from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted, bytes_of
 from merlot.ingest.decoders.registry import SchemaRegistry
-from merlot.ingest.text_casts import json_text
+from merlot.ingest.message_values import JSON
 from merlot.kernels import avro_scan
 from merlot.kernels.jit import read_only
 from merlot.streams.protocol import NotYetError
@@ -226,23 +227,39 @@ def _one_by_one(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.A
         except _BROKEN:
             is_bad[place], row = True, {}
         rows.append(row if isinstance(row, dict) else {})
-    return {field.column: _of_objects([row.get(field.name) for row in rows], field) for field in schema.fields}, is_bad
+    columns = {}
+    for field in schema.fields:
+        columns[field.column], has_none = _of_objects([row.get(field.name) for row in rows], field)
+        is_bad |= has_none
+    return columns, is_bad
 
 
-def _of_objects(values: Sequence[Any], field: Field) -> pa.Array:
-    if field.raw is not None:
-        return _typed(pa.array(values, field.raw), field)
-    return pa.array([None if value is None else _text(value) for value in values], pa.string())
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)
+def _of_objects(values: Sequence[Any], field: Field) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """A column, and which values it cannot hold."""
+    is_bad = np.zeros(len(values), np.bool_)
+    if field.raw is None:
+        write = avro_values.json_of if field.as_json else avro_values.text_of
+        texts = pa.array([None if value is None else write(value) for value in values], pa.string())
+        return pa.ExtensionArray.from_storage(JSON, texts) if field.as_json else texts, is_bad
+    try:
+        return _typed(pa.array(values, field.raw), field), is_bad
+    except pa.ArrowInvalid:
+        # Of a decimal that has more digits than Arrow's.
+        for row, value in enumerate(values):
+            try:
+                pa.array([value], field.raw)
+            except pa.ArrowInvalid:
+                is_bad[row] = True
+    kept = [None if bad else value for value, bad in zip(values, is_bad.tolist(), strict=True)]
+    return _typed(pa.array(kept, field.raw), field), is_bad
 
 
 def _typed(values: pa.Array, field: Field) -> pa.Array:
     """With the logical type; decimals come later."""
     if field.arrow is None or values.type == field.arrow or field.is_decimal:
         return values
+    if isinstance(field.arrow, pa.UuidType):
+        return pa.ExtensionArray.from_storage(field.arrow, values.cast(field.arrow.storage_type))
     return values.cast(field.arrow)
 
 

@@ -1,7 +1,7 @@
 """What an Avro schema says of its records: which field is which column, and how its values are written.
 
 Flat schemas become a program for a kernel. Others (lists, maps, records and unions of several types in wanted columns)
-are read by fastavro, one record at a time, to the same values: logical types are looked at here alone.
+are read by fastavro, one record at a time, to the same values.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
+from merlot.ingest.decoders import avro_values
 from merlot.ingest.decoders.protocol import Wanted
 from merlot.ingest.source import names
 from merlot.kernels import avro_scan
@@ -59,6 +60,8 @@ LOGICAL = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 MOST_DIGITS = 38
+MOST_BYTES_DIGITS = 1_000
+UUID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class Field:
     arrow: pa.DataType | None
     """Type of its values."""
     symbols: tuple[str, ...] = ()
+    as_json: bool = False
+    """Whether values of several types are wanted as JSON instead of text."""
 
     @property
     def is_decimal(self) -> bool:
@@ -91,7 +96,7 @@ class RecordSchema:
     program: NDArray[np.int64] | None
     """For the kernel; None: fastavro has to."""
     parsed: Schema
-    """For fastavro, without logical types."""
+    """For fastavro: columns without logical types, values within others with them."""
 
 
 class _NotFlatError(Exception):
@@ -101,16 +106,20 @@ class _NotFlatError(Exception):
 def read_schema(text: str, wanted: Wanted) -> RecordSchema:
     """InvalidInputError for what is no schema of a record, or one of which several fields may be one column."""
     try:
-        parsed = fastavro.parse_schema(_without_logical(json.loads(text)))
         full = fastavro.parse_schema(json.loads(text))
     except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidInputError(f"wrong Avro schema reason={error}") from error
     if not isinstance(full, dict) or full["type"] != "record":
         raise InvalidInputError("wrong Avro schema reason=it is not of a record")
     named = full["__named_schemas"]
+    parsed = fastavro.parse_schema(_Reader(named).record(full))
     types = {field["name"]: field["type"] for field in full["fields"]}
     found = {name: names.find(name, list(types), "an Avro schema") for name in wanted.columns}
-    fields = tuple(_field(column, name, types[name], named) for column, name in found.items() if name is not None)
+    fields = tuple(
+        _field(column, name, types[name], named, as_json=column in wanted.as_json)
+        for column, name in found.items()
+        if name is not None
+    )
     places = {field.name: place for place, field in enumerate(fields)}
     try:
         steps = [step for name, kind in types.items() for step in _steps(kind, named, places.get(name, -1))]
@@ -120,13 +129,74 @@ def read_schema(text: str, wanted: Wanted) -> RecordSchema:
     return RecordSchema(fields, program, parsed)
 
 
-def _without_logical(schema: Schema) -> Schema:
-    """fastavro makes objects of logical types; the same values are wanted from it as from the kernel."""
-    if isinstance(schema, list):
-        return [_without_logical(branch) for branch in schema]
-    if isinstance(schema, dict):
-        return {key: _without_logical(value) for key, value in schema.items() if key != "logicalType"}
-    return schema
+class _Reader:
+    """Writes the schema that fastavro reads by. Values of columns come without logical types, as from the kernel; those
+    within others come with them, since nothing but the schema tells which of the inner values has one."""
+
+    def __init__(self, named: Mapping[str, Schema]) -> None:
+        self._named = named
+        self._defined: set[str] = set()
+
+    def record(self, schema: Schema) -> Schema:
+        """The record of a message."""
+        fields = [{"name": one["name"], "type": self._type(one["type"], is_inner=False)} for one in schema["fields"]]
+        return {"type": "record", "name": schema["name"], "fields": fields}
+
+    def _type(self, schema: Schema, *, is_inner: bool) -> Schema:
+        if isinstance(schema, list):
+            has_several = _optional(schema, self._named)[1] < 0
+            return [self._type(branch, is_inner=is_inner or has_several) for branch in schema]
+        found = _resolved(schema, self._named)
+        if isinstance(found, list):
+            return self._type(found, is_inner=is_inner)
+        match found["type"]:
+            case "array":
+                return {"type": "array", "items": self._type(found["items"], is_inner=True)}
+            case "map":
+                return {"type": "map", "values": self._type(found["values"], is_inner=True)}
+            case "record" | "enum" | "fixed":
+                return self._named_type(found, is_inner=is_inner)
+            case kind:
+                return {"type": kind, **(_annotations(found) if is_inner else {})}
+
+    def _named_type(self, schema: Schema, *, is_inner: bool) -> Schema:
+        """Whose definition stands where it is used first; inner ones are others, which may have logical types."""
+        kind = schema["type"]
+        is_inner = is_inner or kind == "record"
+        name = f"{schema['name']}__inner" if is_inner else schema["name"]
+        if name in self._defined:
+            return name
+        self._defined.add(name)
+        if kind == "enum":
+            return {"type": kind, "name": name, "symbols": schema["symbols"]}
+        if kind == "fixed":
+            more = _annotations(schema) if is_inner else {}
+            return {"type": kind, "name": name, "size": schema["size"], **more}
+        fields = [{"name": one["name"], "type": self._type(one["type"], is_inner=True)} for one in schema["fields"]]
+        return {"type": kind, "name": name, "fields": fields}
+
+
+def _annotations(schema: Schema) -> Schema:
+    """The logical type of a value, if it is one that makes a difference."""
+    kind, logical = schema["type"], schema.get("logicalType")
+    if (kind, logical) in LOGICAL or _key(schema) in avro_values.READERS:
+        return {"logicalType": logical}
+    if not _is_decimal(schema):
+        return {}
+    # fastavro rounds to the precision, which bytes do not have to keep to.
+    precision = MOST_BYTES_DIGITS if kind == "bytes" else schema["precision"]
+    return {"logicalType": "decimal", "precision": precision, "scale": schema.get("scale", 0)}
+
+
+def _key(schema: Schema) -> str:
+    """A logical type as fastavro calls it."""
+    size = schema.get("size", UUID_BYTES)
+    return f"{schema['type']}-{schema.get('logicalType')}" if size == UUID_BYTES else ""
+
+
+def _is_decimal(schema: Schema) -> bool:
+    is_written = schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed")
+    return is_written and 0 <= schema.get("scale", 0) <= MOST_DIGITS
 
 
 def _resolved(schema: Schema, named: Mapping[str, Schema]) -> Schema:
@@ -153,21 +223,28 @@ def _optional(schema: Schema, named: Mapping[str, Schema]) -> tuple[Schema, int]
     return branches[1 - nulls[0]], nulls[0]
 
 
-def _field(column: str, name: str, schema: Schema, named: Mapping[str, Schema]) -> Field:
+def _field(column: str, name: str, schema: Schema, named: Mapping[str, Schema], *, as_json: bool) -> Field:
     inner, _ = _optional(schema, named)
     if isinstance(inner, list):
-        return Field(column, name, "union", None, None)
+        return Field(column, name, "union", None, None, as_json=as_json)
     kind = inner["type"]
-    raw = _arrow(inner, named, ())
-    logical = inner.get("logicalType")
-    arrow = LOGICAL.get((kind, logical), raw)
-    if logical == "decimal" and kind in ("bytes", "fixed") and 0 <= inner.get("scale", 0) <= MOST_DIGITS:
-        arrow = pa.decimal128(MOST_DIGITS, inner.get("scale", 0))
-    return Field(column, name, kind, raw, arrow, tuple(inner.get("symbols", ())))
+    raw = ARROW[kind] if kind in ARROW else _arrow(inner, named, ())
+    arrow = _logical(inner) if kind in ARROW else raw
+    return Field(column, name, kind, raw, arrow, tuple(inner.get("symbols", ())), as_json=as_json)
+
+
+def _logical(schema: Schema) -> pa.DataType:
+    """The Arrow type of a plain value with its logical type."""
+    kind, logical = schema["type"], schema.get("logicalType")
+    if _is_decimal(schema):
+        return pa.decimal128(MOST_DIGITS, schema.get("scale", 0))
+    if (kind, logical, schema.get("size")) == ("fixed", "uuid", UUID_BYTES):
+        return pa.uuid()
+    return LOGICAL.get((kind, logical), ARROW[kind])
 
 
 def _arrow(schema: Schema, named: Mapping[str, Schema], above: tuple[str, ...]) -> pa.DataType | None:
-    """The Arrow type of raw values; None if they are of several types, or nested in themselves."""
+    """The Arrow type of values within others; None if they are of several types, or nested in themselves."""
     inner, _ = _optional(schema, named)
     if isinstance(inner, list):
         return None
@@ -183,8 +260,8 @@ def _arrow(schema: Schema, named: Mapping[str, Schema], above: tuple[str, ...]) 
                 return None
             members = [(one["name"], _arrow(one["type"], named, (*above, inner["name"]))) for one in inner["fields"]]
             return None if any(kind is None for _, kind in members) else pa.struct(members)
-        case kind:
-            return ARROW[kind]
+        case _:
+            return pa.string() if _key(inner) in avro_values.READERS else _logical(inner)
 
 
 def _steps(schema: Schema, named: Mapping[str, Schema], column: int) -> Iterator[tuple[int, int, int, int]]:

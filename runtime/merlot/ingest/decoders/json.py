@@ -7,7 +7,7 @@ case, whatever is wrong) goes the way of lines of files, one message at a time, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.ingest.decoders.protocol import Decoded, Wanted, bytes_of, split_good
+from merlot.ingest.message_values import JSON
 from merlot.ingest.source import json_values
 from merlot.ingest.source.json_records import RecordColumns
 from merlot.ingest.source.json_values import RawColumn
@@ -28,7 +29,7 @@ class JsonDecoder:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._records = RecordColumns(wanted.columns)
+        self._records = RecordColumns(wanted.columns, wanted.as_json)
         names = [name.encode() for name in wanted.columns]
         self._names = np.frombuffer(b"".join(names), np.uint8)
         self._name_starts = np.cumsum([0, *map(len, names)], dtype=np.int64)
@@ -36,7 +37,13 @@ class JsonDecoder:
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
         """The records of messages; the others are bad."""
-        return (self._decode(values),)
+        decoded = self._decode(values)
+        if not self._wanted.as_json:
+            return (decoded,)
+        columns = {
+            name: _as_json(one) if name in self._wanted.as_json else one for name, one in decoded.columns.items()
+        }
+        return (replace(decoded, columns=columns),)
 
     def _decode(self, values: pa.LargeBinaryArray) -> Decoded:
         scanned = self._scan(values)
@@ -83,7 +90,9 @@ class JsonDecoder:
         columns: dict[str, pa.Array] = {}
         for place, (name, is_list) in enumerate(self._wanted.columns.items()):
             found = scanned.column(place)
-            if found.kinds.any():
+            if found.kinds.any() and name in self._wanted.as_json:
+                columns[name] = json_values.written(_raw(found))
+            elif found.kinds.any():
                 hint = self._wanted.types.get(name) if is_whole else None
                 numbers = None if is_list else _numbers(found, hint)
                 texts = json_values.lists(_raw(found)) if is_list else found.texts() if numbers is None else None
@@ -122,6 +131,10 @@ def _raw(found: JsonValues) -> RawColumn:
     """Values as they are written."""
     offsets, data = text_buffers(found.raw())
     return RawColumn(data, offsets.astype(np.int64))
+
+
+def _as_json(written: pa.Array) -> pa.Array:
+    return pa.ExtensionArray.from_storage(JSON, written)
 
 
 def _joined(fast: pa.Array | None, slow: pa.Array | None, lengths: tuple[int, int]) -> pa.Array:

@@ -44,6 +44,8 @@ class Wanted:
     """Names, and whether each may hold a list."""
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     """What values may be given as, where that says the same of them as their text does."""
+    as_json: frozenset[str] = frozenset()
+    """Names of values that are wanted as JSON (`ingest.message_values.JSON`) where they may be of several types."""
     names: tuple[str, ...]
     """Of all columns of the table, in order: those of a CSV message unless it is said otherwise."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from merlot.errors import InvalidInputError
 
@@ -17,6 +17,18 @@ class Stream(Protocol):
 
     def read(self, num_bytes: int) -> bytes:
         """That many bytes or fewer; none at the end."""
+
+
+class Files(Protocol):
+    """What files are opened by: a file system of pyarrow, or one file of it."""
+
+    def open_input_file(self, path: str, /) -> Any:
+        """For random access."""
+        ...
+
+    def open_input_stream(self, path: str, /) -> Any:
+        """From its beginning on, unpacked if its name ends so."""
+        ...
 
 
 def blocks(stream: Stream, take: Callable[[bytes, bool], int], file: str) -> Iterator[None]:

@@ -2,38 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyarrow import fs, orc
+from pyarrow import orc
 from pyarrow import parquet as pq
 
+from merlot.ingest.source.blocks import Files
 from merlot.spec.formats import BatchFormat
 
 BATCH_ROWS = 65_536
+STORED_TYPES = frozenset({"Variant", "Geometry", "Geography", "Interval", "INTERVAL"})
+"""Logical types whose values Arrow leaves to whoever reads them."""
+TOP_INDENT = 2
+"""Of a column, in a schema as it is printed."""
+_NODE = re.compile(
+    r"(?P<indent> *)(?:required|optional|repeated) \w+(?:\(\d+\))? field_id=-?\d+ (?P<name>.*?)"
+    r"(?: \((?P<type>\w+)(?:\(.*\))?\))?(?: \{|;)$"
+)
 INSTANTS = "us"
 """Unit of Parquet's old INT96 instants: with nanoseconds, years before 1678 and after 2262 would be other ones."""
 
 
-def open_parquet(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
-    """The file by its footer; the caller closes it."""
-    return pq.ParquetFile(path, filesystem=filesystem, coerce_int96_timestamp_unit=INSTANTS)
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is in a file."""
+
+    schema: pa.Schema
+    counts: list[int | None]
+    """Number of rows of each row group; None for a stripe, which does not say."""
+    stored: Mapping[str, str] = field(default_factory=dict)
+    """Parquet's own type of columns that Arrow hands over as bytes which stand for a value: of the column itself, or of
+    something within it."""
 
 
-def describe(filesystem: fs.FileSystem, path: str, file_format: BatchFormat) -> tuple[pa.Schema, list[int | None]]:
-    """The columns of a file, and the number of rows of each row group (None for a stripe, which does not say)."""
+@contextmanager
+def open_parquet(filesystem: Files, path: str) -> Iterator[pq.ParquetFile]:
+    """The file by its footer. A page that has a checksum is compared with it."""
+    with (
+        filesystem.open_input_file(path) as opened,
+        closing(pq.ParquetFile(opened, coerce_int96_timestamp_unit=INSTANTS, page_checksum_verification=True)) as file,
+    ):
+        yield file
+
+
+def describe(filesystem: Files, path: str, file_format: BatchFormat) -> Content:
+    """The columns of a file, and its parts."""
     if file_format is BatchFormat.PARQUET:
-        with closing(open_parquet(filesystem, path)) as file:
+        with open_parquet(filesystem, path) as file:
             counts = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-            return file.schema_arrow, counts
+            return Content(file.schema_arrow, counts, _stored_types(str(file.schema)))
     with filesystem.open_input_file(path) as opened:
         stripes = orc.ORCFile(opened)
-        return stripes.schema, [None] * stripes.nstripes
+        return Content(stripes.schema, [None] * stripes.nstripes)
+
+
+def _stored_types(schema: str) -> dict[str, str]:
+    """From a Parquet schema as it is printed: pyarrow tells the type of a group nowhere else."""
+    found: dict[str, str] = {}
+    column = ""
+    for line in schema.splitlines():
+        matched = _NODE.match(line)
+        if matched is None:
+            continue
+        column = matched["name"] if len(matched["indent"]) == TOP_INDENT else column
+        if matched["type"] in STORED_TYPES:
+            found.setdefault(column, matched["type"].upper())
+    return found
 
 
 def read(
-    filesystem: fs.FileSystem,
+    filesystem: Files,
     path: str,
     file_format: BatchFormat,
     part: int,
@@ -42,7 +84,7 @@ def read(
     """Rows of one row group or stripe, with the columns chosen of those that the file has. If none is, batches tell
     their number of rows all the same."""
     if file_format is BatchFormat.PARQUET:
-        with closing(open_parquet(filesystem, path)) as file:
+        with open_parquet(filesystem, path) as file:
             columns = list(choose(file.schema_arrow.names))
             yield from file.iter_batches(BATCH_ROWS, row_groups=[part], columns=columns, use_threads=False)
         return

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
-from pyarrow import csv, fs
+from pyarrow import csv
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.source import csv_records
-from merlot.ingest.source.blocks import BYTE_ORDER_MARK, Stream, blocks
+from merlot.ingest.source.blocks import BYTE_ORDER_MARK, Files, Stream, blocks
 from merlot.ingest.source.csv_records import Records
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_ROW
 from merlot.spec.ingestion import CsvOptions
@@ -36,7 +37,7 @@ def check(options: Written) -> None:
         )
 
 
-def read_header(filesystem: fs.FileSystem, path: str, options: CsvOptions) -> list[str]:
+def read_header(filesystem: Files, path: str, options: CsvOptions) -> list[str]:
     """The names that a file begins with, none if it holds nothing; InvalidInputError if its first record is broken."""
     with filesystem.open_input_stream(path) as stream:
         found: list[str] = []
@@ -54,7 +55,7 @@ def read_header(filesystem: fs.FileSystem, path: str, options: CsvOptions) -> li
 
 
 def read(
-    filesystem: fs.FileSystem, path: str, options: CsvOptions, names: Sequence[str], columns: Mapping[str, int]
+    filesystem: Files, path: str, options: CsvOptions, names: Sequence[str], columns: Mapping[str, int]
 ) -> Iterator[pa.Table]:
     """Rows of a file in batches. `names` are all its columns, `columns` says at which position the wanted ones are."""
     reader = _Reader(path, options, len(names), columns)
@@ -91,6 +92,8 @@ class _Reader:
 
     def take(self, data: bytes, is_last: bool) -> int:
         start = 0
+        if not self._options.header and not self._num_rows and (is_last or len(data) >= HEADER_BYTES):
+            _check_line_ends(data, self._path)
         if not self._is_begun:
             start = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
             if self._options.header:
@@ -138,14 +141,29 @@ def texts(good: bytes, written: Written, width: int, columns: Mapping[str, int])
 def _header(data: bytes, delimiter: str, path: str, *, is_last: bool) -> tuple[list[str], int]:
     """The names and the bytes up to the end of their line; 0: there is more of it."""
     start = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
+    if is_last or len(data) >= HEADER_BYTES:
+        _check_line_ends(data, path)
     if not data[start:].strip(b"\r\n"):
         return [], len(data) if is_last else 0
     try:
         names, used = csv_records.first_record(data[start:], delimiter, is_last=is_last)
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"the header is not UTF-8 file={path}") from error
+    if names is not None and any("\r" in name.strip("\r\n") for name in names):
+        _check_line_ends(data[start : start + used].rstrip(b"\r\n"), path)
     if names is None:
         if used:
             raise InvalidInputError(f"the header is no record file={path}")
         return [], 0
     return names, start + used
+
+
+def _check_line_ends(data: bytes, path: str) -> None:
+    """InvalidInputError for text of several lines, none of which ends in a line feed: all of it would be one record."""
+    if b"\n" not in data and b"\r" in _QUOTED.sub(b"", data).rstrip(b"\r"):
+        raise InvalidInputError(
+            f"lines end in a carriage return alone file={path}; write line feeds, or both: tr '\\r' '\\n' < file"
+        )
+
+
+_QUOTED = re.compile(rb'"(?:[^"]|"")*(?:"|\Z)')

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
 
-from merlot.ingest.source.blocks import BLOCK_BYTES, BYTE_ORDER_MARK, blocks
+from merlot.ingest.source.blocks import BLOCK_BYTES, BYTE_ORDER_MARK, Files, blocks
 from merlot.ingest.source.json_records import RecordColumns
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_ROW
 
 
 def read(
-    filesystem: fs.FileSystem, path: str, stretch: tuple[int, int] | None, columns: Mapping[str, bool]
+    filesystem: Files, path: str, stretch: tuple[int, int] | None, columns: Mapping[str, bool]
 ) -> Iterator[pa.Table]:
     """Rows of the lines that begin in a stretch of bytes (None: of the whole file), in batches. `columns`: whether each
     wanted key holds lists. A column that no record of a batch has is left out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -24,10 +24,11 @@ Values = Sequence[msgspec.Raw]
 
 
 class RecordColumns:
-    """Reads records of wanted keys; `columns`: whether each holds lists. Immutable."""
+    """Reads records of wanted keys; `columns`: whether each holds lists. Values of `as_written` are JSON. Immutable."""
 
-    def __init__(self, columns: Mapping[str, bool]) -> None:
+    def __init__(self, columns: Mapping[str, bool], as_written: Set[str] = frozenset()) -> None:
         self._columns = columns
+        self._as_written = as_written
         fields = [(f"f{i}", msgspec.Raw, msgspec.field(default=_NOTHING, name=name)) for i, name in enumerate(columns)]
         self._decode = msgspec.json.Decoder(msgspec.defstruct("Record", fields, gc=False)).decode
         self._decode_all = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -44,12 +45,13 @@ class RecordColumns:
         if others := {name: found for name in lacking if (found := _other_spellings(name, text))}:
             records, corrupt = _decoded(check(_tolerant(self._decode_all, others)), lines)
             columns = self._raw_columns(records, are_maps=True)
-        values = {
-            name: (json_values.lists if self._columns[name] else json_values.texts)(column)
-            for name, column in columns.items()
-            if not column.is_absent.all()
-        }
+        values = {name: self._values(name, column) for name, column in columns.items() if not column.is_absent.all()}
         return values, corrupt
+
+    def _values(self, name: str, column: RawColumn) -> pa.Array:
+        if name in self._as_written:
+            return json_values.written(column)
+        return (json_values.lists if self._columns[name] else json_values.texts)(column)
 
     def _raw_columns(self, records: Sequence[Any], *, are_maps: bool) -> dict[str, RawColumn]:
         if not records or not self._columns:

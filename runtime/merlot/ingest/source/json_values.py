@@ -51,6 +51,13 @@ class RawColumn:
         return self.data[self.starts[row] : self.starts[row + 1]].tobytes()
 
 
+def written(column: RawColumn) -> pa.Array:
+    """Each value as it is written, a string in quotes; null where there is none, or null."""
+    mask = pa.array(~(column.is_absent | column.begins_with(N))).buffers()[1]
+    buffers = [mask, pa.py_buffer(column.starts.astype(np.int32)), pa.py_buffer(column.data.tobytes())]
+    return pa.Array.from_buffers(pa.string(), len(column.starts) - 1, buffers)
+
+
 def texts(column: RawColumn) -> pa.Array:
     """A text, or null, for each value."""
     is_string = column.begins_with(QUOTE)

@@ -20,8 +20,3 @@ def alike(wanted: str, present: Iterable[str]) -> list[str]:
     """Names that differ by case alone, the equal one included."""
     lower = wanted.lower()
     return [name for name in present if name.lower() == lower]
-
-
-def twice(name: str, file: str) -> InvalidInputError:
-    """The error of a column that a file has, and a folder of its path too."""
-    return InvalidInputError(f"a column is in the file and in the name of a folder file={file} column={name}")

@@ -7,6 +7,7 @@ same.
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from merlot.errors import InvalidInputError, NotFoundError, UnavailableError, first_line
+from merlot.errors import InvalidInputError, NotFoundError, first_line
+from merlot.ingest.source.trouble import storage_error
 from merlot.uris import credentials_problem, redact, s3_option_problems
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+S3_ATTEMPTS = 8
+"""Of each request, with waits that double: half a minute of a storage that asks to slow down, or fails now and then."""
+MAX_ATTEMPTS_VARIABLE = "AWS_MAX_ATTEMPTS"
+"""Says another number of attempts."""
 _WILD = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
@@ -31,11 +37,16 @@ class SourceFile:
     path: str
     """In its file system."""
     num_bytes: int
+    modified_ns: int | None = None
+    """When it was written last; None if the file system does not tell."""
+    root: str = ""
+    """Folder that the source begins with: the one that it names, or what comes before the first wildcard."""
 
     @property
     def partitions(self) -> tuple[tuple[str, str | None], ...]:
-        """Columns that the folders of the path give, `k=v`, the innermost of a name last."""
-        found = (name.partition("=") for name in self.path.split("/")[:-1] if "=" in name.strip("="))
+        """Columns that the folders below the root give, `k=v`, the innermost of a name last."""
+        folders = self.path.removeprefix(self.root).split("/")[:-1]
+        found = (name.partition("=") for name in folders if "=" in name.strip("="))
         return tuple(
             {
                 unquote(key): None if value == NULL_PARTITION else unquote(value) for key, _, value in found if key
@@ -52,13 +63,15 @@ def list_files(uri: str) -> list[SourceFile]:
     """The files of a source by path, those of zero bytes too. NotFoundError if there are none."""
     filesystem, base, pattern = _open(uri)
     try:
-        roots = _literal(filesystem, base, pattern) or _matching(filesystem, base, pattern)
+        literal = _literal(filesystem, base, pattern)
+        roots = literal or _matching(filesystem, base, pattern)
         found = {one.path: one for root in roots for one in _below(filesystem, root)}
     except (OSError, pa.ArrowException) as error:
-        raise UnavailableError(f"cannot list source uri={redact(uri)} reason={_reason(error)}") from error
+        raise storage_error(error, f"cannot list source uri={redact(uri)} reason={_reason(error)}") from error
     if not found:
         raise NotFoundError(f"no source files uri={redact(uri)}")
-    return [SourceFile(path, found[path].size or 0) for path in sorted(found)]
+    top = base if not literal else literal[0].path if not literal[0].is_file else literal[0].path.rpartition("/")[0]
+    return [SourceFile(path, found[path].size or 0, found[path].mtime_ns, top) for path in sorted(found)]
 
 
 def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
@@ -100,7 +113,9 @@ def _s3_options(uri: str) -> tuple[str, dict[str, str]]:
 
 def _s3(uri: str, options: dict[str, str]) -> fs.FileSystem:
     try:
-        return fs.S3FileSystem(**options)
+        if MAX_ATTEMPTS_VARIABLE in os.environ:
+            return fs.S3FileSystem(**options)
+        return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS))
     except (ValueError, OSError, pa.ArrowException) as error:
         raise InvalidInputError(f"cannot open source uri={redact(uri)} reason={_reason(error)}") from error
 

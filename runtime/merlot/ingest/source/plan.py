@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyarrow import fs
 
 from merlot.errors import InvalidInputError
 from merlot.ingest import transform
 from merlot.ingest.source import columnar, csv_files, names, places
+from merlot.ingest.source.blocks import Files
+from merlot.ingest.source.listed import ListedFile
 from merlot.ingest.source.places import SourceFile
 from merlot.ingest.source.trouble import FOREIGN, reading_error
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion, CsvOptions
 from merlot.spec.table import TableSpec
+from merlot.values.types import TypeName
 
 LIST_THREADS = 16
 JSON_PIECE_BYTES = 32 << 20
+VARIANT = "VARIANT"
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br", ".snappy")
 
 
@@ -85,6 +88,8 @@ class _Described:
     columns: Mapping[str, pa.DataType]
     """Wanted ones, by the names they are wanted by."""
     pieces: tuple[Piece, ...]
+    stored: Mapping[str, str] = field(default_factory=dict)
+    """Of the wanted ones, those of `Content.stored`."""
 
 
 def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), without: Iterable[str] = ()) -> SourcePlan:
@@ -98,7 +103,7 @@ def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), with
     filled = [file for file in files if file.num_bytes]
     filesystem = places.open_place(request.uri)
     with ThreadPoolExecutor(LIST_THREADS) as threads:
-        described = list(threads.map(lambda file: _describe(filesystem, file, request), filled))
+        described = list(threads.map(lambda file: _describe(ListedFile(filesystem, file), file, request), filled))
     _check_types(described, spec, derived)
     types: dict[str, dict[pa.DataType, None]] = {}
     for one in described:
@@ -127,8 +132,9 @@ def _request(source: BatchIngestion, spec: TableSpec, more: Iterable[str], witho
     )
 
 
-def _describe(filesystem: fs.FileSystem, file: SourceFile, request: Request) -> _Described:
+def _describe(filesystem: Files, file: SourceFile, request: Request) -> _Described:
     given: Mapping[str, pa.DataType]
+    stored: Mapping[str, str] = {}
     try:
         match request.format:
             case BatchFormat.JSON:
@@ -139,23 +145,22 @@ def _describe(filesystem: fs.FileSystem, file: SourceFile, request: Request) -> 
                 _check_names(found, file, request)
                 given, pieces = dict.fromkeys(found, pa.string()), (Piece(file),)
             case _:
-                schema, counts = columnar.describe(filesystem, file.path, request.format)
-                _check_names(schema.names, file, request)
-                given, pieces = {field.name: field.type for field in schema}, _parts(file, counts)
+                content = columnar.describe(filesystem, file.path, request.format)
+                _check_names(content.schema.names, file, request)
+                given, pieces = {one.name: one.type for one in content.schema}, _parts(file, content.counts)
+                stored = content.stored
     except FOREIGN as error:
         raise reading_error(error, file.path, request.format) from error
-    return _Described(file, _wanted(given, file, request), pieces)
+    columns = _wanted(given, file, request)
+    places = {name: names.find(name, list(stored), file.path) for name in columns}
+    return _Described(file, columns, pieces, {name: stored[one] for name, one in places.items() if one is not None})
 
 
 def _wanted(given: Mapping[str, pa.DataType], file: SourceFile, request: Request) -> dict[str, pa.DataType]:
     columns = {name: given[found] for name in request.columns if (found := names.find(name, list(given), file.path))}
     folders = dict(file.partitions)
     for name in request.columns:
-        if names.find(name, list(folders), file.path) is not None:
-            if name in columns:
-                raise InvalidInputError(
-                    f"a column is in the file and in the name of a folder file={file.path} column={name}"
-                )
+        if name not in columns and names.find(name, list(folders), file.path) is not None:
             columns[name] = pa.string()
     return columns
 
@@ -170,6 +175,14 @@ def _check_types(described: Iterable[_Described], spec: TableSpec, derived: Set[
     """InvalidInputError for a column whose type cannot become the declared one, whatever its values."""
     tried: set[tuple[str, pa.DataType]] = set()
     for one in described:
+        for name, stored in one.stored.items():
+            column = spec.table_schema.field(name)
+            if stored == VARIANT or column is None or column.type is not TypeName.BYTES:
+                raise InvalidInputError(
+                    f"a column is of a type of Parquet's that is not read file={one.file.path} column={name} "
+                    f"type={stored}; write it as JSON or text, read the file with Spark and give build_segments the "
+                    "DataFrame, or leave it out of the table"
+                )
         for name, kind in one.columns.items():
             column = spec.table_schema.field(name)
             if (name, kind) in tried or column is None or name in derived:

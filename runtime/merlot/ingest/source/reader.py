@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
+import pyarrow.compute as pc
 
 from merlot.ingest.source import columnar, csv_files, json_lines, names, places
+from merlot.ingest.source.blocks import Files
+from merlot.ingest.source.listed import ListedFile
 from merlot.ingest.source.plan import Piece, Request
 from merlot.ingest.source.trouble import FOREIGN, reading_error
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
@@ -17,18 +20,23 @@ from merlot.spec.formats import BatchFormat
 
 def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
     """Batches of rows: wanted columns that the file has, by the names they are wanted by and of the file's types; their
-    places; CORRUPT_RECORD if a batch has any. InvalidInputError names a file that is not what it is said to be."""
+    places; CORRUPT_RECORD if a batch has any. InvalidInputError names a file that is not what it is said to be,
+    ChangedError one that is not as it was listed."""
     filesystem = places.open_place(request.uri)
     for piece in pieces:
+        file = ListedFile(filesystem, piece.file)
         try:
-            for rows in _rows(filesystem, request, piece):
+            for rows in _rows(file, request, piece):
                 if rows.num_rows:
                     yield _with_place(rows, piece, request)
+            file.check()
         except FOREIGN as error:
+            with suppress(*FOREIGN):
+                file.check()  # which tells more of a file that was replaced than what is wrong with its bytes
             raise reading_error(error, piece.name, request.format) from error
 
 
-def _rows(filesystem: fs.FileSystem, request: Request, piece: Piece) -> Iterator[pa.Table]:
+def _rows(filesystem: Files, request: Request, piece: Piece) -> Iterator[pa.Table]:
     path = piece.file.path
     match request.format:
         case BatchFormat.JSON:
@@ -43,7 +51,7 @@ def _rows(filesystem: fs.FileSystem, request: Request, piece: Piece) -> Iterator
             return _columnar(filesystem, request, piece)
 
 
-def _columnar(filesystem: fs.FileSystem, request: Request, piece: Piece) -> Iterator[pa.Table]:
+def _columnar(filesystem: Files, request: Request, piece: Piece) -> Iterator[pa.Table]:
     found: dict[str, str] = {}
 
     def choose(present: Sequence[str]) -> Sequence[str]:
@@ -69,9 +77,13 @@ def _with_place(rows: pa.Table, piece: Piece, request: Request) -> pa.Table:
         folder = names.find(name, list(folders), piece.file.path)
         if folder is None:
             continue
-        if name in rows.column_names:
-            raise names.twice(name, piece.file.path)
-        rows = rows.append_column(name, _repeated(folders[folder], zeros))
+        given = _repeated(folders[folder], zeros)
+        if name not in rows.column_names:
+            rows = rows.append_column(name, given)
+        elif request.format is BatchFormat.JSON and pa.types.is_string(rows.column(name).type):
+            # Lines have keys of their own: what one lacks is the folder's, whichever lines are read together with it.
+            own = pc.coalesce(rows.column(name), given.cast(pa.string()))
+            rows = rows.set_column(rows.column_names.index(name), name, own)
     return rows.append_column(SOURCE_FILE, _repeated(piece.name, zeros))
 
 

@@ -205,8 +205,14 @@ class IndexedRows:
         if self.index is None:
             self.begin(record, PartitionUpserts)
             return
-        _LOG.info("upserts follow new settings %s segment=%s", self.around.where, record.name)
-        self.index.set_rules(self.around.rules_of(record))
+        rules = self.around.rules_of(record)
+        if rules.identity == self.index.rules.identity:
+            _LOG.info("upserts follow new settings %s segment=%s", self.around.where, record.name)
+            self.index.set_rules(rules)
+        else:
+            # Whoever applied them should have been refused. Without an index the whole partition would be out.
+            text = "new settings of upserts would need other keys, those before go on %s segment=%s"
+            _LOG.error(text, self.around.where, record.name)
         self._changed_at = sequence
         self._note_settings(record)
 

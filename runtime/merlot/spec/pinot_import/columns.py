@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from merlot.spec.pinot_import.source import Json, Source, without_empty
 
+_NO_EQUIVALENT: Final[Mapping[str, str]] = {
+    "notNull": "a column takes nulls; leave rows without a value out by a filter",
+    "virtualColumnProvider": "there are no virtual columns of a table's own",
+    "allowTrailingZeros": "a BIG_DECIMAL is its number, 1.50 is 1.5",
+}
 
-def schema(source: Source) -> Json:
-    """Fields in the order of Pinot's: dimensions, metrics, times."""
-    fields = [_field(one, {}) for one in source.each("dimensionFieldSpecs")]
-    fields += [_field(one, {"role": "metric"}) for one in source.each("metricFieldSpecs")]
-    fields += [_field(one, _time(one)) for one in source.each("dateTimeFieldSpecs")]
+
+def schema(source: Source, transforms: dict[str, str] | None = None) -> Json:
+    """Fields in the order of Pinot's: dimensions, metrics, times. `transforms` gets the functions that fill columns; if
+    it is left out, they are notes."""
+    fields = [_field(one, {}, transforms) for one in source.each("dimensionFieldSpecs")]
+    fields += [_field(one, {"role": "metric"}, transforms) for one in source.each("metricFieldSpecs")]
+    fields += [_field(one, _time(one), transforms) for one in source.each("dateTimeFieldSpecs")]
     source.leave(
         {
             "timeFieldSpec": "is Pinot's old form: declare the column in dateTimeFieldSpecs, and convert again",
             "complexFieldSpecs": "columns of maps and structs have no equivalent; a JSON column holds them as text",
         }
     )
-    source.ignore("schemaName", "enableColumnBasedNullHandling")
+    source.ignore("schemaName")
+    source.leave({"enableColumnBasedNullHandling": "nulls are stored in any case; enableNullHandling is of a query"})
     return without_empty({"fields": fields, "primaryKey": source.names("primaryKeyColumns")})
 
 
-def _field(source: Source, more: Json) -> Json:
+def _field(source: Source, more: Json, transforms: dict[str, str] | None) -> Json:
     is_single = str(source.take("singleValueField", True)).lower() != "false"
-    source.ignore("notNull", "fieldType", "virtualColumnProvider", "allowTrailingZeros")
+    source.ignore("fieldType")
+    source.leave(_NO_EQUIVALENT)
     if source.text("maxLengthExceedStrategy") not in ("", "TRIM_LENGTH"):
         source.note("maxLengthExceedStrategy", "longer values are cut, and counted; there is no other way")
     field = {
@@ -33,7 +45,9 @@ def _field(source: Source, more: Json) -> Json:
         "maxLength": source.take("maxLength"),
     }
     default, transform = source.take("defaultNullValue"), source.text("transformFunction")
-    if transform:
+    if transform and transforms is not None:
+        transforms[field["name"]] = transform
+    elif transform:
         source.note("transformFunction", f"belongs into derivedColumns of the ingestion: {transform}")
     found = without_empty(field)
     return found if default is None else {**found, "defaultNullValue": default}

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import import columns, settings, storage
+from merlot.spec.pinot_import.refused import without_refused
+from merlot.spec.pinot_import.settings import OFFLINE, REALTIME
 from merlot.spec.pinot_import.source import Json, Source, without_empty
 from merlot.spec.pinot_import.streams import stream
 from merlot.spec.table import API_VERSION
 
-OFFLINE: Final = "OFFLINE"
-REALTIME: Final = "REALTIME"
 _NO_EQUIVALENT: Final[Mapping[str, str]] = {
     "tierConfigs": "there is one tier of servers",
     "instanceAssignmentConfigMap": "segments are spread by replication alone",
@@ -21,6 +21,19 @@ _NO_EQUIVALENT: Final[Mapping[str, str]] = {
     "isDimTable": "a table is not copied to every server",
     "dimensionTableConfig": "a table is not copied to every server",
     "tunerConfigs": "each segment chooses its encodings by its own values",
+}
+
+
+_BATCHES: Final[Mapping[str, str]] = {
+    "segmentIngestionFrequency": "batches come when they are started",
+    "consistentDataPush": "a batch is published as a whole in any case",
+}
+_TASKS: Final[Mapping[str, str]] = {
+    "UpsertCompactionTask": "write compaction in the upsert's config",
+    "UpsertCompactMergeTask": "write compaction.merge in the upsert's config",
+    "RealtimeToOfflineSegmentsTask": "batches and a stream are one table; a MergeRollupTask merges both",
+    "SegmentGenerationAndPushTask": "name the files in ingestion.batch",
+    "RefreshSegmentTask": "servers build what was declared later by themselves",
 }
 
 
@@ -45,10 +58,11 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
     if len(names) != 1 or len(set(types)) != len(types):
         raise InvalidInputError(f"the table configs are not of one table: {', '.join(sorted(names))}")
     name = names.pop()
-    spec: Json = {"schema": columns.schema(schemas[0])}
+    of_columns: dict[str, str] = {}
+    spec: Json = {"schema": columns.schema(schemas[0], of_columns)}
     more: list[Json] = []
     for table, type_ in sorted(zip(tables, types, strict=True), key=lambda one: one[1]):
-        spec = _laid_over(spec, _part(table, type_), table)
+        spec = _laid_over(spec, _part(table, type_, of_columns), table)
         more += _others(table, name)
     if "upsert" in spec:
         upsert = settings.as_durations(spec["upsert"]["config"], spec["schema"]["fields"], spec.get("timeColumn"))
@@ -59,8 +73,8 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
         source.close()
     if name != name.lower() or "_" in name:
         notes.append(f"tableName: {name} cannot be a name in Kubernetes, which wants lower-case letters, digits and -")
-    manifests = [_manifest("Table", name, spec), *more]
-    return Converted(tuple(manifests), tuple(notes))
+    made, refused = without_refused(_manifest("Table", name, spec))
+    return Converted((made, *more), (*notes, *refused))
 
 
 def convert_schema(document: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
@@ -97,22 +111,25 @@ def _manifest(kind: str, name: str, spec: Json) -> Json:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _part(table: Source, type_: str) -> Json:
-    """What the config of one part says of the table."""
+def _part(table: Source, type_: str, of_columns: Mapping[str, str]) -> Json:
+    """What the config of one part says of the table. `of_columns`: transforms of the schema."""
     index = table.inner("tableIndexConfig")
     ingestion = table.inner("ingestionConfig")
-    shared = settings.transforms(ingestion)
+    shared = settings.transforms(ingestion, of_columns)
     found = {
-        **settings.segments(table.inner("segmentsConfig")),
+        **settings.segments(table.inner("segmentsConfig"), type_),
         **storage.indexing(index, table.each("fieldConfigList")),
         **settings.tenants(table.inner("tenants")),
         **settings.routing(table.inner("routing")),
         **settings.limits(table.inner("query"), table.inner("quota")),
     }
     batch = ingestion.inner("batchIngestionConfig")
-    batch.ignore("segmentIngestionFrequency", "consistentDataPush")
-    if batch.text("segmentIngestionType").upper() == "REFRESH":
-        found["pushType"] = "REFRESH"
+    batch.leave(_BATCHES)
+    push = batch.text("segmentIngestionType").upper()
+    if push in ("APPEND", "REFRESH"):
+        found["pushType"] = push
+    elif push:
+        batch.note("segmentIngestionType", f"{push} is neither APPEND nor REFRESH")
     if type_ == REALTIME:
         found["ingestion"] = {"stream": {**_stream(index, ingestion), **shared}}
         if upsert := settings.upsert(table.inner("upsertConfig")) or settings.dedup(table.inner("dedupConfig")):
@@ -121,9 +138,11 @@ def _part(table: Source, type_: str) -> Json:
         if upsert := settings.upsert(table.inner("upsertConfig")):
             found["upsert"] = {"config": settings.of_batches(upsert, table)}
         if shared:
-            table.note("ingestionConfig", f"belongs to each source of ingestion.batch: {shared}")
+            text = f"belongs to each source of ingestion.batch, and Spark SQL has other functions: {shared}"
+            table.note("ingestionConfig", text)
     table.leave(_NO_EQUIVALENT)
-    table.ignore("metadata", "tableName", "tableType")
+    table.inner("metadata").leave({"customConfigs": "a manifest's metadata.annotations may hold them"})
+    table.ignore("tableName", "tableType")
     return found
 
 
@@ -132,7 +151,8 @@ def _stream(index: Source, ingestion: Source) -> Json:
     maps = configs.each("streamConfigMaps") or [index.inner("streamConfigs")]
     if len(maps) > 1:
         configs.note("streamConfigMaps", "a table has one stream; only the first is here")
-    configs.ignore("columnMajorSegmentBuilderEnabled", "trackFilteredMessageOffsets")
+    configs.leave({"columnMajorSegmentBuilderEnabled": "segments are built column by column in any case"})
+    configs.leave({"trackFilteredMessageOffsets": "offsets count whether rows are kept or not"})
     return stream(maps[0])
 
 
@@ -152,6 +172,10 @@ def _laid_over(spec: Json, part: Json, table: Source) -> Json:
 def _others(table: Source, name: str) -> list[Json]:
     """Manifests beside the Table."""
     tasks = table.inner("task").inner("taskTypeConfigsMap")
+    for task in tasks.members():
+        if task != "MergeRollupTask":
+            tasks.take(task)
+            tasks.note(task, _TASKS.get(task, "there is no such task"))
     if "MergeRollupTask" not in tasks.members():
         return []
     spec = settings.merges(tasks.inner("MergeRollupTask"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -9,6 +10,8 @@ from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import.source import Json, Source, duration, is_count, seconds_of, unit_seconds, without_empty
 from merlot.values import datetime_format
 
+OFFLINE: Final = "OFFLINE"
+REALTIME: Final = "REALTIME"
 _TENANT_SUFFIXES: Final = ("_OFFLINE", "_REALTIME", "_BROKER")
 _PRUNERS: Final = {"empty": "empty", "time": "time", "partition": "partition"}
 _STRICT: Final = ("strictReplicaGroup", "multiStageReplicaGroup")
@@ -16,6 +19,9 @@ _SEGMENTS: Final[Mapping[str, str]] = {
     "completionConfig": "replicas converge by themselves, by download if they have to",
     "replicaGroupStrategyConfig": "set routing.instanceSelector: strictReplicaGroup",
     "peerSegmentDownloadScheme": "servers fetch from the deep store",
+    "timeType": "the format of the time column says it",
+    "minimizeDataMovement": "segments move no more than they have to in any case",
+    "segmentPushFrequency": "batches come when they are started",
     "crypterClassName": "files are not encrypted; the deep store may do it",
     "deletedSegmentsRetentionPeriod": "a setting of the controller",
     "untrackedSegmentsDeletionBatchSize": "a setting of the controller",
@@ -29,25 +35,44 @@ _UPSERT_SAME: Final = (
     "defaultPartialUpsertStrategy",
     "snapshot",
     "preload",
+    "consistencyMode",
+    "upsertViewRefreshIntervalMs",
+    "newSegmentTrackingTimeMs",
 )
+_UPSERT: Final[Mapping[str, str]] = {
+    "ttlOverrides": "a table has one time to live",
+    "enableDeletedKeysCompactionConsistency": "compaction keeps what deletes a key until it expires in any case",
+    "allowPartialUpsertConsumptionDuringCommit": "consuming goes on while a segment is sealed in any case",
+}
 _DISABLED: Final[tuple[object, ...]] = (None, "", "NONE", "DEFAULT", "DISABLE", False, [], {})
 
 
-def segments(source: Source) -> Json:
-    """`segmentsConfig` as members of the spec."""
-    replication = source.whole("replication") or source.whole("replicasPerPartition")
-    source.ignore("replicasPerPartition", "replication", "schemaName", "timeType", "minimizeDataMovement")
+def segments(source: Source, type_: str) -> Json:
+    """`segmentsConfig` of a half as members of the spec."""
+    source.ignore("schemaName")
     unit, value = source.text("retentionTimeUnit"), source.number("retentionTimeValue")
     push = source.text("segmentPushType").upper()
-    source.ignore("segmentPushFrequency")
+    if push not in ("", "APPEND", "REFRESH"):
+        source.note("segmentPushType", f"{push} is neither APPEND nor REFRESH")
     found = {
         "timeColumn": source.text("timeColumnName"),
-        "replication": replication or None,
+        "replication": _replication(source, type_),
         "retention": duration(value * unit_seconds(unit)) if unit and value else None,
         "pushType": push if push in ("APPEND", "REFRESH") else None,
     }
     source.leave(_SEGMENTS)
     return without_empty(found)
+
+
+def _replication(source: Source, type_: str) -> int | None:
+    """What Pinot takes: of a stream, replicasPerPartition comes first."""
+    first, second = "replication", "replicasPerPartition"
+    if type_ == REALTIME:
+        first, second = second, first
+    replication, other = source.whole(first), source.whole(second)
+    if replication and other and replication != other:
+        source.note(second, f"{other} is not taken, as in Pinot: {first} of {type_} tables comes first")
+    return replication or other or None
 
 
 def tenants(source: Source) -> Json:
@@ -65,20 +90,27 @@ def tenants(source: Source) -> Json:
 
 def routing(source: Source) -> Json:
     """`routing`."""
-    pruners = [_PRUNERS[name] for name in source.names("segmentPrunerTypes") if name in _PRUNERS]
+    named = source.names("segmentPrunerTypes")
+    pruners = [_PRUNERS[name] for name in named if name in _PRUNERS]
+    for name in named:
+        if name not in _PRUNERS:
+            source.note("segmentPrunerTypes", f"there is no pruner {name}")
     selector = source.text("instanceSelectorType")
+    if selector not in ("", "balanced", *_STRICT):
+        source.note("instanceSelectorType", f"{selector} is left out: strictReplicaGroup, or any replica")
     found = {
         "segmentPruners": pruners,
         "instanceSelector": "strictReplicaGroup" if selector in _STRICT else None,
     }
-    source.ignore("routingTableBuilderName")
+    source.leave({"routingTableBuilderName": "instanceSelector alone says how segments are routed"})
     return without_empty({"routing": without_empty(found)})
 
 
 def limits(source: Source, quota: Source) -> Json:
     """`query` and `quota`."""
     timeout, size = source.whole("timeoutMs"), source.whole("maxServerResponseSizeBytes")
-    source.ignore("disableGroovy", "useApproximateFunction")
+    source.leave({"disableGroovy": "Groovy is never run"})
+    source.leave({"useApproximateFunction": "queries say themselves what is approximate"})
     source.leave({"maxQueryResponseSizeBytes": "limits.maxBytes is of one server's answer"})
     found = without_empty({"timeoutMs": timeout, "maxBytes": size, "maxQueriesPerSecond": _rate(quota)})
     return {"limits": found} if found else {}
@@ -90,25 +122,53 @@ def _rate(quota: Source) -> float | None:
     return quota.number("maxQueriesPerSecond")
 
 
-def transforms(source: Source) -> Json:
-    """`ingestionConfig` but its streams: what stream and batch sources share."""
-    columns = {one.text("columnName"): one.text("transformFunction") for one in source.each("transformConfigs")}
+def transforms(source: Source, of_columns: Mapping[str, str]) -> Json:
+    """`ingestionConfig` but its streams: what stream and batch sources share. `of_columns`: transforms of the schema,
+    which those of the table override."""
+    columns = dict(of_columns)
+    columns |= {one.text("columnName"): one.text("transformFunction") for one in source.each("transformConfigs")}
     for name, text in list(columns.items()):
         if text.lower().startswith("groovy"):
             source.note("transformConfigs", f"{name}: Groovy is not run; write it in SQL: {text:.80}")
             del columns[name]
     condition = source.inner("filterConfig").text("filterFunction")
-    if condition:
-        # Pinot's filter says which rows are left out.
-        source.note("filterConfig", "Pinot leaves out rows for which it is true; here it is negated")
-    source.ignore("continueOnError", "rowTimeValueCheck", "segmentTimeValueCheck", "retryOnSegmentBuildPrecheckFailure")
+    if condition.lower().startswith("groovy"):
+        source.note("filterConfig", f"Groovy is not run; write rows to keep in SQL, as filter: {condition:.80}")
+        condition = ""
+    elif condition:
+        # Pinot's filter says which rows are left out, and is looked at after the transforms.
+        condition = _with_transforms(condition, columns)
+        source.note("filterConfig", "Pinot leaves out rows for which it is true; here it says which are kept")
     source.leave(
         {
+            "continueOnError": "a row with an error is left out and counted; others go on in any case",
+            "rowTimeValueCheck": "rows without a valid time are left out in any case",
+            "segmentTimeValueCheck": "a segment's times are those of its rows",
+            "retryOnSegmentBuildPrecheckFailure": "segments are built again in any case",
             "complexTypeConfig": "nested messages are not flattened; name their values in derivedColumns",
             "aggregationConfigs": "rows are not aggregated as they come; a MergeRollupTask rolls them up later",
         }
     )
-    return without_empty({"derivedColumns": columns, "filter": f"NOT ({condition})" if condition else ""})
+    return without_empty({"derivedColumns": columns, "filter": f"({condition}) IS NOT TRUE" if condition else ""})
+
+
+_WORDS: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[A-Za-z_]\w*(?!\w*\s*\()")
+"""Texts in quotes, and names but those of functions."""
+
+
+def _with_transforms(condition: str, columns: Mapping[str, str]) -> str:
+    """A filter in which transformed columns are what they are worked out by: a filter here sees the message."""
+    for _ in columns:
+        before = condition
+        condition = _WORDS.sub(lambda word: _transformed(word[0], columns), condition)
+        if condition == before:
+            break
+    return condition
+
+
+def _transformed(word: str, columns: Mapping[str, str]) -> str:
+    name = word.strip('"')
+    return f"({columns[name]})" if not word.startswith("'") and name in columns else word
 
 
 def upsert(source: Source) -> Json:
@@ -129,8 +189,7 @@ def upsert(source: Source) -> Json:
         if value:
             found[ours] = str(value)
     _leave_hash(source)
-    source.ignore("consistencyMode", "upsertViewRefreshIntervalMs", "newSegmentTrackingTimeMs", "ttlOverrides")
-    source.ignore("enableDeletedKeysCompactionConsistency", "allowPartialUpsertConsumptionDuringCommit")
+    source.leave(_UPSERT)
     return {name: value for name, value in found.items() if value not in _DISABLED}
 
 
@@ -155,7 +214,7 @@ def dedup(source: Source) -> Json:
         source.ignore("dedupEnabled", "hashFunction")
         return {}
     _leave_hash(source)
-    source.ignore("enablePreload", "preload")
+    source.leave(dict.fromkeys(("enablePreload", "preload"), "a server takes keys from the segments that it has"))
     column, to_live = source.text("dedupTimeColumn"), source.whole("metadataTTL")
     found = {"mode": "DEDUP", "comparisonColumns": [column] if column else []}
     return without_empty({**found, "primaryKeyTtl": str(to_live) if to_live else None})

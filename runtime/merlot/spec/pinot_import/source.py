@@ -102,9 +102,16 @@ class Source:
         self.notes.append(f"{self.path}.{name}: {text}" if self.path else f"{name}: {text}")
 
     def ignore(self, *names: str) -> None:
-        """Read what needs no equivalent, since it is so in any case."""
+        """Read what the document says elsewhere: names and kinds."""
         for name in names:
             self.take(name)
+
+    def as_is(self, name: str, reason: str, *values: str) -> None:
+        """Read what holds in any case if it has one of the values (in any case of letters); say why it has no effect if
+        it has another."""
+        value = self.take(name)
+        if value not in _NOTHING and str(value).upper() not in values:
+            self.note(name, reason)
 
     def leave(self, reasons: Mapping[str, str]) -> None:
         """Read what has no equivalent, and say why, by name."""

@@ -26,9 +26,10 @@ _AGE: Final = "realtime.segment.flush.threshold.time"
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KMGT]?)B?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _STARTS: Final = {"smallest": "earliest", "earliest": "earliest", "largest": "latest", "latest": "latest"}
-_OF_OTHERS: Final = ("group.id", "enable.auto.commit", "auto.offset.reset", "isolation.level")
+_OF_OTHERS: Final = ("group.id", "enable.auto.commit", "auto.offset.reset")
 _JAVA: Final = ("key.deserializer", "value.deserializer", "sasl.jaas.config")
-_ASIDE: Final = re.compile(r"\.(consumer\.factory\.class\.name|consumer\.type|hlc\..*|zk\..*)$")
+_JAVA_CLASSES: Final = (".consumer.factory.class.name", ".consumer.type")
+"""Say that it is Kafka's stream, partition by partition."""
 
 
 def stream(source: Source) -> Json:
@@ -45,7 +46,7 @@ def stream(source: Source) -> Json:
         "flush": _flush(source),
     }
     for name in source.members():
-        if _ASIDE.search(name):
+        if name.endswith(_JAVA_CLASSES):
             source.take(name)
     found["properties"] = _properties(source, prefix)
     return without_empty(found)
@@ -58,11 +59,11 @@ def _decoder(source: Source, prefix: str) -> Json:
         source.note(f"{prefix}decoder.class.name", f"{name} is unknown; set decoder.type")
     options = f"{prefix}decoder.prop."
     registry = source.text(f"{options}schema.registry.rest.url")
-    written = source.text(f"{options}schema")
+    written = source.text(f"{options}schema") if kind == "AVRO" else ""
     if kind == "PROTOBUF":
         source.note(f"{prefix}decoder.class.name", "set decoder.descriptorSet and decoder.message")
     found: Json = {"type": kind, "schemaRegistry": registry}
-    if kind == "AVRO" and written:
+    if written:
         found["avroSchema"] = written
     if kind == "CSV":
         header, delimiter = source.text(f"{options}header"), source.take(f"{options}delimiter", ",")
@@ -116,7 +117,9 @@ def _properties(source: Source, prefix: str) -> Json:
         value = source.text(name)
         if plain in _JAVA or plain in SECRET_PROPERTIES or plain.startswith(("ssl.keystore", "ssl.truststore")):
             source.note(name, "is a secret or a file: put what librdkafka calls it into the Secret of secretRef")
-        elif plain not in _OF_OTHERS:
+        elif plain in _OF_OTHERS:
+            source.note(name, "is not for a table to set: offsets are in the records of its segments")
+        elif (plain, value) != ("isolation.level", "read_committed"):
             found[plain] = value
     return found
 

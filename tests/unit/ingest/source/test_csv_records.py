@@ -99,6 +99,32 @@ def test_a_header_that_cannot_be_read_is_refused(data: bytes, message: str) -> N
         read(data)
 
 
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a,b\r1,x\r2,y\r",
+        b"a,b\r1,x",
+        b"\xef\xbb\xbfa,b\r\r1,x\r",
+        b"a\r1\r2\r",
+        b"a,b\r" + b"1,x\r" * 100,
+        b'"a",b\r1,"x\r"\r2,""\r',
+    ],
+)
+def test_a_file_whose_lines_end_in_carriage_returns_alone_is_refused_and_loses_no_rows(
+    data: bytes, header: bool, block_bytes: int
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"a carriage return alone file=f\.csv"):
+        read(data, header=header)
+
+
+def test_a_header_that_ends_in_a_carriage_return_is_a_header(block_bytes: int) -> None:
+    assert read(b"a,b\r") == ([], [])
+    assert read(b"a,b\r\n1,x") == ([(1, "1", "x")], [])
+    assert read(b'"a\rc",b\n1,x\n') == ([(1, "x")], [])
+    assert read(b"1,x\ry\n", header=False) == ([(1, "1", "x\ry")], [])
+
+
 def test_a_record_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 8)
     monkeypatch.setattr(blocks, "MAX_RECORD_BYTES", 64)

@@ -1,22 +1,28 @@
 """Files of a source: which ones, what they are called, and what is refused before a row is read."""
 
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.fs
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot.ingest.source import places, plan, reader
+from merlot.ingest.source import blocks, columnar, places, plan, reader
+from merlot.ingest.source.listed import ChangedError
 from merlot.ingest.source.plan import SourcePlan
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
+from merlot.testing.faulty_s3 import FaultyS3
 
 SPEC = TableSpec(
     table_schema=TableSchema.model_validate(
@@ -108,16 +114,106 @@ def test_folders_give_columns_of_text(tmp_path: Path) -> None:
         (tmp_path / folder / "f.csv").write_text("a,b\n1,x\n")
     found = rows_of(planned(tmp_path))
     assert sorted(str(row["k"]) for row in found) == ["01", "None", "a/b c"]
-    (tmp_path / "k=01" / "g.csv").write_text("a,K\n1,x\n")
-    with pytest.raises(InvalidInputError, match=r"in the name of a folder file=.*/k=01/g\.csv column=k"):
-        planned(tmp_path)
 
 
-def test_a_record_that_has_the_column_of_its_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "k=1").mkdir()
-    (tmp_path / "k=1" / "f.json").write_text('{"a":1}\n{"k":2}\n')
-    with pytest.raises(InvalidInputError, match=r"in the name of a folder file=.*/k=1/f\.json column=k"):
-        rows_of(planned(tmp_path, "JSON"))
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("k=above/lake", [None, "1"]),
+        ("k=above/lake/*/*.csv", ["1"]),
+        ("k=above/lake/k=1", [None]),
+        ("k=above/lake/k=1/f.csv", [None]),
+        ("k=above/*/*/f.csv", ["1"]),
+        ("*/lake/f.csv", ["above"]),
+    ],
+)
+def test_folders_above_the_source_are_no_columns(tmp_path: Path, source: str, expected: list[str | None]) -> None:
+    for path in ("k=above/lake/f.csv", "k=above/lake/k=1/f.csv"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("a,b\n1,x\n")
+    assert [row.get("k") for row in rows_of(planned(tmp_path / source))] == expected
+    assert [row.get("k") for row in rows_of(planned(f"file://{tmp_path}/{source}"))] == expected
+
+
+def test_a_column_that_is_in_the_file_too_is_the_files(tmp_path: Path) -> None:
+    (tmp_path / "K=1").mkdir()
+    (tmp_path / "K=1" / "f.csv").write_text("a,k\n1,x\n2,\n")
+    assert [row["k"] for row in rows_of(planned(tmp_path))] == ["x", None]
+    pq.write_table(pa.table({"k": pa.array([7, None]), "b": ["x", "y"]}), tmp_path / "K=1" / "f.parquet")
+    assert [row["k"] for row in rows_of(planned(tmp_path / "*" / "*.parquet", "PARQUET"))] == [7, None]
+    (tmp_path / "K=1" / "f.json").write_text('{"a":1}\n{"k":2}\n{"k":null}\n')
+    (tmp_path / "K=1" / "g.json").write_text('{"a":1}\n')
+    assert [row["k"] for row in rows_of(planned(tmp_path / "*" / "*.json", "JSON"))] == ["1", "2", "1", "1"]
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "overwritten": lambda path: path.write_bytes(path.read_bytes()[:-40]),
+    "grown": lambda path: path.write_bytes(path.read_bytes() * 2),
+    "rewritten": lambda path: os.utime(path, ns=(1, 1)),
+    "deleted": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("file_format", ["PARQUET", "ORC", "CSV", "JSON"])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_file_that_changes_after_it_was_listed_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_format: str, change: str, is_begun: bool
+) -> None:
+    monkeypatch.setattr(columnar, "BATCH_ROWS", 10)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 100)
+    path = tmp_path / "f"
+    rows = pa.table({"a": range(100), "b": [f"text {row}" for row in range(100)]})
+    writers: dict[str, Callable[[], object]] = {
+        "PARQUET": lambda: pq.write_table(rows, path),
+        "ORC": lambda: pyarrow.orc.write_table(rows, path),
+        "CSV": lambda: path.write_text("a,b\n" + "".join(f"{row},text\n" for row in range(100))),
+        "JSON": lambda: path.write_text("".join(f'{{"a":{row}}}\n' for row in range(100))),
+    }
+    writers[file_format]()
+    found = planned(path, file_format)
+    read = reader.read(found.request, found.pieces)
+    if is_begun:
+        next(read)
+    CHANGES[change](path)
+    with pytest.raises(ChangedError, match=rf"while the job ran file={path}"):
+        list(read)
+
+
+@pytest.mark.parametrize("file_format", ["PARQUET", "CSV"])
+def test_an_object_that_is_overwritten_after_it_was_listed_is_not_read(s3: FaultyS3, file_format: str) -> None:
+    uri = s3.uri("changing", "f")
+    store = pyarrow.fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url)
+
+    def write(num_rows: int) -> None:
+        rows = pa.table({"a": range(num_rows), "b": ["x"] * num_rows})
+        with store.open_output_stream("changing/f", compression=None) as stream:
+            (pq.write_table if file_format == "PARQUET" else pyarrow.csv.write_csv)(rows, stream)
+
+    write(100)
+    found = planned(uri, file_format)
+    assert len(rows_of(found)) == 100
+    write(10)
+    with pytest.raises(ChangedError, match="source file changed while the job ran file=changing/f"):
+        rows_of(found)
+
+
+def test_a_storage_that_asks_to_slow_down_is_asked_again(s3: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = s3.uri("slow", "f.csv")
+    store = pyarrow.fs.S3FileSystem(region="us-east-1", scheme="http", endpoint_override=s3.url)
+    with store.open_output_stream("slow/f.csv", compression=None) as stream:
+        stream.write(b"a,b\n1,x\n")
+    monkeypatch.delenv("AWS_MAX_ATTEMPTS", raising=False)
+    s3.failures = 3
+    assert len(rows_of(planned(uri))) == 1
+    assert s3.failures == 0
+
+
+def test_a_storage_that_refuses_the_jobs_credentials_is_not_asked_again(s3: FaultyS3) -> None:
+    uri = s3.uri("closed", "f.csv")
+    s3.revoked.add("test")
+    with pytest.raises(InvalidInputError, match=r"cannot list source .* credentials may not read it"):
+        planned(uri)
 
 
 def test_each_file_has_columns_and_types_of_its_own(tmp_path: Path) -> None:
@@ -234,3 +330,49 @@ def test_a_type_that_nobody_can_convert_is_refused_by_column() -> None:
         match=r"no value of the type can become one of the column file=f column=b type=month_day_nano",
     ):
         plan._check_types([described], SPEC, set())
+
+
+def test_a_type_of_parquets_that_arrow_hands_over_as_bytes_is_refused_by_column(tmp_path: Path) -> None:
+    spec = TableSpec(
+        table_schema=TableSchema.model_validate(
+            {"fields": [{"name": "a", "type": "INT"}, {"name": "v", "type": "JSON"}, {"name": "w", "type": "BYTES"}]}
+        )
+    )
+    for number, select in enumerate(("{'x': 1}::VARIANT AS v", "12::VARIANT AS V", "1::VARIANT AS w")):
+        path = tmp_path / f"{number}.parquet"
+        duckdb.sql(f"COPY (SELECT 1 AS a, {select}) TO '{path}'")
+        with pytest.raises(InvalidInputError, match=rf"that is not read file={path} column=[vw] type=VARIANT"):
+            planned(path, "PARQUET", spec)
+    assert rows_of(planned(path, "PARQUET"))[0]["a"] == 1
+    within = "  optional group field_id=-1 v (List) {\n    repeated group field_id=2 list {\n"
+    element = "      optional group field_id=-1 element (Variant(1)) {"
+    assert columnar._stored_types(within + element) == {"v": "VARIANT"}
+
+
+@pytest.mark.parametrize("declared", ["STRING", "JSON", "BYTES"])
+def test_an_interval_of_parquets_is_bytes_and_nothing_else(tmp_path: Path, declared: str) -> None:
+    duckdb.sql(f"COPY (SELECT 1 AS a, INTERVAL 3 DAYS AS v) TO '{tmp_path / '1.parquet'}'")
+    fields = [{"name": "a", "type": "INT"}, {"name": "v", "type": declared}]
+    spec = TableSpec(table_schema=TableSchema.model_validate({"fields": fields}))
+    if declared == "BYTES":
+        assert planned(tmp_path, "PARQUET", spec).num_files == 1
+        return
+    with pytest.raises(InvalidInputError, match=r"column=v type=INTERVAL"):
+        planned(tmp_path, "PARQUET", spec)
+
+
+def test_names_of_columns_that_look_like_types_are_names(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1], "k": ["x"], "x (Variant(1))": [{"b": 1}], "b (Interval) {": [2]})
+    pq.write_table(rows, tmp_path / "1.parquet")
+    assert planned(tmp_path, "PARQUET").num_files == 1
+
+
+def test_a_page_that_is_not_what_its_checksum_says_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "1.parquet"
+    rows = pa.table({"a": pa.array(range(1000), pa.int32())})
+    pq.write_table(rows, path, write_page_checksum=True, compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[data.index(pa.array([500], pa.int32()).buffers()[1].to_pybytes()[:4])] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InvalidInputError, match=rf"cannot read source file={path} .* (CRC|checksum)"):
+        rows_of(planned(path, "PARQUET"))

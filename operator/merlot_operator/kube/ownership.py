@@ -1,0 +1,90 @@
+"""Whose a namespace is: a Lease in it names the release of the operator that serves it, and its process.
+
+It is a mark, not an election: it is written when something is declared in a namespace first, and when another process
+comes to serve it, and it goes with the last thing that is declared. Nobody renews it, so an idle operator writes
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from merlot.cluster.fence import SupersededError
+from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot_operator.kube.client import Kube
+from merlot_operator.kube.events import timestamp
+from merlot_operator.kube.kinds import FIELD_MANAGER, LEASES, MANAGED_BY, Object, annotations_of
+
+MARK = "merlot-operator"
+"""Name of the Lease."""
+RELEASE = "merlot.dev/release"
+"""Annotation of the Lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who serves a namespace."""
+
+    release: str
+    """As `NAMESPACE/NAME`."""
+    process: str
+    """Differs between any two processes, of one release too."""
+
+    def __str__(self) -> str:
+        return f"release {self.release} (process {self.process})"
+
+
+class Standing(Enum):
+    """What an operator is in a namespace."""
+
+    OWNER = auto()
+    HEIR = auto()
+    """It may become the owner."""
+    STRANGER = auto()
+
+
+def standing(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> Standing:
+    """Whether the namespace is mine to write in. Whoever comes last is right: a process that was the owner and no
+    longer is has a successor, or was taken over from, and never takes the namespace back."""
+    if owner == me:
+        return Standing.OWNER
+    if owner is None:
+        return Standing.HEIR
+    may_succeed = owner.release == me.release or takes_over
+    return Standing.HEIR if may_succeed and not has_owned else Standing.STRANGER
+
+
+def owner_of(lease: Object | None) -> Owner | None:
+    """Whom the Lease names; None if there is none, or it names nobody."""
+    process = "" if lease is None else (lease.get("spec") or {}).get("holderIdentity") or ""
+    return None if lease is None or not process else Owner(annotations_of(lease).get(RELEASE, "unknown"), process)
+
+
+async def check_owned(kube: Kube, me: Owner, namespace: str) -> None:
+    """Ask the API server itself; raises SupersededError if the namespace is another operator's, UnavailableError if
+    nobody can tell."""
+    try:
+        owner = owner_of(await kube.get(LEASES, namespace, MARK))
+    except NotFoundError:
+        return
+    except InvalidInputError as error:
+        raise UnavailableError(f"nobody can tell whose the namespace is: {error}") from error
+    if owner not in (None, me):
+        raise SupersededError(f"{owner} serves namespace {namespace}")
+
+
+def mark(namespace: str, owner: Owner, now_ms: int) -> dict[str, Any]:
+    """The Lease that names the owner."""
+    return {
+        "apiVersion": LEASES.api_version,
+        "kind": LEASES.name,
+        "metadata": {
+            "name": MARK,
+            "namespace": namespace,
+            "labels": {MANAGED_BY: FIELD_MANAGER},
+            "annotations": {RELEASE: owner.release},
+        },
+        "spec": {"holderIdentity": owner.process, "acquireTime": timestamp(now_ms).replace("Z", ".000000Z")},
+    }

@@ -1,0 +1,110 @@
+"""The gate before each pass: what another operator serves, this one leaves alone.
+
+It says so by an event about each object, and in the conditions of those that nobody else has judged for a while: those
+of a living owner are left alone, or both would write them in turn.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from merlot.errors import ConflictError, NotFoundError
+from merlot_operator.context import Context
+from merlot_operator.kube.client import ForbiddenError
+from merlot_operator.kube.kinds import DECLARED, LEASES, Object
+from merlot_operator.kube.ownership import MARK, Owner, Standing, mark, owner_of, standing
+from merlot_operator.metrics import SERVED
+from merlot_operator.reconcilers.waiting import tell_conditions
+from merlot_operator.status.conditions import Condition
+
+_LOG = logging.getLogger(__name__)
+
+REASON = "ServedByAnother"
+SILENT_S = 30.0
+"""An owner that lives has judged an object by then."""
+
+
+async def is_ours(context: Context, namespace: str) -> bool:
+    """Whether this operator may write in the namespace, whose owner it becomes if it may."""
+    live = context.store.get(LEASES, namespace, MARK)
+    owner, has_owned = owner_of(live), namespace in context.owned
+    match standing(owner, context.owner, has_owned=has_owned, takes_over=context.config.takes_over):
+        case Standing.STRANGER if owner is not None:
+            _leave(context, namespace, owner)
+            return False
+        case Standing.HEIR if live is not None or _is_anything_declared(context, namespace):
+            if not await _take(context, namespace, live):
+                return False
+    if context.progress.left_to_others.pop(namespace, None) is not None:
+        _LOG.info("namespace is served again namespace=%s", namespace)
+        SERVED.labels(namespace).set(1)
+    return True
+
+
+async def _take(context: Context, namespace: str, live: Object | None) -> bool:
+    """Write the mark; False if somebody else was faster."""
+    wanted = mark(namespace, context.owner, context.clock.now_ms())
+    try:
+        if live is None:
+            written = await context.kube.create(wanted)
+        else:
+            # Only over the one that was seen: of two that take it, one learns of the other.
+            wanted["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
+            written = await context.kube.patch(LEASES, namespace, MARK, wanted)
+    except ForbiddenError:
+        if live is None:
+            return True  # A namespace that goes takes nothing new, and is to be cleaned up all the same.
+        raise
+    except NotFoundError:
+        context.store.remove(live or wanted)
+        return False
+    except ConflictError:
+        context.store.keep(await context.kube.get(LEASES, namespace, MARK))
+        return False
+    context.store.put(written)
+    context.owned.add(namespace)
+    _LOG.info("namespace is owned namespace=%s before=%s", namespace, owner_of(live))
+    return True
+
+
+def _leave(context: Context, namespace: str, owner: Owner) -> None:
+    text = f"{owner} serves it"
+    if context.progress.left_to_others.get(namespace) != text:
+        _LOG.error("namespace is left to another operator namespace=%s owner=%s", namespace, owner)
+    context.progress.left_to_others[namespace] = text
+    SERVED.labels(namespace).set(0)
+
+
+async def tell_of_owner(context: Context, body: Object) -> float:
+    """Say of an object why this operator leaves it alone; returns in how many seconds to look again."""
+    namespace = body["metadata"]["namespace"]
+    owner = owner_of(context.store.get(LEASES, namespace, MARK))
+    text = (
+        f"release {context.config.release} leaves it alone, since {owner} serves namespace {namespace} (Lease {MARK}): "
+        "take the namespace out of one release's scope, or set scope.takeOver of the release that shall serve it"
+    )
+    await context.events.warning(body, REASON, text)
+    now = context.clock.monotonic()
+    since = context.unjudged.setdefault(body["metadata"]["uid"], now)
+    if body.get("status", {}).get("observedGeneration") == body["metadata"]["generation"]:
+        context.unjudged.pop(body["metadata"]["uid"])
+        return context.config.resync_s
+    if now - since >= SILENT_S:
+        told = (("Accepted", None), ("Ready", False), ("Degraded", True))
+        await tell_conditions(context, body, [Condition(kind, holds, REASON, text) for kind, holds in told])
+    return SILENT_S
+
+
+async def let_go(context: Context, namespace: str) -> None:
+    """Take the mark away once nothing is declared any more, and what ran is torn down: whoever comes next may serve."""
+    live = context.store.get(LEASES, namespace, MARK)
+    is_done = namespace not in context.clusters and not _is_anything_declared(context, namespace)
+    if live is not None and is_done and owner_of(live) == context.owner:
+        await context.kube.delete(live)
+        context.store.remove(live)
+        context.owned.discard(namespace)
+        _LOG.info("namespace is left, nothing is declared in it namespace=%s", namespace)
+
+
+def _is_anything_declared(context: Context, namespace: str) -> bool:
+    return any(context.store.of(kind, namespace) for kind in DECLARED)

@@ -1,0 +1,66 @@
+"""Values of Avro unions as text and as JSON: what `ingest.text_casts` writes for columns of one type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import fastavro.read
+
+from merlot.ingest.text_casts import json_text
+
+NANOS = 1_000
+"""In a microsecond."""
+
+
+def text_of(value: Any) -> str:
+    """A text as it is, an instant or a number as people write it, all else as JSON."""
+    return value if isinstance(value, str) else _plain(value, json_of)
+
+
+def json_of(value: Any) -> str:
+    """As JSON: texts and instants in quotes, decimals as numbers."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{json_text(name)}:{json_of(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_of, value)) + "]"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return json_text(_plain(value, lambda one: one))
+
+
+def _plain(value: Any, of_others: Callable[[Any], Any]) -> Any:
+    match value:
+        case Decimal():
+            return f"{value:f}"
+        case datetime():
+            utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+            return utc.isoformat(" ", "microseconds" if utc.microsecond % 1_000 else "milliseconds")
+        case date():
+            return value.isoformat()
+        case time():
+            is_whole = not value.microsecond
+            return value.isoformat(
+                "seconds" if is_whole else "microseconds" if value.microsecond % 1_000 else "milliseconds"
+            )
+        case _:
+            return of_others(value)
+
+
+def _nanos(value: int, *_: Any) -> str:
+    """An instant of nanoseconds, which datetime has none of."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value // NANOS)
+    nanos = value % NANOS
+    return f"{moment:%Y-%m-%d %H:%M:%S.%f}{nanos:03}" if nanos else str(_plain(moment, str))
+
+
+READERS: Final[Mapping[str, Callable[..., str]]] = {
+    "fixed-uuid": lambda value, *_: str(UUID(bytes=value)),
+    "long-timestamp-nanos": _nanos,
+    "long-local-timestamp-nanos": _nanos,
+}
+"""Logical types that fastavro does not know, by its names; as text."""
+fastavro.read.LOGICAL_READERS.update(READERS)

@@ -1,0 +1,33 @@
+"""Checks of a stream that need the engine: whether its expressions can be bound, and its messages' schema be read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from merlot.errors import InvalidInputError
+from merlot.ingest import row_expressions
+from merlot.ingest.stream import Pipeline
+from merlot.spec.manifest import Problem
+from merlot.spec.table import TableSpec
+
+_PATH: Final = "spec.ingestion.stream"
+
+
+def problems_of(table: TableSpec) -> list[Problem]:
+    """Why a server could make no rows of the table's messages; empty without a stream."""
+    stream = table.ingestion.stream
+    if stream is None:
+        return []
+    wrong = row_expressions.problems(table.table_schema, stream.filter, stream.derived_columns)
+    if wrong:
+        return [Problem(_path(one.column), one.reason) for one in wrong]
+    try:
+        Pipeline(table, stream, 0)
+    except InvalidInputError as error:
+        # Servers may have a library that this process does without.
+        return [] if isinstance(error.__cause__, ImportError) else [Problem(f"{_PATH}.decoder", str(error))]
+    return []
+
+
+def _path(column: str | None) -> str:
+    return f"{_PATH}.filter" if column is None else f"{_PATH}.derivedColumns.{column}"

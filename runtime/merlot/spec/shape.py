@@ -1,0 +1,111 @@
+"""The shape of a table: what its manifest says that decides which rows a batch's segments hold, what their values are,
+and what the segments are called. Pure.
+
+A job builds by one manifest and publishes into a table that was applied from another. Where the two have one shape, the
+same rows give the same segments; where they differ, rows would be counted twice, or read as something else. Indexes,
+replication and all else that only steers the future are no part of it (`evolution` has those).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from merlot.errors import InvalidInputError
+from merlot.spec.indexing import PartitioningSpec
+from merlot.spec.schema import FieldRole, FieldSpec
+from merlot.spec.table import TableSpec
+
+Shape = Mapping[str, str]
+"""Text by the path of a field in the manifest; equal texts have equal meanings."""
+
+COLUMNS: Final = "spec.schema.fields"
+ABSENT: Final = "(absent)"
+MAX_SHOWN: Final = 3
+MAX_TEXT: Final = 120
+
+
+class ShapeError(InvalidInputError):
+    """Segments were built, or are to be built, by a manifest that differs from the applied table."""
+
+
+def shape_of(spec: TableSpec) -> Shape:
+    """The shape of a table. The order of columns belongs to it: files without a header go by it."""
+    return {
+        "spec.timeColumn": spec.time_column or ABSENT,
+        "spec.pushType": str(spec.push_type),
+        "spec.ingestion.daysPerSegment": str(spec.ingestion.days_per_segment),
+        "spec.partitioning": _partitioning(spec.partitioning),
+        "spec.upsert": ABSENT if spec.upsert is None else "set",
+        "spec.schema.primaryKey": ", ".join(spec.table_schema.primary_key) or ABSENT,
+        COLUMNS: ", ".join(spec.table_schema.names),
+        **{f"{COLUMNS}[{field.name}]": _column(field) for field in spec.table_schema.fields},
+    }
+
+
+def differences(applied: Shape, other: Shape) -> list[str]:
+    """Fields in which two shapes differ, those of the whole table first; a column that only one has is named once, as
+    part of the list of columns."""
+    paths = [path for path in applied if path in other and applied[path] != other[path]]
+    lacking = applied.keys() ^ other.keys()
+    if COLUMNS not in paths and lacking:
+        paths += sorted(lacking)
+    return paths
+
+
+def check(applied: Shape, other: Shape, *, table: str, what: str) -> None:
+    """ShapeError, which names the fields, unless the shapes are equal. `what`: whose shape `other` is."""
+    paths = differences(applied, other)
+    if not paths:
+        return
+    shown = [f"{path}: {_pair(path, applied, other)}" for path in paths[:MAX_SHOWN]]
+    more = f" and {len(paths) - MAX_SHOWN} more" if len(paths) > MAX_SHOWN else ""
+    raise ShapeError(
+        f"{what} differs from the applied table table={table} fields={len(paths)}: {'; '.join(shown)}{more}; "
+        "apply the manifest first, or build by the table's own (merlot get table, or a job without --table)"
+    )
+
+
+def _pair(path: str, applied: Shape, other: Shape) -> str:
+    """Both values; of the lists of columns, what only one of them has."""
+    before, after = applied.get(path, ABSENT), other.get(path, ABSENT)
+    if path == COLUMNS:
+        first, second = before.split(", "), after.split(", ")
+        if set(first) != set(second):
+            before, after = _beyond(first, second), _beyond(second, first)
+    return f"applied {before:.{MAX_TEXT}} and here {after:.{MAX_TEXT}}"
+
+
+def _beyond(names: Sequence[str], others: Sequence[str]) -> str:
+    """Names that are not among the others."""
+    own = [name for name in names if name not in set(others)]
+    return f"has also {', '.join(own)}" if own else "has no more"
+
+
+def _partitioning(spec: PartitioningSpec | None) -> str:
+    if spec is None:
+        return ABSENT
+    functions = {
+        name: {**function.model_dump(mode="json"), "functionName": function.function_name.lower()}
+        for name, function in spec.columns.items()
+    }
+    return _json({"columns": functions, "enforce": str(spec.enforce)})
+
+
+def _column(field: FieldSpec) -> str:
+    """All of a column that decides its values, defaults filled in."""
+    facts: dict[str, object] = {"type": str(field.type), "role": str(field.role)}
+    if field.multi_value:
+        facts["multiValue"] = True
+    if field.role is FieldRole.DATE_TIME:
+        facts["format"] = field.format or "TIMESTAMP"
+    value = field.default_value
+    facts["defaultNullValue"] = value.hex() if isinstance(value, bytes) else str(value)
+    if field.longest is not None:
+        facts["maxLength"] = field.longest
+    return _json(facts)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

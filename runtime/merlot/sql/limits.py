@@ -30,6 +30,8 @@ MAX_PREDICATES: Final = 10_000
 """Conditions that AND and OR join, and branches of CASE."""
 MAX_ITEMS: Final = 10_000
 """Expressions between commas: of SELECT, GROUP BY and ORDER BY, and arguments of functions."""
+MAX_CHAIN: Final = 1_000
+"""Operators in a row, as `a + b + …` has them: each is a level of the tree, which may have far fewer."""
 
 MAX_NESTING: Final = 25
 """Open parentheses and CASEs at any point: each costs the parser some 25 Python frames of its 1,000."""
@@ -43,6 +45,10 @@ _TOKEN: Final = re.compile(
 )
 """What is opened and not closed is one, to the end: looking for the end of each would take the square of the text."""
 _JOINING: Final = frozenset({"AND", "OR", "WHEN"})
+_OPERATORS: Final = frozenset("+-*/%|=<>")
+_ENDING: Final = frozenset({"SELECT", "FROM", "THEN", "ELSE"})
+"""Words after which operators are of another expression."""
+_WORDS: Final = _JOINING | _ENDING
 
 
 def check_length(sql: str) -> None:
@@ -85,6 +91,8 @@ class _Count:
     in_values: int = 0
     predicates: int = 0
     items: int = 0
+    chain: int = 0
+    """Operators since the last comma, parenthesis or word that ends an expression."""
     _is_in_list: list[bool] = field(default_factory=lambda: [False])
     _is_after_in: bool = False
 
@@ -94,6 +102,14 @@ class _Count:
         if self.tokens > MAX_TOKENS:
             raise SqlParseError(f"query has too many words limit={MAX_TOKENS}")
         for number, token in enumerate(tokens):
+            if token in _OPERATORS:
+                self.chain += 1
+                if self.chain > MAX_CHAIN:
+                    raise SqlParseError(f"too many operators in a row limit={MAX_CHAIN}")
+                self._is_after_in = False
+                continue
+            if token in ",()":
+                self.chain = 0
             if token == ",":
                 self.in_values += self._is_in_list[-1]
                 self.items += not self._is_in_list[-1]
@@ -105,8 +121,9 @@ class _Count:
             elif token == ")":
                 if len(self._is_in_list) > 1:
                     self._is_in_list.pop()
-            elif len(token) <= 4 and token.upper() in _JOINING:
-                self.predicates += 1
+            elif len(token) <= 6 and (word := token.upper()) in _WORDS:
+                self.predicates += word in _JOINING
+                self.chain = 0
             self._is_after_in = len(token) == 2 and token.upper() == "IN"
         return None
 

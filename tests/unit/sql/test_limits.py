@@ -52,7 +52,12 @@ def listed(count: int) -> str:
         ("SELECT a FROM t " + "OPTION(x=1)" * (MAX_OPTIONS + 1), SqlParseError, MAX_OPTIONS),
         ("SET x=1;" * (MAX_OPTIONS + 1) + "SELECT a FROM t", SqlParseError, MAX_OPTIONS),
         ("SELECT a FROM t OPTION(" + "x=1," * MAX_OPTIONS + "x=1)", SqlParseError, MAX_OPTIONS),
-        ("SELECT " + "1+" * MAX_TOKENS + "1", SqlParseError, MAX_TOKENS),
+        ("SELECT " + "a " * MAX_TOKENS, SqlParseError, MAX_TOKENS),
+        *(
+            ("SELECT " + f"a{sign}" * (limits.MAX_CHAIN + 1) + "a FROM t", SqlParseError, limits.MAX_CHAIN)
+            for sign in ("+", "-", "*", "||", "=")
+        ),
+        ("SELECT " + "- " * (limits.MAX_CHAIN + 1) + "a FROM t", SqlParseError, limits.MAX_CHAIN),
         ("SELECT " + "x" * (MAX_NAME_CHARS + 1) + " FROM t", SqlParseError, MAX_NAME_CHARS),
         ('SELECT a AS "' + "x" * (MAX_NAME_CHARS + 1) + '" FROM t', SqlParseError, MAX_NAME_CHARS),
     ],

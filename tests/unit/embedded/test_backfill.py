@@ -12,6 +12,7 @@ from pyarrow import parquet
 from tests.unit.embedded.nodes import StartNode, ask, until_rows
 
 from merlot.cli import backfiller, main
+from merlot.cli.app import INTERRUPTED
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer
 from merlot.cluster.records import SegmentRecord
@@ -229,7 +230,7 @@ async def test_a_backfill_that_is_interrupted_leaves_the_old_rows_and_no_file(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Replacer, step, interrupted)
-    assert await asyncio.to_thread(main.run, command(node, source, 2, 3)) == main.INTERRUPTED
+    assert await asyncio.to_thread(main.run, command(node, source, 2, 3)) == INTERRUPTED
     assert "the old rows answer" in capsys.readouterr().err
     monkeypatch.undo()
     assert await totals(node) == expected(DAYS)

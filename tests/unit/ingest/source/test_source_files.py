@@ -209,9 +209,11 @@ def test_a_storage_that_asks_to_slow_down_is_asked_again(s3: FaultyS3, monkeypat
     assert s3.failures == 0
 
 
-def test_a_storage_that_refuses_the_jobs_credentials_is_not_asked_again(s3: FaultyS3) -> None:
+def test_a_storage_that_refuses_the_jobs_credentials_is_not_asked_again(
+    s3: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = s3.uri("closed", "f.csv")
-    s3.revoked.add("test")
+    monkeypatch.setattr(s3, "revoked", {"test"})
     with pytest.raises(InvalidInputError, match=r"cannot list source .* credentials may not read it"):
         planned(uri)
 

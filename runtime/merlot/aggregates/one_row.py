@@ -13,6 +13,10 @@ from typing import Any, Final
 
 from merlot.vectors.errors import QueryArithmeticError
 
+SUM_ADVICE: Final = "SUM(CAST(x AS DOUBLE)) takes more, and enableNullHandling=true skips nulls"
+"""A null of a LONG dimension is the least LONG without null handling: two are more than a LONG holds."""
+SUM_OVERFLOW: Final = f"LONG overflow function=sumlong: {SUM_ADVICE}"
+
 _LOW_MASK: Final = 0xFFFFFFFF
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 Columns = Sequence[Sequence[Any]]
@@ -96,7 +100,7 @@ class OneLongSum(OneSum):
     def answer(self, columns: Columns, *, is_whole: bool) -> float:
         whole = _whole(columns)
         if not _LONG_MIN <= whole <= _LONG_MAX:
-            raise QueryArithmeticError("LONG overflow function=sumlong")
+            raise QueryArithmeticError(SUM_OVERFLOW)
         return whole
 
 

@@ -34,7 +34,7 @@ from merlot.aggregates.function import (
     grown,
     nothing,
 )
-from merlot.aggregates.one_row import OneLongSum, OneRow, OneSum
+from merlot.aggregates.one_row import SUM_OVERFLOW, OneLongSum, OneRow, OneSum
 from merlot.errors import CorruptionError
 from merlot.kernels import aggregate as kernels
 from merlot.tree.nodes import Value
@@ -358,5 +358,5 @@ class SumLong(Sum):
     def _total(self, type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[Any]:
         high, low = columns[0].to_numpy(), columns[1].to_numpy()
         if np.any((high >= 1 << 31) | (high < -(1 << 31))):
-            raise QueryArithmeticError("LONG overflow function=sumlong")
+            raise QueryArithmeticError(SUM_OVERFLOW)
         return np.asarray((high << 32) + low)

@@ -82,6 +82,17 @@ class MerlotDialect(Dialect):
                 method = self._prev
             return method, side, kind
 
+        def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
+            """Of any expressions: sqlglot takes no conditions there."""
+            kind = exp.Cube if self._match(TokenType.CUBE) else exp.Rollup if self._match(TokenType.ROLLUP) else None
+            if kind is None:
+                return None
+            keys = [] if with_prefix else self._parse_wrapped_csv(self._parse_disjunction)
+            return self.expression(kind(expressions=keys))
+
+        def _parse_grouping_set(self) -> exp.Expr | None:
+            return self._parse_grouping_sets() or self._parse_cube_or_rollup() or self._parse_disjunction()
+
         def _parse_trim_call(self) -> exp.Anonymous:
             """`TRIM(LEADING 'x' FROM a)` is `LTRIM(a, 'x')`; a column may be called LEADING."""
             name = self._tokens[self._index - 2].text

@@ -137,7 +137,9 @@ def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
 def like(expr: Expr, pattern: Expr, escape: Expr | None, *, nulls: bool) -> Expr:
     """`expr LIKE pattern`; whatever ESCAPE says, the bound pattern is escaped by backslashes."""
     if not (isinstance(pattern, Literal) and isinstance(pattern.value, str | None)):
-        raise UnsupportedSqlError("LIKE with a pattern that is not a string constant")
+        raise UnsupportedSqlError(
+            "LIKE with a pattern that is not a string constant: STRPOS, STARTSWITH and ENDSWITH take any text"
+        )
     if pattern.value is None or (isinstance(expr, Literal) and expr.value is None):
         return _NULL_VERDICT if nulls else FALSE
     if expr.type.base not in _TEXT:

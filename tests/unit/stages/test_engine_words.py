@@ -17,6 +17,7 @@ NINES = "'" + "9" * 38 + "'"
         ("-(x::BIGINT - 9223372036854775807 - 2)", "overflow in negation"),
         ("abs(x::BIGINT - 9223372036854775807 - 2)", "overflow in ABS"),
         ("(x + 9223372036854775806)::BIGINT::INT", "number is out of range of INT value=9223372036854775807"),
+        ("(sum((x + 9223372036854775806)::BIGINT) OVER () * 2)::BIGINT", "SUM is out of range of LONG value=1844"),
         ("(x * 1e300::DOUBLE)::FLOAT", "number is out of range of FLOAT value=1e+300"),
         (f"{NINES}::DECIMAL(38, 0) * (x + 1)::DECIMAL(38, 0)", "BIG_DECIMAL overflow in multiplication"),
         (f"{NINES}::DECIMAL(38, 0) + x::DECIMAL(38, 0)", "BIG_DECIMAL overflow in addition"),

@@ -56,6 +56,13 @@ def reachable_by_condition(join: Join) -> frozenset[str]:
     return found
 
 
+def inner_conditions(relation: Relation | None) -> list[Expr]:
+    """What every row of a FROM has met: conditions of its inner joins."""
+    if not isinstance(relation, Join) or relation.kind is not JoinKind.INNER:
+        return []
+    return [*inner_conditions(relation.left), *inner_conditions(relation.right), *conjuncts(relation.condition)]
+
+
 def only_source(expr: Expr) -> str | None:
     """The one relation that an expression reads; None for several, for none, and for slots."""
     owners = {source_id(column) for column in columns_in(expr)}

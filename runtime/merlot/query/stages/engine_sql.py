@@ -12,11 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
-from merlot.query.stages.conjuncts import conjuncts, only_source
+from merlot.query.plan.expressions import has_aggregate
+from merlot.query.stages.conjuncts import conjuncts, inner_conditions, only_source
 from merlot.query.stages.engine_aggregates import is_native, native_text, row_of
 from merlot.query.stages.engine_calls import ENGINE_TYPES, MAX_DIGITS, MAX_PLACES, EngineFunction, engine_type
+from merlot.query.stages.failures import ARITHMETIC, COMPARISONS, RANKS, fenced, is_join_of_keys, may_fail
+from merlot.query.stages.zeros import UNSIGNED_ZERO, with_one_zero
 from merlot.tree.errors import UnsupportedSqlError
-from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey
+from merlot.tree.literals import LONG_MAX
+from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import (
     GROUPING,
     Block,
@@ -27,6 +31,7 @@ from merlot.tree.relations import (
     Query,
     Relation,
     Scan,
+    SetKind,
     SetOperation,
     Slot,
     Statement,
@@ -35,30 +40,14 @@ from merlot.tree.relations import (
     Unnest,
     Values,
     Window,
+    columns_in,
     is_correlated,
+    source_id,
 )
-from merlot.tree.types import BIG_DECIMAL, DOUBLE, FLOAT, INT, LONG, SqlType
+from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, INT, LONG, SqlType
 from merlot.values.types import TypeName
 
-_COMPARISONS = {
-    "equals": "=",
-    "not_equals": "<>",
-    "less_than": "<",
-    "less_than_or_equal": "<=",
-    "greater_than": ">",
-    "greater_than_or_equal": ">=",
-}
-_ARITHMETIC = {"plus": "+", "minus": "-", "times": "*"}
 _NUMBERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
-_RANKS = {
-    TypeName.INT: 0,
-    TypeName.TIMESTAMP: 1,
-    TypeName.LONG: 1,
-    TypeName.BIG_DECIMAL: 2,
-    TypeName.FLOAT: 3,
-    TypeName.DOUBLE: 4,
-}
-"""A number is cast to a type of a higher rank without loss, or as we do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +62,7 @@ class EngineQuery:
 
 def engine_query(statement: Statement) -> EngineQuery:
     """The engine's query; raises UnsupportedSqlError for what it has no form of."""
-    writer = _Writer()
+    writer = _Writer(dict(statement.common))
     common = [f"{id_} AS ({writer.query(query)})" for id_, query in statement.common]
     prefix = f"WITH {', '.join(common)} " if common else ""
     outputs = statement.query.outputs
@@ -87,6 +76,7 @@ def engine_query(statement: Statement) -> EngineQuery:
 
 @dataclass(slots=True)
 class _Writer:
+    common: Mapping[str, Query]
     functions: dict[tuple[Call | Aggregate, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
 
     def query(self, query: Query) -> str:
@@ -95,7 +85,8 @@ class _Writer:
     def _set_operation(self, query: SetOperation) -> str:
         word = f"{query.kind.value} ALL" if query.is_all else query.kind.value
         columns = ", ".join(f"c{number}" for number in range(len(query.outputs)))
-        left, right = (f"SELECT {columns} FROM ({self.query(side)}) AS s" for side in (query.left, query.right))
+        shown = columns if query.is_all and query.kind is SetKind.UNION else ", ".join(map(_shown, query.outputs))
+        left, right = (f"SELECT {shown} FROM ({self.query(side)}) AS s" for side in (query.left, query.right))
         rows = f"({left}) {word} ({right})"
         if not query.order_by and query.limit is None and not query.offset:
             return rows
@@ -104,14 +95,16 @@ class _Writer:
         return f"SELECT {columns} FROM ({rows}) AS s{tail}"
 
     def _block(self, block: Block) -> str:
+        block = with_one_zero(block)
         expressions = _Expressions(self, block.slots)
+        expressions.fences = fenced(block, self.common)
         write = expressions.write
         outputs = ", ".join(f"{write(output.expr)} AS c{number}" for number, output in enumerate(block.outputs))
         text = f"SELECT {'DISTINCT ' if block.is_distinct else ''}{outputs}"
         if block.source is not None:
             text += f" FROM {self._relation(block.source, expressions)}"
         if block.where is not None:
-            text += f" WHERE {expressions.condition(block.where)}"
+            text += f" WHERE {expressions.condition(block.where, inner_conditions(block.source))}"
         if block.grouping_sets:
             text += f" GROUP BY GROUPING SETS ({', '.join(_sets(block, write))})"
         elif block.group_by:
@@ -119,7 +112,7 @@ class _Writer:
             keys = [f"({write(key)})" for key in block.group_by if not _is_constant(key)]
             text += f" GROUP BY {', '.join(keys) or 'TRUE'}"
         if block.having is not None:
-            text += f" HAVING {write(block.having)}"
+            text += f" HAVING {expressions.having(block.having)}"
         if block.qualify is not None:
             text += f" QUALIFY {write(block.qualify)}"
         return text + self._tail(expressions, block.order_by, block.limit, block.offset)
@@ -137,9 +130,11 @@ class _Writer:
         if isinstance(relation, Scan):
             return relation.id
         if isinstance(relation, Derived):
-            return f"({self.query(relation.query)}) AS {relation.id}"
+            rows = self.query(relation.query)
+            return f"({_fence(rows) if relation.id in expressions.fences else rows}) AS {relation.id}"
         if isinstance(relation, Named):
-            return f"{relation.common} AS {relation.id}"
+            rows = f"({_fence(relation.common)})" if relation.id in expressions.fences else relation.common
+            return f"{rows} AS {relation.id}"
         if isinstance(relation, Values):
             rows = ", ".join(f"({', '.join(map(expressions.write, row))})" for row in relation.rows)
             names = ", ".join(f"c{number}" for number in range(len(relation.types)))
@@ -165,6 +160,25 @@ class _Writer:
         return known
 
 
+def _shown(output: Output) -> str:
+    """A column of a set operation, which shows equal rows once."""
+    name, type_ = output.expr.name if isinstance(output.expr, Column) else "", output.expr.type
+    return f"({_unsigned(name, type_)}) AS {name}" if type_ in (FLOAT, DOUBLE) else name
+
+
+def _unsigned(text: str, type_: SqlType) -> str:
+    return f"{text} + CAST(0 AS {ENGINE_TYPES[type_.base]})"
+
+
+def _unsigned_zero(writer: _Expressions, call: Call) -> str:
+    return f"({_unsigned(writer.write(call.args[0]), call.type)})"
+
+
+def _fence(rows: str) -> str:
+    """Rows that the engine makes before it asks conditions of them: it moves none past a LIMIT."""
+    return f"SELECT * FROM {rows if rows.isidentifier() else f'({rows})'} AS s LIMIT {LONG_MAX}"
+
+
 def _sets(block: Block, write: Callable[[Expr], str]) -> list[str]:
     return [f"({', '.join(f'({write(block.group_by[place])})' for place in one)})" for one in block.grouping_sets]
 
@@ -184,6 +198,8 @@ class _Expressions:
     def __init__(self, writer: _Writer, slots: Mapping[str, Slot]) -> None:
         self._writer = writer
         self._slots = slots
+        self.fences: frozenset[str] = frozenset()
+        """Relations of FROM whose rows come before any condition."""
 
     def write(self, expr: Expr) -> str:
         """An expression as the engine's."""
@@ -196,23 +212,39 @@ class _Expressions:
             return self._aggregate(expr)
         return self._call(expr)
 
-    def condition(self, expr: Expr) -> str:
+    def condition(self, expr: Expr, others: Sequence[Expr] = ()) -> str:
         """What WHERE and ON ask for. Parts that read several relations, or slots, stand by themselves: the engine joins
-        by them."""
+        by them. But what may fail is computed only where the rest, and the others that hold, do not decide."""
         parts = conjuncts(expr)
-        texts = [self.write(part) for part in parts if not only_source(part)]
+        safe = [one for one in (*parts, *others) if not may_fail(one) and not _has_slot(one)]
+        joined = [part for part in parts if not only_source(part)]
+        risky = [part for part in joined if may_fail(part) and not is_join_of_keys(part) and not _has_slot(part)]
+        texts = [self.write(part) for part in joined if part not in risky]
+        if risky:
+            texts.append(self._guarded("and", safe, risky))
         for source in dict.fromkeys(filter(None, map(only_source, parts))):
             own = [part for part in parts if only_source(part) == source]
-            safe, unsafe = [part for part in own if not may_fail(part)], list(filter(may_fail, own))
-            texts += [self._guarded("and", safe, unsafe)] if safe and unsafe else map(self.write, own)
+            sure, unsafe = [part for part in own if not may_fail(part)], list(filter(may_fail, own))
+            texts += [self._guarded("and", sure, unsafe)] if sure and unsafe else map(self.write, own)
         return " AND ".join(texts)
+
+    def having(self, expr: Expr) -> str:
+        """What HAVING asks of groups. Of keys alone the engine would ask it of rows, before it drops any: not beside a
+        count."""
+        texts = [(self.write(part), may_fail(part) and not has_aggregate(part)) for part in conjuncts(expr)]
+        return " AND ".join(f"(CASE WHEN count(*) > 0 THEN {text} END)" if fails else text for text, fails in texts)
 
     def _guarded(self, word: str, safe: Sequence[Expr], unsafe: Sequence[Expr]) -> str:
         """AND or OR, of which what may fail is computed only where the rest does not decide."""
         first = f"({f' {word.upper()} '.join(map(self.write, safe))})"
         if not unsafe:
             return first
-        every = f"({f' {word.upper()} '.join(map(self.write, [*safe, *unsafe]))})"
+        if len(unsafe) > 1 and not any(map(_has_slot, unsafe)):
+            # One of them may decide where another one has no value.
+            rest = self._own(Call(word, tuple(unsafe), BOOLEAN), with_failures=True)
+        else:
+            rest = f" {word.upper()} ".join(map(self.write, unsafe))
+        every = f"({f' {word.upper()} '.join([*map(self.write, safe), rest])})"
         if not safe:
             return every
         is_decided, verdict = (first, "TRUE") if word == "or" else (f"(NOT {first})", "FALSE")
@@ -236,16 +268,18 @@ class _Expressions:
         if name in ("equals", "not_equals") and args[1] == TRUE:
             # The engine joins by EXISTS and IN only where they stand by themselves.
             return self.write(args[0]) if name == "equals" else f"(NOT {self.write(args[0])})"
-        if name in _COMPARISONS:
-            return f"({self.write(args[0])} {_COMPARISONS[name]} {self.write(args[1])})"
+        if name in COMPARISONS:
+            return f"({self.write(args[0])} {COMPARISONS[name]} {self.write(args[1])})"
         native = _NATIVE.get(name)
         written = None if native is None else native(self, call)
         return self._own(call) if written is None else written
 
-    def _own(self, call: Call) -> str:
-        """A call of a function of ours, over the largest parts that the engine computes."""
+    def _own(self, call: Call, *, with_failures: bool = False) -> str:
+        """A call of a function of ours, over the largest parts that the engine computes.
+
+        with_failures: over those that cannot fail."""
         columns: dict[Expr, Column] = {}
-        inner = self._inner(call, columns, is_top=True)
+        inner = self._inner(call, columns, is_top=True, with_failures=with_failures)
         assert isinstance(inner, Call)
         if not columns:  # a list of constants, which is no constant itself: its rows are those of an argument
             columns[Literal(0, INT)] = Column("x0", INT)
@@ -254,11 +288,13 @@ class _Expressions:
         text = f"{function.name}({arguments})"
         return text if call.type != BIG_DECIMAL else f"CAST({text} AS DECIMAL({MAX_DIGITS}, {MAX_PLACES}))"
 
-    def _inner(self, expr: Expr, columns: dict[Expr, Column], *, is_top: bool = False) -> Expr:
+    def _inner(
+        self, expr: Expr, columns: dict[Expr, Column], *, is_top: bool = False, with_failures: bool = False
+    ) -> Expr:
         if isinstance(expr, Literal):
             return expr
-        if isinstance(expr, Call) and (is_top or not self._is_native(expr)):
-            args = tuple(self._inner(arg, columns) for arg in expr.args)
+        if isinstance(expr, Call) and (is_top or not self._is_native(expr) or (with_failures and may_fail(expr))):
+            args = tuple(self._inner(arg, columns, with_failures=with_failures) for arg in expr.args)
             return Call(expr.function, args, expr.type)
         return columns.setdefault(expr, Column(f"x{len(columns)}", expr.type))
 
@@ -266,7 +302,7 @@ class _Expressions:
         """Whether the engine computes a call by itself, whatever it computes it of."""
         if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in call.args):
             return False
-        if call.function in _COMPARISONS or call.function in ("and", "or", "not"):
+        if call.function in COMPARISONS or call.function in ("and", "or", "not"):
             return True
         native = _NATIVE.get(call.function)
         return native is not None and native(self, call) is not None
@@ -335,7 +371,7 @@ class _Expressions:
                 return f"(({operands}) IN ({text}))"
             case SubqueryKind.ALL | SubqueryKind.ANY:
                 word = "ALL" if subquery.kind is SubqueryKind.ALL else "ANY"
-                return f"({operands} {_COMPARISONS[subquery.function]} {word} ({text}))"
+                return f"({operands} {COMPARISONS[subquery.function]} {word} ({text}))"
 
     def _found_among(self, subquery: Subquery, text: str) -> str:
         """IN of several columns, row by row: the engine has none that is correlated, and finds NULL in its ROWs."""
@@ -351,6 +387,10 @@ _PLAIN_WINDOWS = frozenset(
         *("lag", "lead", "first_value", "last_value"),
     }
 )
+
+
+def _has_slot(expr: Expr) -> bool:
+    return any(not source_id(column) for column in columns_in(expr))
 
 
 def _is_constant(expr: Expr) -> bool:
@@ -438,7 +478,7 @@ def _of_exact(writer: _Expressions, call: Call) -> str | None:
 
 
 def _arithmetic(writer: _Expressions, call: Call) -> str | None:
-    sign = _ARITHMETIC[call.function]
+    sign = ARITHMETIC[call.function]
     left, right = call.args
     if call.type == LONG or call.type == DOUBLE:
         if not all(arg.type.base in _NUMBERS or arg.type == BIG_DECIMAL for arg in call.args):
@@ -479,7 +519,7 @@ def _cast(writer: _Expressions, call: Call) -> str | None:
     if source in (TypeName.INT, TypeName.LONG) and target is TypeName.BIG_DECIMAL:
         return f"CAST({text} AS DECIMAL(19, 0))"
     if (source, target) in _NARROWED or (
-        source in _RANKS and target in _RANKS and target is not TypeName.BIG_DECIMAL and _RANKS[source] < _RANKS[target]
+        source in RANKS and target in RANKS and target is not TypeName.BIG_DECIMAL and RANKS[source] < RANKS[target]
     ):
         return f"CAST({text} AS {ENGINE_TYPES[target]})"
     return None
@@ -487,33 +527,6 @@ def _cast(writer: _Expressions, call: Call) -> str | None:
 
 _EXACT = frozenset({TypeName.INT, TypeName.LONG, TypeName.BIG_DECIMAL})
 _NARROWED = frozenset({(TypeName.LONG, TypeName.INT), (TypeName.DOUBLE, TypeName.FLOAT)})
-_SAFE = frozenset(
-    {
-        *_COMPARISONS,
-        GROUPING,
-        "and",
-        "or",
-        "not",
-        "between",
-        "in",
-        "not_in",
-        "is_null",
-        "is_not_null",
-        "case",
-        "coalesce",
-    }
-)
-
-
-def may_fail(expr: Expr) -> bool:
-    """Whether a row may have no value of it: an overflow, or a function of ours, which might."""
-    if not isinstance(expr, Call):
-        return False
-    is_safe = expr.function in _SAFE or (expr.function in _ARITHMETIC and expr.type == DOUBLE)
-    is_widened = expr.function == "cast" and _RANKS.get(expr.args[0].type.base, 9) <= _RANKS.get(expr.type.base, -1)
-    return not (is_safe or is_widened) or any(map(may_fail, expr.args))
-
-
 _NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
     "between": _between,
     "in": _membership,
@@ -525,6 +538,7 @@ _NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
     "coalesce": _coalesce,
     "negate": _negate,
     "cast": _cast,
-    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(ARITHMETIC, _arithmetic),
+    UNSIGNED_ZERO: _unsigned_zero,
     **dict.fromkeys(("abs", "greatest", "least"), _of_exact),
 }

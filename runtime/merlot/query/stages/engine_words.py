@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from merlot.aggregates.one_row import SUM_ADVICE
+
 _TYPES: Final = {
     "INT8": "INT",
     "INT16": "INT",
@@ -21,6 +23,10 @@ _TYPES: Final = {
 }
 _TYPE: Final = r"(?P<type>[A-Z]+[0-9]*)(?:\([0-9, ]*\))?"
 _FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    (
+        re.compile(r"Type INT128 with value (?P<value>\S+) can't be cast .* destination type INT64"),
+        lambda found: f"SUM is out of range of LONG value={found['value']}: {SUM_ADVICE}",
+    ),
     (
         re.compile(rf"Overflow in (?P<what>[a-z]+) of {_TYPE}"),
         lambda found: f"{_type(found)} overflow in {found['what']}",

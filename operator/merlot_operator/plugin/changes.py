@@ -31,6 +31,7 @@ STORED = "matters to segments built from now on; those that are there stay as th
 COSTS: tuple[tuple[str, Cost, str], ...] = (
     ("routing", Cost.HOT, "brokers and servers take it up within seconds"),
     ("limits", Cost.HOT, "brokers and servers take it up within seconds"),
+    ("nullHandling", Cost.HOT, "brokers take it up within seconds; answers of columns with nulls change"),
     ("retention", Cost.HOT, "the controller takes it up; segments past it are deleted"),
     ("deletionPolicy", Cost.HOT, "matters when the table is deleted"),
     ("pushType", Cost.HOT, "matters to the next batch"),

@@ -28,7 +28,7 @@ from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
 from merlot.sql.scope import Names
 from merlot.tree import literals
-from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.tree.errors import MisplacedAggregateError, SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal
 from merlot.tree.relations import GROUPING
@@ -150,8 +150,13 @@ def _column(binder: Binder, node: Any) -> Expr:
 
 def _checked_alias(binder: Binder, name: str, aliased: Expr) -> Expr:
     if not binder.allows_aggregates and has_aggregate(aliased):
-        raise SqlValidationError(f"{binder.place} cannot use an aggregate alias={name}")
+        raise _misplaced(binder, f"{binder.place} cannot use an aggregate alias={name}")
     return aliased
+
+
+def _misplaced(binder: Binder, problem: str) -> SqlValidationError:
+    is_in_filter = binder.place == "WHERE" and binder.stages is None
+    return MisplacedAggregateError(problem) if is_in_filter else SqlValidationError(problem)
 
 
 def has_aggregate(expr: Expr) -> bool:
@@ -390,7 +395,7 @@ _IGNORING_REPEATS = frozenset({"min", "max", *DISTINCT_FORMS.values()})
 def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFunction) -> Expr:
     name = function.name
     if not binder.allows_aggregates:
-        raise SqlValidationError(f"{binder.place} cannot use an aggregate: {name}")
+        raise _misplaced(binder, f"{binder.place} cannot use an aggregate: {name}")
     is_distinct = bool(args) and isinstance(args[0], exp.Distinct)
     if is_distinct:
         if name not in DISTINCT_FORMS and name not in _IGNORING_REPEATS:

@@ -33,7 +33,7 @@ from merlot.sql.stages.joins import asof_condition, join_kind
 from merlot.sql.stages.rules import check_block
 from merlot.sql.stages.scope import Source, StageScope
 from merlot.sql.stages.slots import Slots
-from merlot.tree.errors import SqlParseError, SqlValidationError, UnknownColumnError, UnsupportedSqlError
+from merlot.tree.errors import SqlParseError, SqlValidationError, UnknownNameError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Column, Expr, OrderKey, Output
 from merlot.tree.relations import (
     Block,
@@ -321,7 +321,7 @@ class _StatementBinder:
         for name in names:
             found = source.find(name)
             if len(found) != 1:
-                raise UnknownColumnError(f"unknown column name={name}")
+                raise UnknownNameError(f"unknown column name={name}")
             mine, theirs = left.column(name), found[0]
             equal.append(binder.equal(mine, theirs))
             merged[name.lower()] = _merged(kind, mine, theirs)

@@ -159,8 +159,8 @@ def _describe(filesystem: Files, file: SourceFile, request: Request) -> _Describ
     columns = _wanted(given, file, request)
     places = {name: names.find(name, list(stored), file.path) for name in columns}
     present = (*given, *(name for name, _ in file.partitions))
-    found = {name: stored[one] for name, one in places.items() if one is not None}
-    return _Described(file, columns, pieces, present, found)
+    bytes_of = {name: stored[one] for name, one in places.items() if one is not None}
+    return _Described(file, columns, pieces, present, bytes_of)
 
 
 def _wanted(given: Mapping[str, pa.DataType], file: SourceFile, request: Request) -> dict[str, pa.DataType]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -24,6 +24,8 @@ from merlot.ingest.transform import CORRUPT_RECORD, bad_row
 from merlot.spec.ingestion import BatchIngestion
 
 TRIED = "__merlot_tried"
+MOMENTS = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"})
+"""Spark's classes of functions that tell when the job runs; it calls them deterministic."""
 HOISTING = "spark.sql.subexpressionElimination.enabled"
 
 
@@ -92,6 +94,28 @@ class Expressions:
             return Judged(result.filter(pa.array(is_good)), None, bad)
         passes = np.asarray(pc.fill_null(pc.struct_field(tried[0], 0), False))
         return Judged(result.filter(pa.array(is_good & passes)), result.filter(pa.array(is_good & ~passes)), bad)
+
+
+def check_repeatable(selected: DataFrame) -> None:
+    """InvalidInputError for expressions of a selection that give the same row another value the next time: running the
+    job again would replace every segment, and a stage that Spark repeats would mix two drawings."""
+    columns = selected._jdf.queryExecution().analyzed().expressions()
+    for place in range(columns.size()):
+        if (name := _unrepeatable(columns.apply(place))) is not None:
+            raise InvalidInputError(
+                f"wrong filter or derived column: {name} gives a row another value each time; write the value itself, "
+                "such as TIMESTAMP '2013-01-31', or give build_segments a DataFrame that has the column"
+            )
+
+
+def _unrepeatable(node: Any) -> str | None:
+    """The innermost function that does not give the same value each time; None if there is none."""
+    children = node.children()
+    for place in range(children.size()):
+        if (found := _unrepeatable(children.apply(place))) is not None:
+            return found
+    is_moment = node.getClass().getSimpleName() in MOMENTS
+    return str(node.prettyName()) if is_moment or not node.deterministic() else None
 
 
 @contextmanager

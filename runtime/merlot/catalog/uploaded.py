@@ -108,5 +108,6 @@ def _check_days(metadata: SegmentMetadata, spec: TableSpec) -> None:
     if not first == last == named / days:
         raise InvalidInputError(
             f"the segment is named by a day and does not hold the days that a segment of the table does "
-            f"segment={metadata.name} daysPerSegment={days}; build it by the applied manifest (merlot get table)"
+            f"segment={metadata.name} daysPerSegment={days}; build it by the table's own manifest "
+            "(GET /tables/NAME/manifest)"
         )

@@ -126,7 +126,7 @@ def texts(good: bytes, written: Written, width: int, columns: Mapping[str, int])
     table = csv.read_csv(
         pa.py_buffer(good),
         csv.ReadOptions(column_names=numbers, use_threads=False, block_size=len(good) + 1),
-        csv.ParseOptions(delimiter=written.delimiter, newlines_in_values=True),
+        csv.ParseOptions(delimiter=written.delimiter, newlines_in_values=True, ignore_empty_lines=width > 1),
         csv.ConvertOptions(
             column_types=dict.fromkeys(numbers, pa.string()),
             null_values=["", written.null_value],

@@ -26,7 +26,8 @@ class Records:
     """Records of a block. `rows` counts those in `good`; numbers tell the place of each among all of the block."""
 
     good: bytes = b""
-    """Well-formed records with the right number of values, each ended by a line break; without blank lines."""
+    """Well-formed records with the right number of values, each ended by a line break; without blank lines,
+    unless they are records of one value."""
     good_numbers: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
     corrupt: Sequence[str] = ()
     corrupt_numbers: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -108,7 +109,8 @@ def _counted(text: bytes, ends: Positions, sign: int, width: int) -> Records:
         delimiters = delimiters[_outside(quotes, delimiters)]
     values = np.diff(np.searchsorted(delimiters, ends), prepend=0) + 1
     lengths = ends - starts
-    is_blank = (lengths == 0) | ((lengths == 1) & (block[starts] == RETURN))
+    # An empty line of one column is a record whose value is null.
+    is_blank = ((lengths == 0) | ((lengths == 1) & (block[starts] == RETURN))) & (width > 1)
     is_good = (values == width) & ~is_blank
     if not is_utf8(text[:used]):
         is_good &= [is_utf8(text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -139,7 +141,7 @@ def _one_by_one(text: bytes, at: int, delimiter: str, width: int, *, is_last: bo
             lines = [line for line in record.split(b"\n") if line.strip(b"\r")]
             corrupt += map(_shown, lines)
             corrupt_numbers += range(number, number + len(lines))
-        elif record.strip(b"\r\n"):
+        elif record.strip(b"\r\n") or width == 1:
             if len(values) == width and is_utf8(record):
                 good.append(_as_arrow_reads(values, delimiter))
                 good_numbers.append(number)

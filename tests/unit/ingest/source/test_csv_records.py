@@ -81,6 +81,18 @@ def test_records_are_the_same_wherever_blocks_end(name: str, block_bytes: int) -
     assert (sorted(found), sorted(bad)) == (rows, corrupt)
 
 
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("is_quoted", [False, True])
+def test_an_empty_line_of_one_column_is_a_null(block_bytes: int, ending: str, is_quoted: bool) -> None:
+    """As DuckDB reads it. A quote that is not as it should be has records read one by one."""
+    values = ["", "1", "", '"q"' if is_quoted else 'q"', "", ""]
+    found, corrupt = read(("a" + ending + "".join(value + ending for value in values)).encode())
+    assert (found, corrupt) == (
+        [(number, one) for number, one in enumerate([None, "1", None, "q" if is_quoted else 'q"', None, None], 1)],
+        [],
+    )
+
+
 def test_other_texts_and_signs_are_the_sources() -> None:
     assert read(b"1;NA\n2;\n3;x\n", header=False, delimiter=";", nullValue="NA")[0] == [
         (1, "1", None),

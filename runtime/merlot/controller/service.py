@@ -108,6 +108,11 @@ class ControllerService:
         """Counts of segments, rows and bytes."""
         return pinot_json.metadata(self.view(name), tables.spec_of(self.table(name)).spec)
 
+    def deep_store(self, name: str) -> Json:
+        """`uri` of the deep store of a table; null if this process knows none."""
+        declared = tables.spec_of(self.table(name)).spec.deep_store
+        return {"uri": self._stores.uri_of(None if declared is None else declared.uri)}
+
     def instances_of_table(self, name: str) -> Json:
         """Brokers and servers of a table."""
         spec = tables.spec_of(self.table(name)).spec

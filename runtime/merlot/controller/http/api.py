@@ -133,6 +133,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         web.get("/tables/{table}/instances", api.table_instances),
         web.get("/tables/{table}/size", api.size),
         web.get("/tables/{table}/metadata", api.metadata),
+        web.get("/tables/{table}/deepStore", api.deep_store),
         web.get("/tables/{table}/rebalance", api.rebalance_progress),
         web.post("/tables/{table}/rebalance", api.rebalance),
         web.delete("/tables/{table}/rebalance", api.abort_rebalance),
@@ -249,6 +250,11 @@ class _Api:
     @answered
     async def metadata(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.metadata)
+
+    @answered
+    async def deep_store(self, request: web.Request) -> web.Response:
+        """Where segments of the table belong."""
+        return await self._of_table(request, self._service.deep_store)
 
     @answered
     async def rebalance(self, request: web.Request) -> web.Response:

@@ -43,7 +43,7 @@ class Session:
         table = answer.get("resultTable")
         # A failed query has no rows, which a header alone would pass for.
         is_shown = table is not None and bool(table.get("rows") or not answer.get("exceptions"))
-        if is_shown:
+        if table is not None and is_shown:
             show_rows(table, self.how)
         for warning in answer.get("queryWarnings") or ():
             output.warn(f"warning: {warning}")

@@ -181,5 +181,5 @@ async def test_paths_and_methods_that_are_not_there_are_answered_as_json(
 ) -> None:
     head, body = (await ask(port, request_)).split(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
-    assert json.loads(body) == {"code": status, "error": answer}
+    assert json.loads(body) == {"code": status, "error": answer, "noSuchPath": True}
     assert (b"Allow: POST" in head) == (status == 405)

@@ -67,9 +67,19 @@ class Expressions:
 
     def references(self, spark: SparkSession) -> frozenset[str]:
         """Columns of the source that the expressions name. Spark's error for a text that is no expression;
-        InvalidInputError for a star, which names no column."""
+        InvalidInputError for a star, which names no column, and for a derived column that needs another one."""
         parser = spark._jsparkSession.sessionState().sqlParser()
-        return frozenset(name for text in self.texts for name in _names(parser.parseExpression(text)))
+        named = {text: frozenset(_names(parser.parseExpression(text))) for text in self.texts}
+        for column, text in self.derived.items():
+            folded = {name.lower() for name in named[text]}
+            needed = [one for one in self.derived if one != column and one.lower() in folded]
+            if needed:
+                # Spark would read what the source has under that name, or nothing.
+                raise InvalidInputError(
+                    f"a derived column of a batch cannot need another column={column} needs={needed[0]}; write what "
+                    f"{needed[0]} is worked out by instead of its name"
+                )
+        return frozenset().union(*named.values())
 
     def judge(self, rows: pa.Table) -> Judged:
         """Rows with the columns that expressions gave: derived columns take their place, and the filter's verdict is

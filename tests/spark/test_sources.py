@@ -210,6 +210,7 @@ def test_rows_meet_what_sql_made_of_them_whatever_the_batches(folder: Place, bui
         ("CSV", {"derivedColumns": {"ratio": "row_number() OVER (ORDER BY id)"}}, "more than one row"),
         ("CSV", {"derivedColumns": {"ratio": "explode(array(1, 2))"}}, "wrong filter or derived column"),
         ("CSV", {"filter": "max(id) > 1"}, "wrong filter or derived column"),
+        ("CSV", {"derivedColumns": {"ratio": "id / 2", "code": "concat(RATIO, '!')"}}, "column=code needs=ratio"),
     ],
 )
 def test_expressions_that_cannot_be_are_refused(

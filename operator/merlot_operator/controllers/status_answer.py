@@ -46,6 +46,7 @@ _STREAM: Shape = {
     **dict.fromkeys(("paused", "looked"), bool),
     **dict.fromkeys(("problem?", "error?"), str),
     **dict.fromkeys(("partitions", "consumed", "catchingUp", "lag", "lagMs", "bad", "numLost"), _COUNT),
+    "misplaced?": _COUNT,
     "worst": [_PARTITION],
     "lost": [Range()],
     "handingOver": Each(_COUNT),

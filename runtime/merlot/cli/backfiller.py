@@ -19,7 +19,7 @@ from typing import Any
 
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.cli.client import Client, path_of
-from merlot.cli.errors import CommandError
+from merlot.cli.errors import ApiError, CommandError
 from merlot.cli.replacement import Replacer, Window
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import instant_text, with_true_times
@@ -208,6 +208,9 @@ def _store_uri(order: Order, inputs: Sequence[SegmentRecord]) -> str:
     if found is None:
         statuses: Mapping[str, Any] = order.client.get(path_of("segments", order.table.raw_name, "metadata"))
         found = next((str(one["url"]).rsplit("/", 2)[0] for one in statuses.values()), None)
+    if found is None:
+        answer: Mapping[str, Any] = order.client.get(path_of("tables", order.table.raw_name, "manifest"))
+        found = answer.get("deepStore")
     if found is None:
         raise CommandError("no deep store is known: pass --deep-store, or set spec.deepStore of the table")
     return found

@@ -14,6 +14,9 @@ SAMPLES_PER_REASON = 3
 MAX_SAMPLES = 20
 SHOWN_REASONS = 3
 """In one line."""
+KEPT_REASONS = 100
+STATUS_REASONS = 12
+OTHER_REASONS = "other reasons"
 LONGEST_ROW = 120
 
 
@@ -101,9 +104,34 @@ class BadRows:
             lines += [f"      {sample.to_line()}" for sample in self.samples if sample.reason == reason]
         return lines
 
+    def bounded(self) -> BadRows:
+        """The same with the most frequent reasons alone, the others together: what a status keeps without end."""
+        if len(self.by_reason) <= KEPT_REASONS:
+            return self
+        kept = self._commonest()[: KEPT_REASONS - 1]
+        counts = {reason: self.by_reason[reason] for reason in sorted(kept)}
+        samples = tuple(one for one in self.samples if one.reason in counts)
+        counts[OTHER_REASONS] = counts.get(OTHER_REASONS, 0) + self.count - sum(counts.values())
+        return BadRows(counts, samples)
+
+    def to_status(self) -> tuple[str, ...]:
+        """Lines as `to_lines`, in bounds: the most frequent reasons first, each with where it was found first."""
+        if not self.count:
+            return ()
+        first = {one.reason: one.to_short_line() for one in reversed(self.samples)}
+        lines = [f"{self.count:,} bad rows left out:"]
+        for reason in self._commonest()[:STATUS_REASONS]:
+            lines.append(f"  {self.by_reason[reason]:,} × {reason}")
+            lines += [f"      {first[reason]}"] if reason in first else []
+        num_others = len(self.by_reason) - STATUS_REASONS
+        return (*lines, *([f"  and {num_others} other reasons"] if num_others > 0 else []))
+
+    def _commonest(self) -> list[str]:
+        return sorted(self.by_reason, key=lambda reason: (-self.by_reason[reason], reason))
+
     def in_one_line(self) -> str:
         """The most frequent reasons, each with the first row that it was found in."""
-        commonest = sorted(self.by_reason, key=lambda reason: (-self.by_reason[reason], reason))[:SHOWN_REASONS]
+        commonest = self._commonest()[:SHOWN_REASONS]
         first = {one.reason: f" ({one.to_short_line()})" for one in reversed(self.samples)}
         return "; ".join(f"{self.by_reason[reason]:,} × {reason}{first.get(reason, '')}" for reason in commonest)
 

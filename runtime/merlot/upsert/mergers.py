@@ -229,7 +229,14 @@ def _union(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
         merged = np.concatenate([merged, np.empty(len(merged) + 1024, np.int64)])
     kinds, firsts = np.unique(_ranks(field, flat), return_index=True)
     elements = firsts[np.searchsorted(kinds, merged[: offsets[-1]])]
-    return chains.own(_as_lists(chains, values, offsets, flat.take(pa.array(elements, pa.int64()))))
+    united = _as_lists(chains, values, offsets, flat.take(pa.array(elements, pa.int64())))
+    # A list that no other was united with stays as it is, a first row's above all.
+    sources, valid = chains.rows(), _valid(values)
+    num_lists = valid.astype(np.int64)
+    kernels.sums(chains.prior, np.ones(len(values), np.uint8), num_lists)
+    kernels.last_values(chains.prior, valid, sources)
+    rows = np.where(num_lists > 1, len(values) + np.arange(len(values)), sources)
+    return chains.own(pa.concat_arrays([values, united]).take(pa.array(rows)))
 
 
 def _lists(values: pa.Array) -> tuple[pa.Array, Longs]:

@@ -15,6 +15,7 @@ from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.store.allowed import AllowedStores
 
 Client = TestClient[web.Request, web.Application]
 
@@ -255,3 +256,29 @@ async def test_annotations_complete_records_of_their_version_only(client: Client
     )
     assert wrong.status == 400
     assert "annotations.0.url" in (await wrong.json())["error"]
+
+
+async def test_deep_store_of_a_table_is_the_one_that_it_declares_or_the_cluster_s(store: SqliteMetastore) -> None:
+    stores = AllowedStores(own="file:///d", prefixes=("file:///e",))
+    async with TestClient(TestServer(make_app(ControllerService(store, stores=stores)))) as client:
+        await apply(client, FLIGHTS)
+        assert (await (await client.get("/tables/flights/manifest")).json())["deepStore"] == "file:///d"
+        declared = FLIGHTS.replace("name: flights", "name: others") + "  deepStore: {uri: 'file:///e/f'}\n"
+        assert (await apply(client, declared))[0] == 200
+        assert (await (await client.get("/tables/others/manifest")).json())["deepStore"] == "file:///e/f"
+        assert (await client.get("/tables/nosuch/manifest")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/segments/flights/servers", "ask /tables/{table}/externalview"),
+        ("/segments/segmentReloadStatus/1", "servers reload by themselves"),
+        ("/segments/flights/tiers", "there is one tier"),
+        ("/segments/flights/s1", "a segment's file is in the deep store"),
+    ],
+)
+async def test_paths_of_pinot_that_are_not_there_say_what_to_ask(client: Client, path: str, words: str) -> None:
+    answer = await client.get(path)
+    assert answer.status == 404
+    assert words in (await answer.json())["error"]

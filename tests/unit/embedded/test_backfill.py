@@ -108,6 +108,15 @@ async def test_a_window_shows_its_old_rows_until_it_shows_all_of_the_new_ones(
     assert outcome["rewritten"] == []
 
 
+async def test_an_empty_table_is_filled_in_the_deep_store_of_its_node(
+    start_with_orders: StartNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = await start_with_orders(orders_manifest(), range(0))
+    outcome = await run(node, command(node, write_source(tmp_path, range(3), revision=0), 0, 3), capsys)
+    assert (outcome["rows"], outcome["replaced"]) == (300, [])
+    await settled(node, expected(range(3)))
+
+
 async def test_segments_that_reach_beyond_the_window_keep_their_other_rows(
     node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

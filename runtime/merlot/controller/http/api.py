@@ -237,7 +237,7 @@ class _Api:
         record = await asyncio.to_thread(self._service.table, name)
         store = await asyncio.to_thread(self._service.deep_store, name)
         body = orjson.dumps({"revision": record.revision, "manifest": record.manifest, "deepStore": store})
-        # Of before URIs with credentials were refused.
+        # Manifests from before such URIs were refused may contain credentials.
         return web.Response(text=redact(body.decode()), content_type="application/json")
 
     @answered

@@ -60,7 +60,11 @@ CASES: dict[str, tuple[bytes, list[Row], list[tuple[int, str]]]] = {
     "blank lines": (b"\n\na,b\n\n1,x\n\r\n2,y\n\n", [(1, "1", "x"), (2, "2", "y")], []),
     "a quote within a value": (b'a,b\n1,5" pipe\n2,y\n', [(1, "1", '5" pipe'), (2, "2", "y")], []),
     "a carriage return within a value": (b"a,b\n1,x\ry\n2,y\n", [(1, "1", "x\ry"), (2, "2", "y")], []),
-    "too few and too many values": (b"a,b\n1\n2,x,y\n3,z\n", [(3, "3", "z")], [(1, "1"), (2, "2,x,y")]),
+    "too few and too many values": (
+        b"a,b\n1\n2,x,y\n3,z\n",
+        [(3, "3", "z")],
+        [(1, "1 value, the header has 2 names: 1"), (2, "3 values, the header has 2 names: 2,x,y")],
+    ),
     "a quote that goes on": (b'a,b\n1,"x"y\n2,y\n', [(2, "2", "y")], [(1, '1,"x"y')]),
     "a quote that is never closed": (b'a,b\n1,x\n2,"y\n3,z\n', [(1, "1", "x")], [(2, '2,"y'), (3, "3,z")]),
     "a quote that the next one closes": (

@@ -22,6 +22,7 @@ from merlot.cli import (
     output,
     query,
     rebalance,
+    recover,
     rollups,
     segment,
     stream,
@@ -138,6 +139,8 @@ app.add_typer(stream.app, name="stream")
 app.add_typer(rollups.app, name="rollup")
 app.add_typer(upserts.app, name="upsert")
 app.add_typer(delete.app, name="delete")
+app.command("recover")(recover.recover)
+app.command("undelete")(recover.undelete)
 
 
 @app.command("version")

@@ -75,6 +75,7 @@ _TABLE: Shape = {
     **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _COUNT),
     **dict.fromkeys(("replication?", "unpartitioned?", "adoptedSegments?"), _COUNT),
     "storeProblem?": str,
+    "metastoreLost?": str,
     "moving": bool,
     "servers": Each(_SERVER),
     "stream?": _STREAM,

@@ -21,6 +21,7 @@ from merlot.cli import (
     output,
     query,
     rebalance,
+    recover,
     rollups,
     segment,
     stream,
@@ -113,6 +114,8 @@ app.add_typer(get.app, name="get")
 app.command("query")(query.query)
 app.command("advise")(advise.advise)
 app.command("backfill")(backfill.backfill)
+app.command("recover")(recover.recover)
+app.command("undelete")(recover.undelete)
 app.add_typer(segment.app, name="segment")
 app.add_typer(stream.app, name="stream")
 app.add_typer(rollups.app, name="rollup")

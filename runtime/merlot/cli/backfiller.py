@@ -19,7 +19,7 @@ from typing import Any
 
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.cli.client import Client, path_of
-from merlot.cli.errors import ApiError, CommandError
+from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer, Window
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import instant_text, with_true_times

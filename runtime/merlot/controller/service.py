@@ -25,6 +25,7 @@ from merlot.controller.merges.service import MergeService
 from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.reading import Reading
+from merlot.controller.recovery import Recovery
 from merlot.controller.status import pinot_json
 from merlot.controller.status.halves import names_by_half
 from merlot.controller.status.pinot_json import Json
@@ -60,6 +61,7 @@ class ControllerService:
         self.reading = Reading(metastore, self.view)
         self.pinot_writes = PinotWrites(metastore, self._clock, self._stores, self.reading)
         self.uploads = Uploads(metastore, self._stores, self.publish, self.view)
+        self.recovery = Recovery(metastore, self._stores, self.publish, self.view)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:

@@ -14,7 +14,9 @@ from merlot_operator.desired.demand import pool_of
 from merlot_operator.kube.kinds import (
     COMPONENT,
     DECLARED,
+    JOBS,
     LEASES,
+    PODS,
     POOL,
     ROLLUPS,
     SELECTOR,
@@ -24,6 +26,7 @@ from merlot_operator.kube.kinds import (
     Kind,
     Object,
     config_ref,
+    is_deleting,
     labels_of,
     name_of,
     namespace_of,
@@ -34,6 +37,8 @@ from merlot_operator.workqueue import Key, Subject
 
 FIRST_PAUSES_S = (0.2, 0.7, 1.5, 3.1, 6.3)
 LONGEST_PAUSE_S = 15.0
+PASSING = (PODS, JOBS)
+"""Kinds whose objects end all the time."""
 _SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertConfig": Subject.UPSERT}
 
 
@@ -56,6 +61,9 @@ def observe(context: Context, kind: Kind, change: str | None, body: dict[str, An
         context.store.remove(body)
     elif not context.store.put(body):
         return
+    if kind not in PASSING and (change == "DELETED" or is_deleting(body)):
+        # What should stay may be deleted by somebody, or with its namespace.
+        context.queue.wake(Key(Subject.NAMESPACE, namespace_of(body)))
     wake(context, kind, body)
 
 
@@ -73,7 +81,7 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
         return
     labels = labels_of(body)
     if kind is LEASES:
-        _wake_all(context, namespace)
+        wake_all(context, namespace)
     elif POOL in labels:
         context.wake_pool(namespace, labels[POOL])
         context.wake_tables(namespace, labels[POOL])
@@ -87,7 +95,7 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
                 context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
 
 
-def _wake_all(context: Context, namespace: str) -> None:
+def wake_all(context: Context, namespace: str) -> None:
     """The namespace has another owner."""
     context.wake_cluster(namespace)
     for kind in DECLARED:

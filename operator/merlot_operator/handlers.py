@@ -14,9 +14,7 @@ from merlot_operator.desired.demand import pool_of
 from merlot_operator.kube.kinds import (
     COMPONENT,
     DECLARED,
-    JOBS,
     LEASES,
-    PODS,
     POOL,
     ROLLUPS,
     SELECTOR,
@@ -37,8 +35,6 @@ from merlot_operator.workqueue import Key, Subject
 
 FIRST_PAUSES_S = (0.2, 0.7, 1.5, 3.1, 6.3)
 LONGEST_PAUSE_S = 15.0
-PASSING = (PODS, JOBS)
-"""Kinds whose objects end all the time."""
 _SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertConfig": Subject.UPSERT}
 
 
@@ -61,8 +57,8 @@ def observe(context: Context, kind: Kind, change: str | None, body: dict[str, An
         context.store.remove(body)
     elif not context.store.put(body):
         return
-    if kind not in PASSING and (change == "DELETED" or is_deleting(body)):
-        # What should stay may be deleted by somebody, or with its namespace.
+    if change == "DELETED" or is_deleting(body):
+        # Maybe with its namespace, of which the pods go first where Kubernetes keeps an order.
         context.queue.wake(Key(Subject.NAMESPACE, namespace_of(body)))
     wake(context, kind, body)
 

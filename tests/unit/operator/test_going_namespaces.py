@@ -138,7 +138,7 @@ async def test_the_next_namespace_of_the_name_is_served(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("change", ["DELETED", "MODIFIED"])
-@pytest.mark.parametrize("kind", [TABLES, SERVICES])
+@pytest.mark.parametrize("kind", [TABLES, SERVICES, PODS])
 async def test_whatever_is_deleted_makes_the_operator_look_whether_its_namespace_goes(
     monkeypatch: pytest.MonkeyPatch, kind: Kind, change: str
 ) -> None:

@@ -90,6 +90,8 @@ class Context:
     """By namespace and name of a Job that could not be made."""
     owned: set[str] = field(default_factory=set)
     """Namespaces that this process has marked as its own, though another one may have come since."""
+    going: set[str] = field(default_factory=set)
+    """Namespaces that are being deleted, in which nothing declared waits for the operator."""
     unjudged: dict[str, float] = field(default_factory=dict)
     """By uid of what is left to another operator: since when that has not judged it."""
     last_busy: dict[str, float] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from merlot_operator.kube.events import timestamp
 from merlot_operator.status.conditions import Condition, status_patch
 from merlot_operator.status.table import table_conditions, table_status
 from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.status.upserts import upsert_ready
 
 NOW_MS = 1_800_000_000_000
 SINCE = {"status": "False", "lastTransitionTime": timestamp(NOW_MS - 3_600_000)}
@@ -311,3 +312,26 @@ def test_indexes_that_are_still_made_are_told(
 def test_errors_of_segments_are_shown_with_their_cause() -> None:
     [degraded] = [one for one in table_conditions(facts(cluster=saying(segmentsFailed=1))) if one.type == "Degraded"]
     assert "no room on the disk" in degraded.message
+
+
+GOOD, BAD = Condition("Accepted", True, "Valid"), Condition("Degraded", False, "AsDeclared")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "degraded", "executed", "expected"),
+    [
+        (GOOD, BAD, Condition("Executed", False, "NoTable", "x"), (False, "NoTable")),
+        (GOOD, BAD, Condition("Executed", False, "Waiting", "x"), (False, "Waiting")),
+        (GOOD, BAD, Condition("Executed", False, "Progressing", "x"), (True, "Accepted")),
+        (GOOD, BAD, Condition("Executed", None, "ControllerUnavailable", "x"), (True, "Accepted")),
+        (GOOD, BAD, Condition("Executed", True, "Executed", "x"), (True, "Executed")),
+        (Condition("Accepted", False, "Invalid"), BAD, Condition("Executed", True, "Executed"), (False, "Invalid")),
+        (GOOD, Condition("Degraded", True, "DoesNotFit"), Condition("Executed", True, "E"), (False, "DoesNotFit")),
+    ],
+)
+def test_an_upsert_config_is_ready_if_a_table_is_upserted_by_it(
+    accepted: Condition, degraded: Condition, executed: Condition, expected: tuple[bool, str]
+) -> None:
+    ready = upsert_ready(accepted, degraded, executed)
+    assert (ready.holds, ready.reason) == expected
+    assert executed.reason == ready.reason or ready.reason != "Executed"

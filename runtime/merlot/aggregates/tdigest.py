@@ -51,6 +51,9 @@ MIN_PENDING: Final = 1 << 18
 _HEADER: Final = np.dtype([("kind", ">i4"), ("min", ">f8"), ("max", ">f8"), ("compression", ">f8"), ("count", ">i4")])
 _CENTROID: Final = np.dtype([("weight", ">f8"), ("mean", ">f8")])
 _HEADER_ROWS: Final = _HEADER.itemsize // _CENTROID.itemsize
+_NOT_FINITE: Final = (
+    "a t-digest takes finite numbers only, and a null of a DOUBLE dimension is -Infinity; PERCENTILE takes all"
+)
 
 
 class DigestState(State):
@@ -72,7 +75,7 @@ class DigestState(State):
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         numbers = doubles(values[0])
         if not np.isfinite(numbers).all():
-            raise QueryArithmeticError("a t-digest takes finite numbers only; PERCENTILE takes all")
+            raise QueryArithmeticError(_NOT_FINITE)
         self._values.append((numbers, all_in_one(groups, num_rows)))
         self._num_pending += num_rows
         if self._num_pending > max(MIN_PENDING, 16 * self._num_groups):

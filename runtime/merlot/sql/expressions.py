@@ -83,7 +83,9 @@ class Binder:
         read = _ARGS_READ.get(type(node), _BINARY_ARGS)
         for name, value in node.args.items():
             if value and name not in read:
-                raise UnsupportedSqlError(f"{feature_name(node)} {name.upper()}")
+                is_path = isinstance(node, exp.Column)
+                what = "a column's name with a database" if is_path else f"{feature_name(node)} {name.upper()}"
+                raise UnsupportedSqlError(what)
         return handler(self, node)
 
     def call(self, name: str, args: tuple[Expr, ...]) -> Expr:

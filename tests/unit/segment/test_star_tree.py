@@ -185,8 +185,18 @@ def test_a_stream_goes_on_without_a_tree_that_its_values_cannot_be_in(tmp_path: 
     with ImmutableSegment.open(consuming.seal(tmp_path, 3).path) as segment:
         assert [tree.functions for tree in segment.star_trees] == [{StoredFunction("max", "price")}]
         contents.check_contents(segment)
-    with pytest.raises(InvalidInputError, match="finite numbers only"):
+    with pytest.raises(InvalidInputError, match=r"pair=PERCENTILETDIGEST__price: .* finite numbers only"):
         build_segment(request, rows, tmp_path)
+
+
+def test_a_null_that_is_an_infinity_is_named_with_the_pair_that_cannot_have_it(tmp_path: Path) -> None:
+    fields = [{"name": "kind", "type": "STRING"}, {"name": "price", "type": "DOUBLE"}]
+    schema = TableSchema.model_validate({"fields": fields})
+    tree = {"dimensionsSplitOrder": ["kind"], "functionColumnPairs": ["PERCENTILETDIGEST__price"]}
+    indexing = IndexingSpec.model_validate({"starTreeIndexConfigs": [tree]})
+    request = BuildRequest(name="s", table="t", schema=schema, indexing=indexing)
+    with pytest.raises(InvalidInputError, match=r"pair=PERCENTILETDIGEST__price: .* a null of a DOUBLE dimension"):
+        build_segment(request, table_of(schema, {"kind": ["a"], "price": [None]}), tmp_path)
 
 
 def test_a_segment_without_rows_has_no_tree(tmp_path: Path) -> None:

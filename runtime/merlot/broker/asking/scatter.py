@@ -165,7 +165,7 @@ class _Scatter:
             if code in RETRIABLE_SERVER_CODES:
                 return self._retry(route, route.segments)
             self._gathered.responded.add(route.instance)
-            self._gathered.failed = QueryException(code, message)
+            self._gathered.failed = named(code, message)
             return ()
         if outcome.partial is None:
             # Whatever it names as missing: it answered for nothing.

@@ -22,6 +22,7 @@ from merlot.spec.star_tree import StoredFunction
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.groups import Groups, KeyWords, group
 from merlot.vectors.vector import decimals
 
@@ -75,10 +76,14 @@ class Function:
             state.add([], groups, len(groups))
         else:
             state = self.function.start(self.call, num_groups, [_Known(column)])
-            if column.coded is not None and state.wants_ids(is_grouped=True):
-                state.add_ids(column.coded.ids, groups)
-            else:
-                state.add([_values(column)], groups, len(groups))
+            try:
+                if column.coded is not None and state.wants_ids(is_grouped=True):
+                    state.add_ids(column.coded.ids, groups)
+                else:
+                    state.add([_values(column)], groups, len(groups))
+            except QueryArithmeticError as error:
+                pair = f"{self.stored.function.upper()}__{self.stored.column}"
+                raise QueryArithmeticError(f"star-tree has no state for some row pair={pair}: {error}") from error
         return _in_order(state.columns(np.arange(num_groups)))
 
     def merged(self, columns: Sequence[pa.Array], groups: NDArray[np.uint32], num_groups: int) -> list[pa.Array]:

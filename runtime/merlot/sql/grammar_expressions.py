@@ -307,6 +307,8 @@ class Expressions:
             self._any_word()
         if self._words[self._at - 1 : self._at + 2] == ["U", "&", STRING]:
             raise UnsupportedSqlError("U&'…': write the characters themselves")
+        if self._words[self._at] == STRING and self._tokens[self._at - 1].end + 1 == self._tokens[self._at].start:
+            raise UnsupportedSqlError(f"{self._words[self._at - 1][:20]}'…': write a text, or bytes as X'…'")
         if self._words[self._at] == "(":  # a call with a path before it
             self._call()
 

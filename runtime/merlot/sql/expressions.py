@@ -134,11 +134,23 @@ def cast(expr: Expr, target: SqlType) -> Expr:
     return expr if expr.type == target else Call("cast", (expr,), target)
 
 
+def qualifier_of(node: exp.Column) -> str:
+    """What stands before a column's name, without the name of the one data base there is."""
+    return ".".join(part.name for part in node.parts[:-1] if part.name != "default")
+
+
+_MOMENTS = {
+    **dict.fromkeys(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"), "CAST(NOW() AS TIMESTAMP)"),
+    "CURRENT_DATE": "DATETRUNC('DAY', NOW())",
+    **dict.fromkeys(("CURRENT_TIME", "LOCALTIME"), "NOW()"),
+}
+
+
 def _column(binder: Binder, node: Any) -> Expr:
     identifier = node.this
     if isinstance(identifier, exp.Star):
         raise SqlValidationError("* stands alone in SELECT, or in COUNT(*)")
-    name, qualifier = identifier.name, node.table
+    name, qualifier = identifier.name, qualifier_of(node)
     if binder.aliases_first and not qualifier:
         aliased = binder.scope.alias(name)
         if aliased is not None:
@@ -147,6 +159,8 @@ def _column(binder: Binder, node: Any) -> Expr:
     if found is not None:
         return found
     aliased = binder.scope.alias(name) if not qualifier else None
+    if aliased is None and not qualifier and not identifier.args.get("quoted") and name.upper() in _MOMENTS:
+        raise UnsupportedSqlError(f"{name.upper()}: write {_MOMENTS[name.upper()]}")
     return _checked_alias(binder, name, aliased) if aliased is not None else binder.scope.column(name, qualifier)
 
 
@@ -509,7 +523,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
 
 _BINARY_ARGS = frozenset({"this", "expression"})
 _ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
-    exp.Column: frozenset({"this", "table"}),
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
     chains.Chain: frozenset({"this", "parts", "expressions"}),
     exp.Literal: frozenset({"this", "is_string"}),
     exp.In: frozenset({"this", "expressions", "query", "unnest", "field"}),

@@ -26,7 +26,7 @@ from merlot.sql.bind import (
 )
 from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, SUPPORTED_CLAUSES
-from merlot.sql.expressions import Binder, Fold
+from merlot.sql.expressions import Binder, Fold, qualifier_of
 from merlot.sql.parse import STAGE_CLAUSES, ParsedStatement, feature_name, table_name
 from merlot.sql.stages.grouping import bind_grouping
 from merlot.sql.stages.joins import asof_condition, join_kind
@@ -241,7 +241,7 @@ class _StatementBinder:
         outputs: list[Output] = []
         aliases: dict[str, Expr] = {}
         for node in nodes:
-            qualifier = node.table if isinstance(node, exp.Column) else ""
+            qualifier = qualifier_of(node) if isinstance(node, exp.Column) else ""
             if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
                 if isinstance(node, exp.Star) and any(node.args.values()):
                     raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
@@ -470,7 +470,7 @@ def _label(node: exp.Expr, scope: StageScope, place: int) -> str:
         return node.alias
     if not isinstance(node, exp.Column):
         return f"EXPR${place}"
-    found = scope.column(node.name, node.table)
+    found = scope.column(node.name, qualifier_of(node))
     if not isinstance(found, Column):
         return node.name
     known = (name for source in scope.sources for name, column in source.columns if column == found)

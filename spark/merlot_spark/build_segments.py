@@ -349,6 +349,8 @@ def _check_files(built: _Built, table: Table, deep_store: str) -> None:
 
 if __name__ == "__main__":
     # The command line is a module of its own: what Spark ships to executors must not live in `__main__`.
+    from merlot_spark import interrupts
     from merlot_spark.build_job import main
 
+    interrupts.keep_quiet()
     raise SystemExit(main())

@@ -232,11 +232,12 @@ class _Api:
 
     @answered
     async def manifest(self, request: web.Request) -> web.Response:
-        """With the deep store that the table's files have to be in; null if this process has none."""
+        """With what publishers have to keep to: the deep store of the table's files, null if this process has none, and
+        the shape that segments have to be built for."""
         name = request.match_info["table"]
         record = await asyncio.to_thread(self._service.table, name)
-        store = await asyncio.to_thread(self._service.deep_store, name)
-        body = orjson.dumps({"revision": record.revision, "manifest": record.manifest, "deepStore": store})
+        told = await asyncio.to_thread(self._service.expected_of_publishers, name)
+        body = orjson.dumps({"revision": record.revision, "manifest": record.manifest, **told})
         # Of before URIs with credentials were refused.
         return web.Response(text=redact(body.decode()), content_type="application/json")
 

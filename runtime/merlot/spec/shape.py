@@ -101,7 +101,7 @@ def _partitioning(spec: PartitioningSpec | None) -> str:
 
 
 def _column(field: FieldSpec) -> str:
-    """All of a column that decides its values, defaults filled in. What is added one day has to be a path of its own, as
+    """All of a column that decides its values, defaults filled in. What is added one day has to be a path of its own:
     older versions compare the whole text."""
     facts: dict[str, object] = {"type": str(field.type), "role": str(field.role)}
     if field.multi_value:

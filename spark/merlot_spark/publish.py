@@ -63,7 +63,7 @@ class AppliedTable:
     deep_store: str | None
     """Where the files of its segments have to be; None if the controller does not tell."""
     shape: Shape | None = None
-    """What its segments have to be built for; None if the controller is too old to compare."""
+    """The shape that its segments have to be built for; None if the controller is too old to compare."""
 
     def check(self, table: Table, deep_store: str | None) -> None:
         """InvalidInputError if segments that are built by another manifest, or put elsewhere, could not be published:

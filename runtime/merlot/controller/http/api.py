@@ -93,8 +93,8 @@ class PublishBody(BaseModel):
     segment_lineage_entry_id: str = ""
     """The replacement that the records are outputs of: refused if it does not wait for them."""
     shape: dict[str, str] | None = None
-    """What the manifest that the segments were built by says of their rows, by field (`spec.shape`): refused if the
-    table says anything else. Left out: records' columns alone are compared."""
+    """The shape (`spec.shape`) of the manifest that the segments were built by: refused if the table has another one.
+    Left out: records' columns alone are compared."""
 
 
 class AnnotateBody(BaseModel):

@@ -25,7 +25,7 @@ _GZIP = b"\x1f\x8b"
 _TAR = b"ustar"
 _TAR_AT = 257
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:_p[\d_]+)?")
-"""What the names of a batch's segments end with."""
+"""The end of the names of a batch's segments."""
 
 
 def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:

@@ -1,7 +1,7 @@
 """Segments that were built by another manifest than the applied one, brought to a table by each writer there is."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +77,19 @@ def test_no_writer_publishes_rows_of_another_shape(service: ControllerService, f
     assert service.view("trips").segments == {}
 
 
-def test_a_backfill_tells_the_shape_of_the_table_that_it_built_by(folder: Path) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_backfill_tells_the_shape_of_the_table_that_it_built_by(folder: Path, is_old: bool) -> None:
     table, sent = shapes.table(), []
 
     class Recorder(Client):
+        def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+            return {"manifest": {}} if is_old else {"manifest": {}, "shape": {}}
+
         def post_json(self, path: str, body: Any) -> Any:
-            sent.append((path, body["shape"]))
+            sent.append((path, body.get("shape")))
 
     Replacer(Recorder("http://node"), "trips").put("e", records_of(table, folder), shape_of(table.spec))
-    assert sent == [("/segments/trips/publish", shape_of(table.spec))]
+    assert sent == [("/segments/trips/publish", None if is_old else shape_of(table.spec))]
 
 
 def test_rows_of_the_tables_own_shape_are_published_by_each(service: ControllerService, folder: Path) -> None:

@@ -24,7 +24,7 @@ PACKED: Final[Mapping[bytes, str]] = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-"""What files of other kinds begin with, by what they are."""
+"""The first bytes of files that are no text, and the kind of file that begins so."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 

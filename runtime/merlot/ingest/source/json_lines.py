@@ -118,4 +118,4 @@ OTHERWISE: Final = {
     re.compile(rb"\s*\{[ \t\r]*\n" + _MEMBER): "JSON over several lines",
     re.compile(rb"\x1e\s*\{" + _MEMBER): "JSON text sequences",
 }
-"""What files of other kinds of JSON begin with: an array's brace, a member's name on a line of its own, a separator."""
+"""The beginnings of files of other JSON: an array's brace, a member's name on a line of its own, a separator."""

@@ -282,3 +282,21 @@ async def test_paths_of_pinot_that_are_not_there_say_what_to_ask(client: Client,
     answer = await client.get(path)
     assert answer.status == 404
     assert words in (await answer.json())["error"]
+
+
+async def test_table_whose_stream_cannot_be_read_is_refused_with_every_problem(client: Client) -> None:
+    stream = """  ingestion:
+    stream:
+      type: files
+      topic: t
+      filter: a < b
+      derivedColumns: {carrier: "nosuch(a)", delay: a +}
+"""
+    status, body = await apply(client, FLIGHTS + stream)
+    assert status == 400
+    assert [one["path"] for one in body["problems"]] == [
+        "spec.ingestion.stream.filter",
+        "spec.ingestion.stream.derivedColumns.carrier",
+        "spec.ingestion.stream.derivedColumns.delay",
+    ]
+    assert (await client.get("/tables/flights")).status == 404

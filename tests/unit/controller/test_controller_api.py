@@ -300,3 +300,16 @@ async def test_table_whose_stream_cannot_be_read_is_refused_with_every_problem(c
         "spec.ingestion.stream.derivedColumns.delay",
     ]
     assert (await client.get("/tables/flights")).status == 404
+
+
+async def test_a_merger_that_is_not_installed_is_warned_of(client: Client) -> None:
+    config = """
+apiVersion: merlot.dev/v1alpha1
+kind: UpsertConfig
+metadata: {name: merged}
+spec: {mode: PARTIAL, comparisonColumns: [at], partialUpsertStrategies: {a: acme.longest, b: MAX}}
+"""
+    status, [applied] = await apply(client, config)
+    [warning] = applied["warnings"]
+    assert status == 200
+    assert warning.startswith("spec.partialUpsertStrategies.a: no package here has acme.longest as an entry point")

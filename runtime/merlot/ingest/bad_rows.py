@@ -18,6 +18,7 @@ KEPT_REASONS = 100
 STATUS_REASONS = 12
 OTHER_REASONS = "other reasons"
 LONGEST_ROW = 120
+UNKNOWN_ROW = -1
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -27,16 +28,19 @@ class BadRow:
     reason: str
     values: tuple[tuple[str, str], ...] = ()
     file: str = ""
-    row_number: int = 0
-    """Counted from 1 within the file; 0: unknown."""
+    row_number: int = UNKNOWN_ROW
+    """Counted from 1 within the file; of a message its offset."""
     column: str = ""
     """The column whose value is at fault; empty if the whole line is."""
     value: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Without what is unknown."""
-        known = {"file": self.file, "rowNumber": self.row_number, "column": self.column, "value": self.value}
-        return {"reason": self.reason, **{key: one for key, one in known.items() if one}, "row": dict(self.values)}
+        known = {"file": self.file, "column": self.column, "value": self.value}
+        found: dict[str, Any] = {"reason": self.reason, **{key: one for key, one in known.items() if one}}
+        if self.row_number != UNKNOWN_ROW:
+            found["rowNumber"] = self.row_number
+        return {**found, "row": dict(self.values)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BadRow:
@@ -45,7 +49,7 @@ class BadRow:
             value["reason"],
             tuple(value["row"].items()),
             value.get("file", ""),
-            value.get("rowNumber", 0),
+            value.get("rowNumber", UNKNOWN_ROW),
             value.get("column", ""),
             value.get("value", ""),
         )
@@ -61,7 +65,7 @@ class BadRow:
 
     @property
     def _place(self) -> str:
-        number = f"row {self.row_number}" if self.row_number else ""
+        number = f"row {self.row_number}" if self.row_number != UNKNOWN_ROW else ""
         place = " ".join(filter(None, (self.file, number)))
         return f"{place}: " if place else ""
 

@@ -57,6 +57,8 @@ class PartialUpsertStrategy(StrEnum):
     MIN = "MIN"
 
 
+MERGER_GROUP = "merlot.mergers"
+"""Group of entry points that are mergers of somebody's own."""
 MERGER = rf"^({'|'.join(PartialUpsertStrategy)}|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+)$"
 MergerName = Annotated[str, Field(pattern=MERGER, max_length=200)]
 """A PartialUpsertStrategy, or the dotted name of an entry point of group `merlot.mergers`."""

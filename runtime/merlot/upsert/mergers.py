@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.kernels import partial as kernels
 from merlot.spec.schema import FieldSpec
+from merlot.spec.upserting import MERGER_GROUP
 from merlot.spec.upserting import PartialUpsertStrategy as Strategy
 from merlot.values.types import TypeName
 
 Longs = NDArray[np.int64]
-ENTRY_POINTS: Final = "merlot.mergers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class MergerError(InvalidInputError):
 
 @cache
 def _own(name: str) -> Merger:
-    points = tuple(entry_points(group=ENTRY_POINTS, name=name))
+    points = tuple(entry_points(group=MERGER_GROUP, name=name))
     if len(points) != 1:
-        raise InvalidInputError(f"a merger needs one entry point group={ENTRY_POINTS} name={name} found={len(points)}")
+        raise InvalidInputError(f"a merger needs one entry point group={MERGER_GROUP} name={name} found={len(points)}")
     try:
         merge = points[0].load()
     except Exception as error:

@@ -282,3 +282,34 @@ async def test_paths_of_pinot_that_are_not_there_say_what_to_ask(client: Client,
     answer = await client.get(path)
     assert answer.status == 404
     assert words in (await answer.json())["error"]
+
+
+async def test_table_whose_stream_cannot_be_read_is_refused_with_every_problem(client: Client) -> None:
+    stream = """  ingestion:
+    stream:
+      type: files
+      topic: t
+      filter: a < b
+      derivedColumns: {carrier: "nosuch(a)", delay: a +}
+"""
+    status, body = await apply(client, FLIGHTS + stream)
+    assert status == 400
+    assert [one["path"] for one in body["problems"]] == [
+        "spec.ingestion.stream.filter",
+        "spec.ingestion.stream.derivedColumns.carrier",
+        "spec.ingestion.stream.derivedColumns.delay",
+    ]
+    assert (await client.get("/tables/flights")).status == 404
+
+
+async def test_a_merger_that_is_not_installed_is_warned_of(client: Client) -> None:
+    config = """
+apiVersion: merlot.dev/v1alpha1
+kind: UpsertConfig
+metadata: {name: merged}
+spec: {mode: PARTIAL, comparisonColumns: [at], partialUpsertStrategies: {a: acme.longest, b: MAX}}
+"""
+    status, [applied] = await apply(client, config)
+    [warning] = applied["warnings"]
+    assert status == 200
+    assert warning.startswith("spec.partialUpsertStrategies.a: no package here has acme.longest as an entry point")

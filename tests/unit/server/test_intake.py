@@ -183,7 +183,7 @@ def test_bad_messages_are_counted_by_reason_over_all_polls() -> None:
     assert counts.bad_rows.to_status() == (
         "7 bad rows left out:",
         "  3 × n: not a value of INT",
-        "      t#0: n = 'x'",
+        "      t#0 row 0: n = 'x'",
         "  2 × n: not a value of DOUBLE",
         "      t#0 row 2: n = 'x'",
         "  2 × n: not a value of LONG",

@@ -137,6 +137,7 @@ class _State:
     spec: TableSpec
     view: TableView
     reports: Mapping[InstanceId, Set[str]]
+    served: Set[str]
     lost: LostRecord | None = None
 
 
@@ -233,18 +234,20 @@ class TableWatch:
         is_same = before is not None and before.record == record
         spec = before.spec if before is not None and is_same else spec_of(record).spec
         # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
-        reports = {instance: report.loaded for instance, report in self._reader.read().items()}
+        reports = self._reader.read()
         loaded = view.load(metastore, self._name, None if before is None else before.view)
         is_new = before is None or before.view is not loaded
         is_moved = before is None and loaded.root.time_boundary_ms is not None
         if is_moved or (is_new and spec.upsert is not None and is_merged(loaded.stream_segments)):
             # What batches have before the boundary was reported before it moved: with the very first view, too. And a
             # file that segments were merged into before these went.
-            reports = {instance: report.loaded for instance, report in self._reader.read().items()}
+            reports = self._reader.read()
         lost = find_lost(metastore, self._name)
         if lost is None and not loaded.segments and store_id(metastore) is None:
             lost = _UNKNOWN
-        return _State(record, spec, loaded, reports, lost)
+        keys = {instance: report.loaded for instance, report in reports.items()}
+        served = frozenset[str]().union(*(report.served for report in reports.values()))
+        return _State(record, spec, loaded, keys, served, lost)
 
     async def _route(self, state: _State) -> None:
         now_ms = self._sources.clock.now_ms()
@@ -252,6 +255,7 @@ class TableWatch:
             view=state.view,
             reports=state.reports,
             standings=self._sources.standings(),
+            served=state.served,
             now_ms=now_ms,
             is_whole=state.spec.push_type is PushType.REFRESH,
             is_strict=state.spec.is_strict,

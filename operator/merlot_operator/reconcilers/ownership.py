@@ -63,7 +63,7 @@ async def _take(context: Context, namespace: str, live: Object | None) -> bool:
         return False
     context.store.put(written)
     context.owned.add(namespace)
-    _LOG.info("namespace is owned namespace=%s before=%s", namespace, owner_of(live))
+    _LOG.info("namespace is owned namespace=%s owner=%s before=%s", namespace, context.owner, owner_of(live))
     return True
 
 

@@ -142,5 +142,6 @@ def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> FaultyS3:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     s3_server.failures = s3_server.truncations = 0
+    s3_server.revoked.clear()
     s3_server.answers.set()
     return s3_server

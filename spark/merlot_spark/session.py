@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from merlot_spark import jvm
@@ -42,6 +43,10 @@ WARM_WORKERS: Mapping[str, str] = {"spark.python.daemon.module": "merlot_spark.w
 """Python workers fork from one daemon, which has loaded the segment builder before: where executors surely have it."""
 
 
+TOLD_BY_EXCEPTIONS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers of pyspark's that repeat an error as 9 KB of JSON, with the frames of the JVM's stack."""
+
+
 def create_session(
     master: str = "local[2]", *, memory: str = "1g", is_short: bool = False, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
@@ -49,6 +54,8 @@ def create_session(
 
     `is_short` is for local jobs of less than a minute or so: see SHORT_JVM."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name in TOLD_BY_EXCEPTIONS:
+        PySparkLogger.getLogger(name).disabled = True
     chosen = dict(SETTINGS)
     if master.startswith(("local", "k8s:")):
         chosen |= WARM_WORKERS

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,18 +20,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from merlot.errors import InvalidInputError
-from merlot.ingest.source import plan, reader
+from merlot.ingest.source import names, plan, reader
 from merlot.ingest.source.plan import Piece, Request, SourcePlan
+from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import preparing, sql_columns
-from merlot_spark.expressions import Expressions, Judged, setting
+from merlot_spark.expressions import Expressions, Judged, check_repeatable, setting
 from merlot_spark.frames import Prepared, prepared_by, wrong_expression
 from merlot_spark.preparing import PrepareTask
 from merlot_spark.sql_columns import WAITING, SqlColumns
 
 TASKS_PER_CORE = 4
 TASK_BYTES = 32 << 20
+MAX_SHOWN = 30
 PIECE = "piece"
 AS_ROWS_OF_THE_PLAN = "spark.sql.execution.arrow.localRelationThreshold"
 """Bytes of an Arrow table up to which its batches do not become a task each."""
@@ -81,6 +83,7 @@ class FileSource:
         try:
             tried = shown.select(WAITING, *self.expressions.columns(self.spark))
             _check_is_by_row(tried)
+            check_repeatable(tried)
         except PySparkException as error:
             raise wrong_expression(error) from error
         return prepared_by(tried, partial(_prepare_judged, expressions=self.expressions, task=task))
@@ -95,7 +98,19 @@ def read(spark: SparkSession, source: BatchIngestion, table: Table) -> FileSourc
     except PySparkException as error:
         raise wrong_expression(error) from error
     planned = plan.make(source, table.spec, sorted(referenced), expressions.derived)
+    _check_names(planned, referenced)
     return FileSource(spark, planned, expressions, referenced)
+
+
+def _check_names(planned: SourcePlan, referenced: Collection[str]) -> None:
+    """InvalidInputError for columns that expressions name and no file has. JSON lines tell once they are read."""
+    if planned.request.format is BatchFormat.JSON:
+        return
+    if unknown := sorted(name for name in referenced if not names.alike(name, planned.types)):
+        present = ", ".join(planned.present[:MAX_SHOWN]) + (", …" if len(planned.present) > MAX_SHOWN else "")
+        raise InvalidInputError(
+            f"wrong filter or derived column: the source has no column columns={unknown}; it has {present}"
+        )
 
 
 def _check_is_by_row(tried: DataFrame) -> None:

@@ -32,8 +32,8 @@ def test_trino_finds_a_broker_in_its_instances(node: Address) -> None:
 
 def test_trino_pushes_a_query_to_the_broker(node: Address) -> None:
     """Its payload has a space before the end, and it counts the servers that answered."""
-    content = '{"sql" : "SELECT "carrier", count(*) FROM flights GROUP BY "carrier" LIMIT 10" }'
-    body = content.replace('"carrier"', '\\"carrier\\"')
+    content = """{"sql" : "SELECT 'carrier', count('*') FROM flights GROUP BY 'carrier' LIMIT 10" }"""
+    body = content.replace("'", '\\"')
     answer = httpx.post(f"{node.url}/query/sql", content=body, headers={"Content-Type": "application/json"}).json()
     assert answer["numServersResponded"] == answer["numServersQueried"] == 1
     assert sorted(answer["resultTable"]["rows"]) == [[name, 30] for name in ("AA", "B6", "DL", "UA")]

@@ -50,6 +50,7 @@ def flights_table(source: str, executors: int) -> Json:
     }
     document["spec"] |= {
         "replication": 2,
+        "nullHandling": False,
         "deletionPolicy": "Delete",
         "tenants": {"broker": {"replicas": 2}, "server": {"replicas": 2}},
         "ingestion": {"batch": [batch]},

@@ -51,9 +51,9 @@ BY_DAY = (
 
 
 def flights_table(*, replication: int = 1) -> Table:
-    """The example's table, whose queries may take as long as a busy machine takes."""
+    """The example's table, whose queries may take as long as a busy machine takes, and read nulls as default values."""
     text = (EXAMPLES / "table.yaml").read_text().replace("replication: 1", f"replication: {replication}")
-    text = text.replace("timeoutMs: 10000", "timeoutMs: 60000")
+    text = text.replace("timeoutMs: 10000", "timeoutMs: 60000").replace("nullHandling: true", "nullHandling: false")
     (table,) = manifest.load_tables(text)
     return table
 

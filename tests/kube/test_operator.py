@@ -67,7 +67,9 @@ def test_table_becomes_a_cluster_that_is_ready_when_everything_answers(
     wait(running, lambda: "Serving" in api.event_reasons())
 
 
-def test_second_pass_and_restart_write_nothing(api: Api, controller: Controller, operator: Operator) -> None:
+def test_second_pass_writes_nothing_and_a_restart_only_whose_the_namespace_is(
+    api: Api, controller: Controller, operator: Operator
+) -> None:
     controller.tables = {"flights": table_word()}
     with operator:
         api.create("tables", flights(ingestion={"batch": [BATCH]}))
@@ -80,8 +82,9 @@ def test_second_pass_and_restart_write_nothing(api: Api, controller: Controller,
         assert api.versions() == before
     with operator:
         operator.settle()
-        assert operator.metric("merlot_operator_writes") == 0
+        assert operator.metric("merlot_operator_writes") == 1
         assert api.versions() == before
+        assert api.get("leases", "merlot-operator")["spec"]["holderIdentity"] in operator.log
 
 
 def test_deleted_and_edited_children_come_back(api: Api, running: SharedOperator) -> None:

@@ -78,7 +78,7 @@ def test_a_plugin_without_the_client_is_named(
     _use(monkeypatch, with_plugin(api, tmp_path, calls, api.token))
     monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
     assert crds.main() == 1
-    assert "logs in by exec: pip install 'merlot[operator-dev]'" in capsys.readouterr().err
+    assert "logs in by exec: run `pip install -e '.[operator-dev]'`" in capsys.readouterr().err
     assert not calls.read_text()
 
 

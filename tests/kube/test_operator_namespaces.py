@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from controllers import Controller
-from operator_parts import Api, Operator, eventually, write_kubeconfig
+from operator_parts import Api, Operator, eventually, run_pods, write_kubeconfig
 from test_chart import STORE, documents, environment, render
 from test_chart_rights import RIGHTS
 from test_operator import flights
@@ -77,6 +77,26 @@ def test_a_namespace_that_is_not_there_at_the_start_is_taken_up_later(
         assert other.get("tables", "flights").get("status") is None
         other.create("rolebindings", binding)
         eventually(lambda: other.reason("Accepted"), "True/Valid", log=log)
+
+
+def test_a_namespace_that_goes_holds_no_table_once_its_first_pod_is_deleted(
+    merlot_api: Any, api: Api, other: Api, served: dict[str, str], tmp_path: Path
+) -> None:
+    """With the pods Kubernetes begins, and then deletes the operator's rights as well as the Tables."""
+    with Operator(served, tmp_path / "operator.log") as operator:
+        log = lambda: operator.log  # noqa: E731
+        for place in (api, other):
+            place.create("tables", flights(deletionPolicy="Delete"))
+            eventually(lambda: "revision" in (place.get("tables", "flights").get("status") or {}), log=log)  # noqa: B023
+        eventually(lambda: other.get("deployments", "merlot-broker") is not None, log=log)
+        run_pods(other)
+        merlot_api.check("delete", "namespace", other.namespace, "--wait=false")
+        other.delete("pods", "merlot-broker-0")
+        eventually(lambda: other.get("tables", "flights")["metadata"].get("finalizers"), None, log=log)
+        taken_away(other)
+        api.patch("tables", "flights", {"spec": {"limits": {"timeoutMs": 5000}}})
+        eventually(lambda: api.get("tables", "flights")["status"]["revision"], 2, log=log)
+        assert other.get("tables", "flights")["metadata"].get("finalizers") is None, "it was not put back"
 
 
 def _ready(operator: Operator) -> str:

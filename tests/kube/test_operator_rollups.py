@@ -151,7 +151,7 @@ def test_upsert_config_is_accepted_and_linked(api: Api, running: SharedOperator)
     name = config["metadata"]["name"]
     schema = {**flights()["spec"]["schema"], "primaryKey": ["flight", "time_hour"]}
     api.create("upsertconfigs", config)
-    wait(running, lambda: api.reason("Ready", name, "upsertconfigs"), "True/Executed")
+    wait(running, lambda: api.reason("Ready", name, "upsertconfigs"), "False/NoTable")
     assert api.reason("Accepted", name, "upsertconfigs") == "True/Valid"
     api.create("tables", flights(upsert={"configRef": name}, schema=schema))
     wait(running, lambda: api.get("upsertconfigs", name)["status"].get("tables"), ["flights"])

@@ -52,6 +52,23 @@ def test_example_is_accepted(api: Api, path: Path) -> None:
     assert refusal(api, path.read_text()) == ""
 
 
+def test_what_is_applied_again_is_unchanged(merlot_api: Any, api: Api) -> None:
+    kubectl = merlot_api.within(api.namespace)
+    files = [f"--filename={path}" for path in sorted(ROOT.glob("examples/*/*.yaml"))]
+    kubectl.check("apply", *[one for one in files if "by-day" not in one])
+    again = kubectl.check("apply", *[one for one in files if "by-day" not in one]).splitlines()
+    assert {one.rpartition(" ")[2] for one in again} == {"unchanged"}
+
+
+def test_an_object_that_an_older_definition_filled_in_may_lose_what_it_filled_in(stored: Api) -> None:
+    table = yaml.safe_load(FLIGHTS.read_text())
+    for column in table["spec"]["schema"]["fields"]:
+        column |= {"role": column.get("role", "dimension"), "multiValue": False}
+    assert stored.change_refusal("tables", table) == ""
+    stored.patch("tables", "flights", {"spec": {"schema": table["spec"]["schema"]}})
+    assert stored.change_refusal("tables", yaml.safe_load(FLIGHTS.read_text())) == ""
+
+
 def test_stored_object_means_what_the_manifest_means(flights: Any) -> None:
     [declared] = manifest.load(FLIGHTS.read_text())
     stored = manifest.load_document(json.loads(flights.check("get", "tbl/flights", "-o", "json")))

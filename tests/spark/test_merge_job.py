@@ -77,7 +77,7 @@ def test_a_minion_without_spark_says_what_is_missing(bench: MergeBench) -> None:
     found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, "t1")
     assert found is not None
     assert found.record.last_error.startswith(
-        "executor spark needs pyspark beside the minion: pip install 'merlot[spark]'"
+        "executor spark needs pyspark beside the minion: run `pip install -e '.[spark]'`"
     )
 
 

@@ -199,20 +199,33 @@ def test_rows_meet_what_sql_made_of_them_whatever_the_batches(folder: Place, bui
     ("file_format", "expressions", "message"),
     [
         ("JSON", {"filter": "nope > 1"}, r"no column columns=\['nope'\]"),
-        ("CSV", {"filter": "nope > 1"}, "wrong filter or derived column.*nope"),
+        ("CSV", {"filter": "nope > 1"}, r"no column columns=\['nope'\]; it has id, code, ratio$"),
+        ("CSV", {"derivedColumns": {"ratio": "rand(7)"}}, "column: rand gives a row another value"),
+        ("CSV", {"derivedColumns": {"code": "concat(code, uuid())"}}, "column: uuid gives"),
+        ("CSV", {"derivedColumns": {"code": "input_file_name()"}}, "column: input_file_name gives"),
+        ("CSV", {"filter": "unix_timestamp() > id"}, "column: current_timestamp gives"),
+        ("CSV", {"filter": "current_date() > DATE '2013-01-31'"}, "column: current_date gives"),
         ("CSV", {"filter": "id >"}, "wrong filter or derived column"),
         ("CSV", {"filter": "struct(*) IS NULL"}, "name columns instead of"),
         ("CSV", {"derivedColumns": {"ratio": "row_number() OVER (ORDER BY id)"}}, "more than one row"),
         ("CSV", {"derivedColumns": {"ratio": "explode(array(1, 2))"}}, "wrong filter or derived column"),
         ("CSV", {"filter": "max(id) > 1"}, "wrong filter or derived column"),
+        ("CSV", {"derivedColumns": {"ratio": "id / 2", "code": "concat(RATIO, '!')"}}, "column=code needs=ratio"),
     ],
 )
 def test_expressions_that_cannot_be_are_refused(
-    folder: Place, build: Build, file_format: str, expressions: dict[str, Any], message: str
+    folder: Place,
+    build: Build,
+    file_format: str,
+    expressions: dict[str, Any],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     folder.put("f", JSON_LINES.splitlines()[0] if file_format == "JSON" else b"id,code,ratio\n1,a,1\n")
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(InvalidInputError, match=message) as raised:
         build(folder.uri("f"), file_format, **expressions)
+    assert "\n" not in str(raised.value)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_damaged_file_is_told_by_name_from_an_executor(folder: Place, build: Build) -> None:

@@ -1,6 +1,7 @@
 """Rules of the house that linters do not know."""
 
 import ast
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (ROOT / "runtime" / "merlot", ROOT / "spark" / "merlot_spark")
 SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if not path.name.endswith("_pb2.py"))
 MAX_MODULE_LINES = 600
+SENDING = re.compile(r"""\b(?:pip install|pipx|uv|uvx)\b[^\n;]*?\s['"]?merlot(?:[-_]\w+)*(?:\[|['"\s`]|==|$)""", re.M)
+"""A command that installs `merlot` by its name."""
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
 
 
@@ -36,6 +39,27 @@ def test_package_docstrings_state_the_threading_rule() -> None:
         if not is_nested and not any(word in docstring for word in ("thread", "loop")):
             silent.append(name_of(init))
     assert silent == []
+
+
+def test_no_text_sends_anybody_to_another_projects_package() -> None:
+    """`merlot` on PyPI is somebody else's: extras are installed from a checkout (`merlot.extras`)."""
+    folders = ("charts", "docs", "examples", "images", "operator", "runtime", "spark", "tests")
+    endings = {"", ".html", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml", ".tpl"}
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in endings]
+    texts = [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml", *filter(Path.is_file, found)]
+    sending = [
+        name_of(path) for path in texts if path != Path(__file__) and SENDING.search(path.read_text(errors="replace"))
+    ]
+    assert sending == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["pip install merlot", "pip install 'merlot[engine]'", "pip install -U merlot==1", "uv add merlot-client"],
+)
+def test_commands_that_install_by_name_are_recognized(command: str) -> None:
+    assert SENDING.search(f"run `{command}`")
+    assert not SENDING.search("pip install -e '.[engine]' in a checkout of Merlot; pip install ./merlot.whl")
 
 
 def test_no_package_shadows_the_standard_library_operator() -> None:

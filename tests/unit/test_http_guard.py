@@ -162,3 +162,24 @@ async def test_a_head_has_to_come_in_time(pieces: tuple[bytes, ...], monkeypatch
     writer.close()
     await writer.wait_closed()
     await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "answer"),
+    [
+        (
+            b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n",
+            404,
+            "there is no such path; /openapi.json has all path=/nowhere",
+        ),
+        (post("/nowhere", b"{}"), 404, "there is no such path; /openapi.json has all path=/nowhere"),
+        (b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n", 405, "GET is not taken here path=/echo"),
+    ],
+)
+async def test_paths_and_methods_that_are_not_there_are_answered_as_json(
+    port: int, request_: bytes, status: int, answer: str
+) -> None:
+    head, body = (await ask(port, request_)).split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert json.loads(body) == {"code": status, "error": answer, "noSuchPath": True}
+    assert (b"Allow: POST" in head) == (status == 405)

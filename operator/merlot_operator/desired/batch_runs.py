@@ -25,6 +25,8 @@ KEPT_RUNS = 5
 MAX_JOB_NAME = 41
 """Executors are named after the driver's pod, a Job's name and six characters, in at most 47."""
 NO_POD_MS = 60_000
+DEFAULT_RETRIES = 6
+"""Of a Job that does not say."""
 
 ACTIVE = (State.PENDING, State.RUNNING, State.SUSPENDED)
 _EFFECTS = ("segmentsReplaced", "segmentsRemoved", "rowsReplaced", "rowsRemoved", "rowsBefore", "rowsAfter")
@@ -193,7 +195,7 @@ def _under_way(job: Object, facts: BatchFacts) -> dict[str, str]:
     if not lacks_pods(job, facts.pods):
         problem = next(iter(pod_facts.problems(_own(job, facts.pods), now_ms=facts.now_ms)), None)
         failed = _report(name_of(job), facts.pods).get("error")
-        before = None if failed is None else f"it is tried again after: {failed}"
+        before = f"it is tried again after: {failed}" if failed and _is_tried_again(job, facts.pods) else None
         message = before if problem is None else problem.message
         return {"state": State.RUNNING.value, **({} if message is None else {"message": message[:2000]})}
     since = job.get("status", {}).get("startTime") or job["metadata"].get("creationTimestamp")
@@ -214,15 +216,31 @@ def is_end(condition: Mapping[str, Any]) -> bool:
 def _report(job: str, pods: Sequence[Object]) -> dict[str, Any]:
     """What the last driver of a Job left as its termination message, or how it ended if it was left no time."""
     found: list[tuple[str, dict[str, Any]]] = []
-    for pod in pods:
-        if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") != job:
-            continue
-        for container in pod.get("status", {}).get("containerStatuses") or ():
-            ended = container.get("state", {}).get("terminated") or {}
+    for pod in _drivers(job, pods):
+        for ended in _ends(pod):
             report = _parsed(ended.get("message") or "") or _how_it_ended(ended)
             if report:
                 found.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", report))
     return max(found, key=lambda one: one[0])[1] if found else {}
+
+
+def _drivers(job: str, pods: Sequence[Object]) -> list[Object]:
+    return [pod for pod in pods if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") == job]
+
+
+def _ends(pod: Object) -> list[dict[str, Any]]:
+    """How its containers ended, of those that have."""
+    states = [one.get("state") or {} for one in pod.get("status", {}).get("containerStatuses") or ()]
+    return [state["terminated"] for state in states if state.get("terminated")]
+
+
+def _is_tried_again(job: Object, pods: Sequence[Object]) -> bool:
+    """Whether Kubernetes makes another pod after those that failed: the Job's own end comes a moment after theirs."""
+    codes = [one.get("exitCode", 0) for pod in _drivers(name_of(job), pods) for one in _ends(pod)]
+    rules = job["spec"].get("podFailurePolicy", {}).get("rules", ())
+    fatal = {code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]}
+    num_failed = max(job.get("status", {}).get("failed") or 0, sum(code != 0 for code in codes))
+    return fatal.isdisjoint(codes) and num_failed <= job["spec"].get("backoffLimit", DEFAULT_RETRIES)
 
 
 def _how_it_ended(ended: Mapping[str, Any]) -> dict[str, Any]:

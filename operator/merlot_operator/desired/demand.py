@@ -21,6 +21,8 @@ from merlot_operator.restrictions import allowed
 DEFAULT_TENANT = "default"
 DEFAULT_STORAGE = "10Gi"
 MAX_POOL_NAME = 48
+MAX_TENANT = 63
+"""As `spec.tenants.server.name` may have: a Table's own tenant is put there, and its name may be as long."""
 """A StatefulSet's pods carry a label of its name, a dash and eleven characters; labels hold 63."""
 
 
@@ -108,7 +110,12 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
 def pool_of(table: Object) -> str:
     """Name of the StatefulSet of a Table's servers."""
     tenant = shared_tenant(as_run(table))
-    return fit(f"merlot-server-{name_of(table)}" if tenant is None else _pool_of_tenant(tenant), MAX_POOL_NAME)
+    return own_pool(name_of(table)) if tenant is None else fit(_pool_of_tenant(tenant), MAX_POOL_NAME)
+
+
+def own_pool(table: str) -> str:
+    """Name of the StatefulSet of servers that are one Table's alone."""
+    return fit(f"merlot-server-{table}", MAX_POOL_NAME)
 
 
 def _pool_of_tenant(tenant: str) -> str:
@@ -125,7 +132,7 @@ def shared_tenant(table: Object) -> str | None:
 
 def tenant_of(table: Object) -> str:
     """The tenant in shared state."""
-    return shared_tenant(table) or f"own-{name_of(table)}"
+    return shared_tenant(table) or fit(f"own-{name_of(table)}", MAX_TENANT)
 
 
 def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Config) -> PoolDemand | None:

@@ -2,7 +2,7 @@
 kubeconfig.
 
 Plugins of a kubeconfig (EKS, GKE, AKS, OIDC) want the official client, which is no part of the operator's image for its
-memory: `pip install 'merlot[operator-dev]'`. Blocking: called in threads.
+memory, but of the extra operator-dev. Blocking: called in threads.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 import kopf
 import yaml
+
+from merlot.extras import remedy
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ def login(settings: kopf.OperatorSettings) -> kopf.ConnectionInfo:
 
 def _by_plugin(plugin: str, settings: kopf.OperatorSettings) -> kopf.ConnectionInfo | None:
     if importlib.util.find_spec("kubernetes") is None:
-        raise kopf.LoginError(f"the kubeconfig logs in by {plugin}: pip install 'merlot[operator-dev]'")
+        raise kopf.LoginError(f"the kubeconfig logs in by {plugin}: {remedy('operator-dev')}")
     info = kopf.login_via_client(logger=_LOG, settings=settings)
     if info is not None and not (info.token or info.certificate_path or info.certificate_data):
         # The client logs why, and goes on as nobody.

@@ -31,6 +31,7 @@ STORED = "matters to segments built from now on; those that are there stay as th
 COSTS: tuple[tuple[str, Cost, str], ...] = (
     ("routing", Cost.HOT, "brokers and servers take it up within seconds"),
     ("limits", Cost.HOT, "brokers and servers take it up within seconds"),
+    ("nullHandling", Cost.HOT, "brokers take it up within seconds; answers of columns with nulls change"),
     ("retention", Cost.HOT, "the controller takes it up; segments past it are deleted"),
     ("deletionPolicy", Cost.HOT, "matters when the table is deleted"),
     ("pushType", Cost.HOT, "matters to the next batch"),
@@ -79,7 +80,11 @@ class Change:
 def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -> list[Change]:
     """Between two Tables as the API server holds them, the costliest last. Refused ones name the rule."""
     refused = _refused(before, after) | dict(refused_by_operator)
-    found = [_classed(path, old, new, refused) for path, old, new in _differences(before["spec"], after["spec"])]
+    found = [
+        _classed(path, old, new, refused)
+        for path, old, new in _differences(before["spec"], after["spec"])
+        if not _is_filled_in(path, old, new, before, after)
+    ]
     others = {
         path: message
         for path, message in refused.items()
@@ -119,6 +124,19 @@ def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str,
             yield from _differences(before.get(key), after.get(key), inner)
     elif before != after:
         yield path, before, after
+
+
+def _is_filled_in(path: str, old: Any, new: Any, before: Json, after: Json) -> bool:
+    """Whether two lists say the same, one of them with defaults that definitions once filled in."""
+    if not (isinstance(old, list) and isinstance(new, list)):
+        return False
+    try:
+        meant = [manifest.dump(table_of(body))["spec"] for body in (before, after)]
+    except manifest.ManifestError:
+        return False
+    for key in path.split("."):
+        meant = [one.get(key) if isinstance(one, Mapping) else None for one in meant]
+    return bool(meant[0] == meant[1] and meant[0] is not None)
 
 
 def _classed(path: str, before: Any, after: Any, refused: Mapping[str, str]) -> Change:

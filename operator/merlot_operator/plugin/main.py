@@ -18,6 +18,7 @@ from merlot.cli.client import Client
 from merlot.cli.errors import CommandError
 from merlot.cli.output import ListFormat, RowFormat
 from merlot.cli.query import QUERY_TIMEOUT_S, Session, show_rows
+from merlot_operator.desired.demand import own_pool
 from merlot_operator.kube.kinds import COMPONENT, POOL, labels_of
 from merlot_operator.manifests.parts import BROKER, CONTROLLER, PORTS
 from merlot_operator.plugin.changes import Cost, changes, refusals, summary
@@ -43,7 +44,7 @@ def status(table: TableName, namespace: Namespace = "", context: Context = "") -
     """Show a table as a tree: conditions, pods, segments per server, batches."""
     kubectl = Kubectl(namespace, context)
     body = kubectl.get("tables.merlot.dev", table)
-    pool = body.get("status", {}).get("pool") or f"merlot-server-{table}"
+    pool = _pool(body, table)
     pods = [pod for pod in kubectl.managed("pods") if labels_of(pod).get(POOL, pool) == pool]
     try:
         known = _controller(kubectl, "/status")["tables"].get(table)
@@ -138,10 +139,15 @@ def logs(
 ) -> None:
     """Show logs of the pods that serve a table, each line with its pod's name."""
     kubectl = Kubectl(namespace, context)
-    kubectl.get("tables.merlot.dev", table)
-    selector = f"{COMPONENT}={role}" + (f",{POOL}=merlot-server-{table}" if role == "server" else "")
+    body = kubectl.get("tables.merlot.dev", table)
+    selector = f"{COMPONENT}={role}" + (f",{POOL}={_pool(body, table)}" if role == "server" else "")
     arguments = ["logs", "-l", selector, "--prefix", f"--tail={tail}", "--max-log-requests=50"]
     raise typer.Exit(kubectl.passed_through(*arguments, *(["--follow"] if follow else [])))
+
+
+def _pool(body: dict[str, Any], table: str) -> str:
+    """The servers of a Table; the status says if they are a tenant's."""
+    return str(body.get("status", {}).get("pool") or own_pool(table))
 
 
 @app.command()

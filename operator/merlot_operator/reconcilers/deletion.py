@@ -42,7 +42,7 @@ async def delete_table(context: Context, body: Object) -> float | None:
     context.wake_pool(namespace, demands.pool_of(body))
     obstacles = _running_jobs(context.store.with_label(PODS, namespace, TABLE, name))
     if not obstacles or is_forced(body):
-        left = await clear_shared_state(context, body, lambda store: _forget(store, body), skipped=None)
+        left = await clear_shared_state(context, body, lambda store: forget_table(store, body), skipped=None)
         controllers = context.store.with_label(PODS, namespace, COMPONENT, CONTROLLER)
         obstacles += [*_files(left, controllers), *_pool(context, body)]
     cause = await _let_go(context, body, obstacles) if obstacles else ""
@@ -62,10 +62,10 @@ async def _let_go(context: Context, body: Object, obstacles: Sequence[Obstacle])
     if is_forced(body):
         return "by force"
     is_lasting = all(one.is_problem for one in obstacles)
-    return "with its namespace" if is_lasting and await is_namespace_going(context, body) else None
+    return "with its namespace" if is_lasting and await is_namespace_going(context, namespace_of(body)) else None
 
 
-def _forget(metastore: Metastore, body: Object) -> FilesLeft | None:
+def forget_table(metastore: Metastore, body: Object) -> FilesLeft | None:
     """Remove the table from shared state; returns what is left to do. Files that shall go are deleted by the
     controller, which is there as long as a Table is."""
     if other_owner(metastore, name_of(body), namespace_of(body)) is not None:

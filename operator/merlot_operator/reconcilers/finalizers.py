@@ -35,8 +35,8 @@ def has_finalizer(body: Object) -> bool:
 
 
 async def ensure_finalizer(context: Context, body: Object) -> Object:
-    """The object with our mark."""
-    if has_finalizer(body):
+    """The object with our mark, unless its namespace goes and would wait for us."""
+    if has_finalizer(body) or namespace_of(body) in context.going:
         return body
     return await _set(context, body, [*(body["metadata"].get("finalizers") or ()), FINALIZER])
 
@@ -45,7 +45,7 @@ async def drop_finalizer(context: Context, body: Object) -> None:
     """Let the object go. If nobody else holds it, it is gone: Kopf's watch may have begun too late to tell."""
     rest = [one for one in body["metadata"]["finalizers"] if one != FINALIZER]
     gone = await _set(context, body, rest)
-    if not rest:
+    if not rest and is_deleting(body):
         handlers.observe(context, kind_of(body), "DELETED", dict(gone))
 
 
@@ -88,13 +88,13 @@ def is_forced(body: Object) -> bool:
 
 async def _may_skip_shared_state(context: Context, body: Object) -> bool:
     """Whoever says so, or a namespace that goes with all that is in it: its ZooKeeper may be gone already."""
-    return is_forced(body) or await is_namespace_going(context, body)
+    return is_forced(body) or await is_namespace_going(context, namespace_of(body))
 
 
-async def is_namespace_going(context: Context, body: Object) -> bool:
-    """Whether its namespace is being deleted, with all who could mend something there."""
+async def is_namespace_going(context: Context, name: str) -> bool:
+    """Whether the namespace is being deleted, with all who could mend something there."""
     try:
-        namespace = await context.kube.get(NAMESPACES, None, namespace_of(body))
+        namespace = await context.kube.get(NAMESPACES, None, name)
     except MerlotError:
         return False
     return is_deleting(namespace)

@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import served
-from merlot_operator.context import Context
+from merlot_operator.context import SETTLE_S, Context
 from merlot_operator.kube.kinds import ROLLUPS, TABLES, UPSERTS, Kind, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.reconcilers.clusters import reconcile_cluster
+from merlot_operator.reconcilers.going import reconcile_namespace
 from merlot_operator.reconcilers.ownership import is_ours, let_go, tell_of_owner
 from merlot_operator.reconcilers.pools import reconcile_pool
 from merlot_operator.reconcilers.rollups import reconcile_rollup
@@ -46,6 +47,7 @@ RECONCILES: Mapping[Subject, Reconcile] = {
     Subject.TABLE: reconcile_table,
     Subject.POOL: reconcile_pool,
     Subject.CLUSTER: _cluster,
+    Subject.NAMESPACE: reconcile_namespace,
     Subject.ROLLUP: reconcile_rollup,
     Subject.UPSERT: reconcile_upsert,
 }
@@ -110,7 +112,10 @@ async def _work(context: Context) -> None:
 
 
 async def _pass(context: Context, key: Key) -> float | None:
-    """What its subject wants, unless the namespace is another operator's."""
+    """What its subject wants, unless the namespace is another operator's, or goes."""
+    if key.namespace in context.going and key.subject is not Subject.NAMESPACE:
+        context.queue.wake(Key(Subject.NAMESPACE, key.namespace), SETTLE_S)
+        return None
     if await is_ours(context, key.namespace):
         again_s = await RECONCILES[key.subject](context, key.namespace, key.name)
         if again_s is None:

@@ -6,6 +6,7 @@ of a living owner are left alone, or both would write them in turn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from merlot.errors import ConflictError, NotFoundError
@@ -25,7 +26,13 @@ SILENT_S = 30.0
 
 
 async def is_ours(context: Context, namespace: str) -> bool:
-    """Whether this operator may write in the namespace, whose owner it becomes if it may."""
+    """Whether this operator may write in the namespace, whose owner it becomes if it may; raises ConflictError if
+    somebody else becomes that."""
+    async with context.taking.setdefault(namespace, asyncio.Lock()):  # Many passes over a new namespace begin at once.
+        return await _is_ours(context, namespace)
+
+
+async def _is_ours(context: Context, namespace: str) -> bool:
     live = context.store.get(LEASES, namespace, MARK)
     owner, has_owned = owner_of(live), namespace in context.owned
     match standing(owner, context.owner, has_owned=has_owned, takes_over=context.config.takes_over):
@@ -33,16 +40,15 @@ async def is_ours(context: Context, namespace: str) -> bool:
             _leave(context, namespace, owner)
             return False
         case Standing.HEIR if live is not None or _is_anything_declared(context, namespace):
-            if not await _take(context, namespace, live):
-                return False
+            await _take(context, namespace, live)
     if context.progress.left_to_others.pop(namespace, None) is not None:
         _LOG.info("namespace is served again namespace=%s", namespace)
         SERVED.labels(namespace).set(1)
     return True
 
 
-async def _take(context: Context, namespace: str, live: Object | None) -> bool:
-    """Write the mark; False if somebody else was faster."""
+async def _take(context: Context, namespace: str, live: Object | None) -> None:
+    """Write the mark; raises ConflictError if somebody else was faster."""
     wanted = mark(namespace, context.owner, context.clock.now_ms())
     try:
         if live is None:
@@ -53,18 +59,18 @@ async def _take(context: Context, namespace: str, live: Object | None) -> bool:
             written = await context.kube.patch(LEASES, namespace, MARK, wanted)
     except ForbiddenError:
         if live is None:
-            return True  # A namespace that goes takes nothing new, and is to be cleaned up all the same.
+            return  # A namespace that goes takes nothing new, and is to be cleaned up all the same.
         raise
     except NotFoundError:
-        context.store.remove(live or wanted)
-        return False
+        if live is not None:
+            context.store.remove(live)
+        raise ConflictError(f"the Lease of namespace {namespace} was deleted meanwhile") from None
     except ConflictError:
         context.store.keep(await context.kube.get(LEASES, namespace, MARK))
-        return False
+        raise
     context.store.put(written)
     context.owned.add(namespace)
-    _LOG.info("namespace is owned namespace=%s before=%s", namespace, owner_of(live))
-    return True
+    _LOG.info("namespace is owned namespace=%s owner=%s before=%s", namespace, context.owner, owner_of(live))
 
 
 def _leave(context: Context, namespace: str, owner: Owner) -> None:

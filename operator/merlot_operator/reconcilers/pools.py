@@ -10,7 +10,7 @@ from typing import Any
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import handlers
 from merlot_operator.context import Context, PoolNote
-from merlot_operator.desired.demand import PoolDemand, pool_demand, pool_of
+from merlot_operator.desired.demand import PoolDemand, own_pool, pool_demand, pool_of
 from merlot_operator.kube.client import TooManyRequestsError
 from merlot_operator.kube.kinds import (
     CLAIMS,
@@ -246,7 +246,7 @@ def _is_still_needed(context: Context, namespace: str, pool: str) -> bool:
     cluster = context.statuses.of(namespace)
     if not cluster.is_known:
         # Nobody tells: keep what a Table that is there may have come from.
-        return any(pool in (f"merlot-server-{name_of(one)}", one.get("status", {}).get("pool")) for one in staying)
+        return any(pool in (own_pool(name_of(one)), one.get("status", {}).get("pool")) for one in staying)
     servers = {instance_of(name_of(pod)) for pod in context.store.with_label(PODS, namespace, POOL, pool)}
     words = [cluster.tables[name_of(one)] for one in staying if name_of(one) in cluster.tables]
     return any(word["servers"].get(server, {}).get("assigned") for word in words for server in servers)

@@ -171,6 +171,8 @@ async def _plan_batches(
         obstacle = problem
     elif not cluster.is_known or name not in cluster.tables:
         obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
+    elif lost := cluster.tables[name].get("metastoreLost"):
+        obstacle = f"waits until the table is recovered: {lost}"
     jobs = {name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)}
     pods = context.store.with_label(PODS, namespace, TABLE, name)
     facts = batch_runs.BatchFacts(
@@ -309,7 +311,8 @@ async def _write_status(context: Context, body: Object, facts: TableFacts) -> Ob
     """Write what changed, if anything did; returns the Table as it is then. What was accepted is run from then on."""
     namespace, before_pool = facts.namespace, demands.pool_of(body)
     status = table_status(facts)
-    if facts.table is None and not facts.cluster.is_known:
+    is_lost = facts.table is not None and bool(facts.table.get("metastoreLost"))
+    if is_lost or (facts.table is None and not facts.cluster.is_known):
         before = body.get("status") or {}
         status = {name: before[name] for name in COUNTS if name in before} | status
     accepted = body.get("status", {}).get("accepted")

@@ -21,7 +21,7 @@ from merlot_operator.reconcilers.tables import accept
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.upsert_links import degraded_by
-from merlot_operator.status.upserts import UpsertFacts, upsert_conditions, upsert_status
+from merlot_operator.status.upserts import UpsertFacts, upsert_conditions, upsert_ready, upsert_status
 
 
 async def reconcile_upsert(context: Context, namespace: str, name: str) -> float | None:
@@ -58,7 +58,8 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         problem=cluster.problem,
         ttl=_ttl(body),
     )
-    conditions = [accepted, _ready(accepted, degraded), degraded, *upsert_conditions(facts)]
+    executed, *others = upsert_conditions(facts)
+    conditions = [accepted, upsert_ready(accepted, degraded, executed), degraded, executed, *others]
     status = upsert_status(facts, body.get("status") or {}, refused=accepted.holds is not True)
     await write_status(context, body, conditions, status)
     return context.config.resync_s if is_written else WAITING_S
@@ -84,11 +85,3 @@ def _ttl(body: Object) -> str:
         return manifest.load_document(as_written(body), UpsertConfig).spec.time_to_live or "none"
     except InvalidInputError:
         return ""
-
-
-def _ready(accepted: Condition, degraded: Condition) -> Condition:
-    """Whether tables that name it are upserted by it."""
-    for condition, wanted in ((accepted, True), (degraded, False)):
-        if condition.holds is not wanted:
-            return Condition("Ready", False, condition.reason, condition.message)
-    return Condition("Ready", True, "Executed", "tables that name it follow it from their next segment on")

@@ -9,7 +9,7 @@ from merlot_operator.context import Context
 from merlot_operator.kube.events import timestamp
 from merlot_operator.kube.kinds import Object, kind_of, name_of, namespace_of
 from merlot_operator.status.conditions import Condition, news, rendered, status_patch
-from merlot_operator.status.stream import COMMITS_FAIL, STREAM_CHOSEN
+from merlot_operator.status.stream import COMMITS_FAIL, KEYS_MOVED, STREAM_CHOSEN
 
 BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False", "Consuming": "False"}
 BAD_NEWS |= {"MemorySufficient": "False"}
@@ -17,7 +17,7 @@ GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True", "Consuming": "True", "Exe
 GOOD_NEWS |= {"BackfillProgressing": "True"}
 WANTED = STREAM_CHOSEN
 """Reasons of what looks like bad news, and is what somebody asked for."""
-UNWANTED = ("MessagesLost", COMMITS_FAIL)
+UNWANTED = ("MessagesLost", COMMITS_FAIL, KEYS_MOVED)
 """The other way round."""
 
 

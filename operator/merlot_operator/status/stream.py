@@ -22,6 +22,8 @@ REASONS: Mapping[str, str] = {
 FAILED = "StreamFailed"
 """For a problem that is none of these."""
 NOT_COMMITTED, COMMITS_FAIL = "NOT_COMMITTED", "CommitsFail"
+KEYS_MOVED = "KeysMoved"
+"""Of rows of an upsert table that come in another partition than its partitioning says."""
 STREAM_CHOSEN = ("Paused", "Suspended", "ScaledToZero")
 """Reasons that somebody wanted."""
 CONSUMED = ("CONSUMING", "CATCHING_UP")
@@ -53,6 +55,9 @@ def consuming(facts: TableFacts) -> Condition | None:
     stuck = [one for one in word["worst"] if one.get("problem") == NOT_COMMITTED]
     if stuck:
         return condition(True, COMMITS_FAIL, "; ".join(_errors(stuck)))
+    if word.get("misplaced"):
+        text = "by spec.partitioning rows of keys are in other partitions, where they replace nothing of their keys"
+        return condition(True, KEYS_MOVED, f"{word['misplaced']} rows: {text}; did the topic get more partitions?")
     if word["lost"]:
         text = f"{word['numLost']} messages were gone before they were consumed: {'; '.join(lost_ranges(word))}"
         return condition(True, "MessagesLost", text)
@@ -67,11 +72,11 @@ def stream_word(facts: TableFacts) -> Mapping[str, Any] | None:
 
 
 def stream_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """Why it is not consumed, or not committed, if nobody wanted that."""
+    """Why it is not consumed, not committed or in wrong partitions, if nobody wanted that."""
     found = consuming(facts)
     if found is None or found.reason in STREAM_CHOSEN:
         return
-    if found.holds is False or found.reason == COMMITS_FAIL:
+    if found.holds is False or found.reason in (COMMITS_FAIL, KEYS_MOVED):
         yield found.reason, found.message
 
 

@@ -53,7 +53,8 @@ def table_status(facts: TableFacts) -> Json:
     if facts.table is not None:
         size = int(facts.table["sizeBytes"])
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}
-        status |= counts | {"sizeBytes": size, "size": human_size(size)}
+        if not facts.table.get("metastoreLost"):  # then what the status remembers is truer
+            status |= counts | {"sizeBytes": size, "size": human_size(size)}
         if (indexes := facts.table.get("indexes")) is not None:
             status["indexes"] = f"{indexes['built']}/{indexes['wanted']}"
         status["segmentsUnpartitioned"] = facts.table.get("unpartitioned") or None
@@ -161,6 +162,8 @@ def _segments_available(facts: TableFacts) -> Condition:
         return condition(
             None, "ControllerUnavailable", facts.cluster.problem or "the controller does not know the table"
         )
+    if lost := facts.table.get("metastoreLost"):
+        return condition(False, "MetastoreLost", lost)
     total, missing = facts.table["segments"], facts.table["segmentsUnavailable"]
     if not total:
         return condition(True, "NoSegments", "the table is empty")
@@ -178,6 +181,8 @@ def _restart_pending(facts: TableFacts) -> Condition:
 
 def _task_succeeded(facts: TableFacts) -> Condition:
     last = last_runs(facts.runs)
+    if facts.table is not None and facts.table.get("metastoreLost"):
+        return Condition("TaskSucceeded", None, "MetastoreLost", "what batches brought is not in the metastore")
     failed = [f"{name}: {run.get('message', '')}" for name, run in last.items() if run["state"] == "Failed"]
     if failed:
         return Condition("TaskSucceeded", False, "BatchFailed", "; ".join(failed))

@@ -39,6 +39,8 @@ def obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
     if facts.table is None:
         if facts.ready_before.get("status") != "True" or facts.cluster.is_known:
             yield "ControllerUnavailable", facts.cluster.problem or UNKNOWN_TABLE
+    elif lost := facts.table.get("metastoreLost"):
+        yield "MetastoreLost", lost
     elif not any(broker["revision"] for broker in facts.table["brokers"].values()):
         yield "NoBroker", "no broker knows the table yet"
     if not pod_facts.num_ready(facts.servers) and not _has_live_server(facts):
@@ -87,8 +89,7 @@ def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "ClusterNotApplied", facts.cluster_note.problem
     if facts.pool_note.problem is not None:
         yield "PoolNotApplied", facts.pool_note.problem
-    if facts.table is not None and facts.table.get("storeProblem"):
-        yield "StoreUnavailable", f"{facts.table['storeProblem']}; see spec.deepStore"
+    yield from _store_problems(facts.table or {})
     yield from _refused_pods(facts)
     pods = [*facts.brokers, *facts.servers, *facts.controllers]
     for problem in pod_facts.problems(pods, now_ms=facts.now_ms):
@@ -105,6 +106,14 @@ def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
     yield from _batch_problems(facts)
     yield from _pruning_problems(facts)
     yield from _overdue(facts)
+
+
+def _store_problems(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of the metastore and the deep store, as the controller tells."""
+    if table.get("metastoreLost"):
+        yield "MetastoreLost", table["metastoreLost"]
+    if table.get("storeProblem"):
+        yield "StoreUnavailable", f"{table['storeProblem']}; see spec.deepStore"
 
 
 def _refused_pods(facts: TableFacts) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,8 @@ from merlot_operator.status.table_problems import compaction_problem, shortage
 
 Word = Mapping[str, Any]
 DONE = "DONE"
+UNUSED = ("NoTable", "Waiting")
+"""Reasons of Executed for which no table is upserted by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,18 @@ def upsert_conditions(facts: UpsertFacts) -> list[Condition]:
     """Whether it is in force, its snapshots are there, it is being backfilled, memory will do, and rows that were
     replaced can be taken out."""
     return [_executed(facts), _snapshots(facts), _backfill(facts), _memory(facts), _compaction(facts)]
+
+
+def upsert_ready(accepted: Condition, degraded: Condition, executed: Condition) -> Condition:
+    """Whether tables are upserted by it. They follow a change from their next segment on, and without a controller."""
+    for condition, wanted in ((accepted, True), (degraded, False)):
+        if condition.holds is not wanted:
+            return Condition("Ready", False, condition.reason, condition.message)
+    if executed.reason in UNUSED:
+        return Condition("Ready", False, executed.reason, executed.message)
+    if executed.holds is True:
+        return Condition("Ready", True, "Executed", executed.message)
+    return Condition("Ready", True, "Accepted", "tables that name it follow it from their next segment on")
 
 
 def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) -> Json:

@@ -14,6 +14,7 @@ from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Leaf
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import one_stage, parse_statement
+from merlot.sql.query_options import with_nulls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,9 @@ class Workload:
     unread: tuple[Unread, ...]
 
 
-def workload(log: Iterable[LoggedQuery], table: str, schema: TableSchema, now_ms: int) -> Workload:
+def workload(
+    log: Iterable[LoggedQuery], table: str, schema: TableSchema, now_ms: int, *, null_handling: bool = False
+) -> Workload:
     """The plans of what was asked of a table, by its raw name."""
     questions: list[Question] = []
     unread: list[Unread] = []
@@ -76,7 +79,8 @@ def workload(log: Iterable[LoggedQuery], table: str, schema: TableSchema, now_ms
             unread.append(Unread(logged.normal, "its log keeps no constants"))
         for text in logged.texts:
             try:
-                leaf = _leaf(text, logged.options, table, schema, now_ms)
+                options = with_nulls(logged.options, null_handling=null_handling)
+                leaf = _leaf(text, options, table, schema, now_ms)
             except InvalidInputError as error:
                 unread.append(Unread(logged.normal, str(error)))
                 break

@@ -23,6 +23,7 @@ from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.consuming.merged import is_merged
 from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.losses import LostRecord, find_lost, store_id
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import TableRecord
 from merlot.cluster.segments import view
@@ -50,6 +51,12 @@ class TableDisabledError(UnavailableError):
     code: ClassVar[int] = QueryErrorCode.TABLE_IS_DISABLED
 
 
+class TableLostError(UnavailableError):
+    """The metastore knows less of the table than its deep store: an answer would lack rows without a word."""
+
+    code: ClassVar[int] = QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE
+
+
 @dataclass(frozen=True, slots=True)
 class ServedTable:
     """A table as queries see it. `revision` changes with the manifest: plans made for another one are stale."""
@@ -62,6 +69,8 @@ class ServedTable:
     """None: every query asks for every segment."""
     rule: BoundaryRule | None = None
     """Of a hybrid table."""
+    lost: LostRecord | None = None
+    """What the metastore has lost of it."""
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
         """Whom to ask for what, for a query with this filter."""
@@ -88,7 +97,14 @@ class ServedTable:
         )
 
     def check_enabled(self) -> None:
-        """Raise TableDisabledError of a suspended table."""
+        """Raise TableDisabledError of a suspended table, TableLostError of one of which the metastore has lost
+        something."""
+        if self.lost is not None:
+            raise TableLostError(
+                f"table cannot be answered table={self.raw_name}: {self.lost.reason}; it waits for one"
+                if self.lost is _UNKNOWN
+                else f"table is lost table={self.raw_name}: {self.lost.to_text(self.name)}"
+            )
         if self.spec.suspend:
             raise TableDisabledError(f"table is disabled table={self.raw_name}: its manifest says spec.suspend")
 
@@ -109,12 +125,20 @@ class ServedTable:
         return self.spec.table_schema
 
 
+_UNKNOWN = LostRecord(
+    num_segments=0, total_docs=0, reason="no controller has compared the metastore with the deep store", since_ms=0
+)
+"""Of a table without segments in a metastore that may have lost them."""
+
+
 @dataclass(frozen=True, slots=True)
 class _State:
     record: TableRecord
     spec: TableSpec
     view: TableView
     reports: Mapping[InstanceId, Set[str]]
+    served: Set[str]
+    lost: LostRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +188,12 @@ class TableWatch:
 
     def _watch(self) -> None:
         metastore = self._sources.metastore
-        for path in (paths.table_config(self._name), paths.segments_root(self._name)):
+        for path in (
+            paths.table_config(self._name),
+            paths.segments_root(self._name),
+            paths.lost(self._name),
+            paths.STORE_ID,
+        ):
             self._watches.append(metastore.watch(path, self._state_changed))
         self._reader.watch(self._state_changed)
 
@@ -205,15 +234,20 @@ class TableWatch:
         is_same = before is not None and before.record == record
         spec = before.spec if before is not None and is_same else spec_of(record).spec
         # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
-        reports = {instance: report.loaded for instance, report in self._reader.read().items()}
+        reports = self._reader.read()
         loaded = view.load(metastore, self._name, None if before is None else before.view)
         is_new = before is None or before.view is not loaded
         is_moved = before is None and loaded.root.time_boundary_ms is not None
         if is_moved or (is_new and spec.upsert is not None and is_merged(loaded.stream_segments)):
             # What batches have before the boundary was reported before it moved: with the very first view, too. And a
             # file that segments were merged into before these went.
-            reports = {instance: report.loaded for instance, report in self._reader.read().items()}
-        return _State(record, spec, loaded, reports)
+            reports = self._reader.read()
+        lost = find_lost(metastore, self._name)
+        if lost is None and not loaded.segments and store_id(metastore) is None:
+            lost = _UNKNOWN
+        keys = {instance: report.loaded for instance, report in reports.items()}
+        served = frozenset[str]().union(*(report.served for report in reports.values()))
+        return _State(record, spec, loaded, keys, served, lost)
 
     async def _route(self, state: _State) -> None:
         now_ms = self._sources.clock.now_ms()
@@ -221,6 +255,7 @@ class TableWatch:
             view=state.view,
             reports=state.reports,
             standings=self._sources.standings(),
+            served=state.served,
             now_ms=now_ms,
             is_whole=state.spec.push_type is PushType.REFRESH,
             is_strict=state.spec.is_strict,
@@ -256,5 +291,5 @@ def _serve(
 ) -> tuple[ServedTable, tuple[TableView, ...]]:
     followed = behind.follow(inputs, None if previous is None else behind.Followed(previous.snapshot, passed))
     pruned = pruning.build(followed.snapshot, state.spec, None if previous is None else previous.pruning)
-    served = ServedTable(name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule)
+    served = ServedTable(name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule, state.lost)
     return served, followed.passed

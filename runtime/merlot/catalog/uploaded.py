@@ -25,7 +25,7 @@ _GZIP = b"\x1f\x8b"
 _TAR = b"ustar"
 _TAR_AT = 257
 _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:_p[\d_]+)?")
-"""What the names of a batch's segments end with."""
+"""The end of the names of a batch's segments."""
 
 
 def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
@@ -108,5 +108,6 @@ def _check_days(metadata: SegmentMetadata, spec: TableSpec) -> None:
     if not first == last == named / days:
         raise InvalidInputError(
             f"the segment is named by a day and does not hold the days that a segment of the table does "
-            f"segment={metadata.name} daysPerSegment={days}; build it by the applied manifest (merlot get table)"
+            f"segment={metadata.name} daysPerSegment={days}; build it by the table's own manifest "
+            "(GET /tables/NAME/manifest)"
         )

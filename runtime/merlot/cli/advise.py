@@ -14,6 +14,7 @@ from merlot.cli.client import DEFAULT_URL, Client, Url
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
 from merlot.cli.sizes import parse_size
+from merlot.extras import lacks
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -126,9 +127,7 @@ def _advisor() -> ModuleType:
     try:
         from merlot.cli import advisor
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"`merlot advise` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
-        ) from None
+        raise CommandError(lacks("`merlot advise`", "engine", error)) from None
     return advisor
 
 

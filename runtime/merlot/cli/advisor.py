@@ -164,7 +164,8 @@ def advise(order: Order) -> Advice:
 
 def _questions(order: Order, table: Table) -> tuple[Question, ...]:
     log = brokers_log(order, table) if order.queries is None else _written_down(order.queries)
-    found = workload(log, table.raw_name, table.spec.table_schema, round(time.time() * 1000))
+    now_ms, nulls = round(time.time() * 1000), table.spec.null_handling
+    found = workload(log, table.raw_name, table.spec.table_schema, now_ms, null_handling=nulls)
     for one in found.unread:
         order.warn(f"left out, since {one.why}: {one.normal[:200]}")
     if not found.questions:

@@ -13,6 +13,7 @@ from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url
 from merlot.cli.errors import CommandError
 from merlot.cli.output import plural
+from merlot.extras import lacks
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -65,9 +66,7 @@ def _annotator() -> ModuleType:
     try:
         from merlot.cli import annotator
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"`merlot segment` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
-        ) from None
+        raise CommandError(lacks("`merlot segment`", "engine", error)) from None
     return annotator
 
 

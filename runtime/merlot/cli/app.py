@@ -21,6 +21,7 @@ from merlot.cli import (
     output,
     query,
     rebalance,
+    recover,
     rollups,
     segment,
     stream,
@@ -29,6 +30,7 @@ from merlot.cli import (
 from merlot.cli.commands import ROLES
 from merlot.cli.errors import CommandError
 from merlot.errors import MerlotError
+from merlot.extras import lacks
 
 INTERRUPTED = 130
 
@@ -71,9 +73,7 @@ def _role(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("merlot."):
             raise CommandError(f"`merlot {name}` is not part of this build: {error.name} is missing") from None
-        raise CommandError(
-            f"`merlot {name}` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
-        ) from None
+        raise CommandError(lacks(f"`merlot {name}`", "engine", error)) from None
     group: Any = typer.main.get_command(serve.app)
     return group.commands[name]
 
@@ -113,6 +113,8 @@ app.add_typer(get.app, name="get")
 app.command("query")(query.query)
 app.command("advise")(advise.advise)
 app.command("backfill")(backfill.backfill)
+app.command("recover")(recover.recover)
+app.command("undelete")(recover.undelete)
 app.add_typer(segment.app, name="segment")
 app.add_typer(stream.app, name="stream")
 app.add_typer(rollups.app, name="rollup")

@@ -13,6 +13,7 @@ from merlot.cli import output
 from merlot.cli.client import DEFAULT_URL, Client, Url
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
+from merlot.extras import lacks
 from merlot.spec.formats import BatchFormat
 
 if TYPE_CHECKING:
@@ -121,9 +122,7 @@ def _backfiller() -> ModuleType:
     try:
         from merlot.cli import backfiller
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"`merlot backfill` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
-        ) from None
+        raise CommandError(lacks("`merlot backfill`", "engine", error)) from None
     return backfiller
 
 

@@ -209,6 +209,9 @@ def _store_uri(order: Order, inputs: Sequence[SegmentRecord]) -> str:
         statuses: Mapping[str, Any] = order.client.get(path_of("segments", order.table.raw_name, "metadata"))
         found = next((str(one["url"]).rsplit("/", 2)[0] for one in statuses.values()), None)
     if found is None:
+        answer: Mapping[str, Any] = order.client.get(path_of("tables", order.table.raw_name, "manifest"))
+        found = answer.get("deepStore")
+    if found is None:
         raise CommandError("no deep store is known: pass --deep-store, or set spec.deepStore of the table")
     return found
 

@@ -132,7 +132,7 @@ def _refusal(status: int, data: bytes, url: str) -> ApiError:
         body = json.loads(data)
     except ValueError:
         body = None
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or body.get("noSuchPath"):
         if status in (http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED):
             return ApiError(status, f"{url} is not there: is --url a node, or the right role's?")
         text = data.decode("utf-8", "replace").strip().splitlines()

@@ -41,11 +41,13 @@ class Session:
         answer = ask(self.client, statement, self.options)
         elapsed_ms = (time.perf_counter() - started) * 1000
         table = answer.get("resultTable")
-        if table is not None:
+        # A failed query has no rows, which a header alone would pass for.
+        is_shown = table is not None and bool(table.get("rows") or not answer.get("exceptions"))
+        if table is not None and is_shown:
             show_rows(table, self.how)
         for warning in answer.get("queryWarnings") or ():
             output.warn(f"warning: {warning}")
-        _raise_exceptions(answer, shown=table is not None)
+        _raise_exceptions(answer, shown=is_shown)
         if self.shows_timing:
             output.warn(summary(answer, elapsed_ms))
 
@@ -184,7 +186,7 @@ def _raise_exceptions(answer: Mapping[str, Any], *, shown: bool) -> None:
         exceptions = [f"only {responded} of {queried} servers answered: try again"]
     if not exceptions:
         return
-    if shown and (answer.get("resultTable") or {}).get("rows"):
+    if shown:
         output.warn("warning: the rows above are not the whole answer")
     first, *others = exceptions
     raise QueryError(first, others)

@@ -81,10 +81,12 @@ class Replacer:
 
     def put(self, entry: str, outputs: Sequence[SegmentRecord], shape: Shape) -> None:
         """Publish the outputs, hidden until the entry's end; refused once the entry is not under way any more, or if
-        the table is not of the shape that they were built for."""
+        the table is not of the shape that they were built for: a controller that tells of shapes compares them."""
         records = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in outputs]
         if records:
-            body = {"records": records, "segmentLineageEntryId": entry, "shape": dict(shape)}
+            body: dict[str, Any] = {"records": records, "segmentLineageEntryId": entry}
+            if "shape" in self.client.get(path_of("tables", self.table, "manifest")):
+                body["shape"] = dict(shape)
             self.client.post_json(path_of("segments", self.table, "publish"), body)
 
     def end(self, entry: str, on_wait: Callable[[str], None]) -> None:

@@ -8,6 +8,7 @@ import typer
 from merlot.cli import annotate, output
 from merlot.cli.errors import CommandError
 from merlot.cli.output import plural
+from merlot.extras import lacks
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -66,9 +67,7 @@ def _engine() -> "ModuleType":
     try:
         from merlot.segment import inspect as engine
     except ModuleNotFoundError as error:
-        raise CommandError(
-            f"`merlot segment` needs the engine, and {error.name} is not installed: run `pip install 'merlot[engine]'`"
-        ) from None
+        raise CommandError(lacks("`merlot segment`", "engine", error)) from None
     return engine
 
 

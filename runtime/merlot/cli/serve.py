@@ -12,7 +12,7 @@ import typer
 import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
-from merlot.catalog import uploaded
+from merlot.catalog import recovered, uploaded
 from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cli.sizes import parse_size
 from merlot.cli.tuning import of_broker, of_server, takes
@@ -261,6 +261,7 @@ def controller(
             stores=AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
         )
         role.service.uploads.take = uploaded.take
+        role.service.recovery.read = recovered.read
 
         async def start() -> str:
             return f"controller serves at http://{host}:{await role.start()}"

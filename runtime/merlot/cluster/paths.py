@@ -28,6 +28,8 @@
 /TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
 /VALID_DOCS/{task}                      ValidDocsRecord: which docs a compaction keeps, as a server has told
 /MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord: how far a table's tasks have come
+/STORE_ID                               a name that no other metastore has
+/LOST/{table}                           LostRecord: the deep store remembers segments of it that are not here
 /SURE_TIME                              a time that has surely come, in decimal digits: milliseconds since the epoch
 /HOME                                   HomeRecord: the Kubernetes namespace whose cluster this is
 /OPERATORS/{namespace}                  the operator that writes what the namespace declares; its version is the fence
@@ -59,6 +61,8 @@ TASK_PROGRESS = "/TASK_PROGRESS"
 TASK_HISTORY = "/TASK_HISTORY"
 VALID_DOCS = "/VALID_DOCS"
 TASK_METADATA = "/MINION_TASK_METADATA"
+STORE_ID = "/STORE_ID"
+LOST = "/LOST"
 SURE_TIME = "/SURE_TIME"
 HOME = "/HOME"
 OPERATORS = "/OPERATORS"
@@ -194,6 +198,11 @@ def rebalance(table: str) -> str:
 def lease(name: str) -> str:
     """The lease's node; its children are pulses."""
     return _join(LEASES, name)
+
+
+def lost(table: str) -> str:
+    """What is missing of a table."""
+    return _join(LOST, table)
 
 
 def trash(table: str) -> str:

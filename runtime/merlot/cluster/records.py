@@ -586,3 +586,5 @@ class ReportBucket(PackedRecord):
 
     loaded: tuple[str, ...] = ()
     errors: dict[str, str] = Field(default_factory=dict)
+    served: tuple[str, ...] = ()
+    """Keys that it had loaded once and has not now: whatever is missing of them was answered before."""

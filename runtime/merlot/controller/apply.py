@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import assert_never
 
 from merlot.clock import Clock
@@ -25,6 +26,7 @@ from merlot.spec.manifest import Manifest, Problem, rollup_checks, upsert_checks
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import UpsertConfig
+from merlot.spec.upserting import MERGER_GROUP, UpsertSpec
 from merlot.store.allowed import AllowedStores
 
 
@@ -241,15 +243,38 @@ def _warnings(
     match document:
         case Table():
             waiting = _waiting(metastore, document, documents)
-            return (*_adoption(metastore, document), *_table_warnings(document, servers), *waiting)
+            return (
+                *_adoption(metastore, document),
+                *_table_warnings(document, servers),
+                *waiting,
+                *_own_mergers(document),
+            )
         case MergeRollupTask():
             if _table_of(metastore, document, documents) is None:
                 return (f'spec.table: there is no table "{document.spec.table}" yet; waits for it',)
             return ()
         case UpsertConfig():
-            return ()
+            return _merger_warnings(document.spec, "spec")
         case _:
             assert_never(document)
+
+
+def _own_mergers(table: Table) -> tuple[str, ...]:
+    declared = table.spec.upsert
+    config = None if declared is None else declared.config
+    return () if config is None else _merger_warnings(config, upsert_checks.INLINE)
+
+
+def _merger_warnings(spec: UpsertSpec, path: str) -> tuple[str, ...]:
+    """Mergers of somebody's own that are not installed here: servers may have other packages."""
+    columns = spec.partial_upsert_strategies
+    named = {f"{path}.partialUpsertStrategies.{column}": name for column, name in columns.items()}
+    named[f"{path}.defaultPartialUpsertStrategy"] = spec.default_partial_upsert_strategy
+    return tuple(
+        f"{where}: no package here has {name} as an entry point of {MERGER_GROUP}; servers without it consume nothing"
+        for where, name in named.items()
+        if "." in name and not entry_points(group=MERGER_GROUP, name=name)
+    )
 
 
 def _waiting(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> tuple[str, ...]:

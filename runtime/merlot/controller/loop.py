@@ -23,11 +23,14 @@ from merlot.cluster.instances.leases import Lease
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.rebalances import forget_rebalance, rebalances
 from merlot.cluster.instances.reports import remove_report
+from merlot.cluster.losses import find_lost, lost_tables
 from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
 from merlot.cluster.segments.transaction import Context, mutate, sweep
 from merlot.cluster.segments.view import TableView
+from merlot.controller.cleaning.catalogs import Catalogs
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig, TableCleaner
+from merlot.controller.cleaning.shelf import OpenShelf
 from merlot.controller.cleaning.sure_time import SureClock
 from merlot.controller.cleaning.trash import OpenFiles, Pass, empty_trash
 from merlot.controller.placement.assignment import Servers
@@ -53,7 +56,7 @@ from merlot.wakeups import WakeUp
 _LOG = logging.getLogger(__name__)
 
 LEASE = "controller"
-WATCHED = (paths.TABLES, paths.LIVE, paths.lease(LEASE), paths.DRAINS, paths.REBALANCES)
+WATCHED = (paths.TABLES, paths.LIVE, paths.lease(LEASE), paths.DRAINS, paths.REBALANCES, paths.LOST)
 """Nodes whose children concern every table."""
 
 
@@ -94,6 +97,7 @@ class ControllerLoop:
         config: LoopConfig,
         *,
         open_files: OpenFiles | None = None,
+        open_shelf: OpenShelf | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
@@ -102,12 +106,14 @@ class ControllerLoop:
         self._clock = clock or SystemClock()
         self._sure = SureClock(metastore, self._clock)
         self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock, self._sure)
+        self._catalogs = Catalogs(metastore, open_shelf, self._clock)
         self._process = f"{config.owner}.{secrets.token_hex(5)}"
         """Another process of the same owner is another one, for what this one has condemned."""
         self._lease: Lease | None = None
         self._tables: dict[TableName, TableState] = {}
         self._cluster: _Cluster | None = None
         self._silent_brokers: Set[InstanceId] = frozenset()
+        self._lost: set[TableName] = set()
         self._silent_since: dict[InstanceId, float] = {}
         self._next_resync = float("-inf")
         self._watches: list[Watch] = []
@@ -193,19 +199,25 @@ class ControllerLoop:
     def _act(self) -> float:
         assert self._lease is not None
         self._sure.lead(self._lease.fence)
+        self._catalogs.lead(self._lease.fence)
         now = self._clock.monotonic()
         is_resync = now >= self._next_resync
         records = list_tables(self._metastore)
         for name in self._tables.keys() - records.keys():
             self._tables.pop(name).close()
+            self._catalogs.forget(name)
         cluster = self._read_cluster()
         is_everything = is_resync or cluster != self._cluster or self._has_grace_ended(now)
         dirty = self._take_dirty() | {name for name, table in self._tables.items() if table.is_backfilled}
+        lost = set(lost_tables(self._metastore))
+        dirty |= lost ^ self._lost
+        self._lost = lost
         if self._cluster is not None and cluster.drains.keys() != self._cluster.drains.keys():
             dirty |= {name for name, table in self._tables.items() if table.has_stream}
         for name, record in records.items():
             if is_everything or name in dirty or name not in self._tables:
                 self._try(name, partial(self._reconcile, self._table(name), record, cluster))
+        self._catalogs.settle()
         if is_resync:
             self._clean(records, cluster)
             self._next_resync = now + self._config.resync_s
@@ -259,6 +271,8 @@ class ControllerLoop:
         assert self._lease is not None
         spec = table.spec(record)
         view = table.refresh()
+        if self._catalogs.is_lost(record, view):
+            return
         servers = self._servers_of(spec, view, cluster)
         situation = Situation(
             spec=spec,
@@ -287,6 +301,7 @@ class ControllerLoop:
         self._follow_boundary(table, situation)
         has_changed = table.view.epoch != view.epoch
         telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()
+        self._catalogs.keep(record, table.view)
         if has_changed:
             _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
 
@@ -360,6 +375,7 @@ class ControllerLoop:
                 by=Pass(
                     sure=self._sure,
                     last_pass_ms=last_pass_ms,
+                    spared=lost_tables(self._metastore),
                     views={name: table.view for name, table in self._tables.items() if table.view is not None},
                 ),
             )
@@ -379,6 +395,8 @@ class ControllerLoop:
     def _clean_table(self, name: TableName, record: TableRecord, live: Mapping[InstanceId, InstanceRecord]) -> None:
         """Buckets that no root names, reports of servers that neither live nor have segments, what was replaced."""
         assert self._lease is not None
+        if find_lost(self._metastore, name) is not None or not self._catalogs.may_sweep(name):
+            return
         num_deleted = sweep(self._metastore, name)
         if num_deleted:
             _LOG.info("unreferenced buckets deleted table=%s num_buckets=%d", name, num_deleted)

@@ -15,6 +15,7 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
+from merlot.controller.cleaning.shelf import Shelf
 from merlot.controller.cleaning.trash import SegmentFiles
 from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
@@ -66,6 +67,7 @@ class ControllerRole:
         self._clock = clock or SystemClock()
         self._stores = stores or AllowedStores(own=None)
         self.service = ControllerService(metastore, self._clock, stores=self._stores)
+        self.service.recovery.open_files = None if files is None else self._open_files
         self._http: HttpServer | None = None
         self._registration: Registration | None = None
         self._loop: ControllerLoop | None = None
@@ -105,7 +107,10 @@ class ControllerRole:
             cleaning=self._config.cleaning,
         )
         open_files = None if self._files is None else self._open_files
-        self._loop = ControllerLoop(self._metastore, config, open_files=open_files, clock=self._clock)
+        open_shelf = self._open_shelf if isinstance(self._files, Shelf) else None
+        self._loop = ControllerLoop(
+            self._metastore, config, open_files=open_files, open_shelf=open_shelf, clock=self._clock
+        )
         self._merges = MergeLoop(self._metastore, self._clock, self._fence, self.service.merges.reader)
         compactions = CompactionLoop(self._metastore, self._clock, self._fence)
         self._tasks = [
@@ -137,6 +142,11 @@ class ControllerRole:
             return self._files
         self._stores.check(uri)
         return self._open_store(uri)
+
+    def _open_shelf(self, uri: str | None) -> Shelf:
+        files = self._open_files(uri)
+        assert isinstance(files, Shelf)
+        return files
 
     async def _serve(self) -> int:
         self._http = HttpServer(api.make_app(self.service))

@@ -25,6 +25,7 @@ from merlot.controller.merges.service import MergeService
 from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.reading import Reading
+from merlot.controller.recovery import Recovery
 from merlot.controller.status import pinot_json
 from merlot.controller.status.halves import names_by_half
 from merlot.controller.status.pinot_json import Json
@@ -36,6 +37,7 @@ from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec import pinot_schema
 from merlot.spec.manifest import Problem
+from merlot.spec.shape import shape_of
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 
@@ -60,6 +62,7 @@ class ControllerService:
         self.reading = Reading(metastore, self.view)
         self.pinot_writes = PinotWrites(metastore, self._clock, self._stores, self.reading)
         self.uploads = Uploads(metastore, self._stores, self.publish, self.view)
+        self.recovery = Recovery(metastore, self._stores, self.publish, self.view)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:
@@ -97,14 +100,15 @@ class ControllerService:
         """NotFoundError if there is no such table."""
         return tables.get_table(self._metastore, name)
 
-    def deep_store(self, name: str) -> str | None:
-        """URI of the deep store that a table's files have to be in; None if this process has none, and the table names
-        none, or one that is not allowed here."""
-        declared = tables.spec_of(self.table(name)).spec.deep_store
+    def expected_of_publishers(self, name: str) -> Json:
+        """`deepStore`: URI of what a table's files have to be in; None if this process has none, and the table names
+        none, or one that is not allowed here. `shape`: what segments have to be built for."""
+        spec = tables.spec_of(self.table(name)).spec
         try:
-            return self._stores.uri_of(None if declared is None else declared.uri)
+            store = self._stores.uri_of(None if spec.deep_store is None else spec.deep_store.uri)
         except InvalidInputError:
-            return None
+            store = None
+        return {"deepStore": store, "shape": dict(shape_of(spec))}
 
     def schema(self, name: str) -> Json:
         """Pinot's schema."""

@@ -20,7 +20,7 @@ from merlot.broker.http import endpoint
 from merlot.broker.http.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
-from merlot.catalog import uploaded
+from merlot.catalog import recovered, uploaded
 from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api
 from merlot.controller.role import ControllerConfig, ControllerRole
@@ -162,6 +162,7 @@ class Node:
         stores = AllowedStores(own=self._config.deep_store_uri, prefixes=self._config.deep_store_prefixes)
         role = ControllerRole(metastore, config, files=files, open_store=DeepStore, stores=stores, clock=self._clock)
         role.service.uploads.take = uploaded.take
+        role.service.recovery.read = recovered.read
         self._exits.push_async_callback(role.stop)
         await role.start(served_port=self.port)
         return role

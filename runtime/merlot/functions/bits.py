@@ -1,4 +1,6 @@
-"""Bits of whole numbers, in two's complement: INT of INTs, else LONG, as in Java. Shifts count modulo the width."""
+"""Bits of whole numbers, in two's complement: INT of INTs, else LONG, as in Java. Shifts count modulo the width.
+
+A number has 64 bits to BITEXTRACT and BITMASK: any other is 0."""
 
 from __future__ import annotations
 
@@ -89,14 +91,19 @@ def _unsigned(vector: Vector, dtype: Any, unsigned: Any) -> Any:
     examples={"BITEXTRACT(5, 2)": 1, "BITEXTRACT(5, 1)": 0},
 )
 def _extract(_type: SqlType, args: Sequence[Vector]) -> Any:
-    is_int = args[0].type == INT
-    by = _by(INT if is_int else LONG, args[1]).astype(np.int64)
-    return (np.right_shift(np.asarray(args[0].data, np.int64), by) & 1).astype(np.int32)
+    bits = np.right_shift(np.asarray(args[0].data, np.int64), _by(LONG, args[1])) & 1
+    return (bits * _is_bit(args[1])).astype(np.int32)
 
 
 @BITS.strict("bitmask", parameters=(whole("bit"),), result=LONG, examples={"BITMASK(4)": 16})
 def _mask(_type: SqlType, args: Sequence[Vector]) -> Any:
-    return np.left_shift(np.int64(1), _by(LONG, args[0]))
+    return np.left_shift(np.int64(1), _by(LONG, args[0])) * _is_bit(args[0])
+
+
+def _is_bit(place: Vector) -> Any:
+    """1 of the bits that a number has, else 0."""
+    places = np.asarray(place.data, np.int64)
+    return ((places >= 0) & (places < 64)).astype(np.int64)
 
 
 @BITS.strict("byteswapint", parameters=(whole(),), result=INT, examples={"BYTESWAPINT(1)": 16777216})

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from merlot.tree.types import LONG, STRING, TIMESTAMP, SqlType
 from merlot.values.datetime_format import UNIT_MS, DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat, parse
 from merlot.values.datetime_pattern import DateTimePattern
 from merlot.values.periods import DAY_MS
+from merlot.values.time_zones import zone_of
 from merlot.vectors.vector import Attempt, Vector
 
 DATE_FORMATS: Final = Family("Instants as texts")
@@ -46,7 +46,7 @@ def _checked_pattern(function: str, arg: Expr) -> DateTimePattern:
 
 def _from_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Refuse patterns and zones that do not exist, and a constant that does not follow its pattern."""
-    zone = ZoneInfo(zone_name("fromdatetime", args[2])) if len(args) > 2 else UTC
+    zone = zone_of(zone_name("fromdatetime", args[2])) if len(args) > 2 else UTC
     pattern = _checked_pattern("fromdatetime", args[1])
     try:
         if isinstance(args[0], Literal) and args[0].value is not None and len(args) < 4:
@@ -69,7 +69,7 @@ def _from_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 )
 def _from_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Milliseconds; a text that does not follow the pattern fails, unless there is a default."""
-    zone = ZoneInfo(args[2].data.as_py()) if len(args) > 2 else UTC
+    zone = zone_of(args[2].data.as_py()) if len(args) > 2 else UTC
     read = _read(args[0], pattern_of(args[1].data.as_py()), zone)
     if len(args) < 4 or read.failure is None:
         return read
@@ -104,13 +104,15 @@ def _to_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={
         "TODATETIME(1700000000123, 'yyyy-MM-dd HH:mm:ss.SSS')": "2023-11-14 22:13:20.123",
         "TO_DATE_TIME(1700000000123, 'EEE d MMM yy, h:mm a Z', 'Asia/Kolkata')": "Wed 15 Nov 23, 3:43 AM +0530",
+        "TODATETIME(1700000000123, 'HH:mm ZZZ', 'GMT+8')": "06:13 GMT+8",
     },
 )
 def _to_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
     """By the clocks of the zone."""
     millis = np.asarray(args[0].data, np.int64)
     flat = np.atleast_1d(millis)
-    texts = written(pattern_of(args[1].data.as_py()), flat, calendar.shown(flat, args[2].data.as_py()))
+    zone = args[2].data.as_py()
+    texts = written(pattern_of(args[1].data.as_py()), flat, calendar.shown(flat, zone), zone)
     return texts if millis.ndim else texts[0]
 
 
@@ -200,7 +202,7 @@ def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
             if str(target.zone) != zone:
                 flat = at_local(truncated.local, flat, zone, is_day=unit == "DAYS")
                 truncated = calendar.shown(flat, str(target.zone))
-            texts = written(target.pattern, flat, truncated)
+            texts = written(target.pattern, flat, truncated, str(target.zone))
             return Attempt(texts if read.data.ndim else texts[0], read.failure)
         rounded = at_local(truncated.local, flat, zone, is_day=unit == "DAYS")
     else:

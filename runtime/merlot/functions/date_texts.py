@@ -35,13 +35,13 @@ def pattern_of(text: str) -> DateTimePattern:
     return DateTimePattern.compile(text)
 
 
-def written(pattern: DateTimePattern, millis: Longs, shown: Shown) -> pa.Array:
-    """Texts of instants (n,), of which clocks show this."""
-    parts = [_token(token, millis, shown) for token in pattern.tokens]
+def written(pattern: DateTimePattern, millis: Longs, shown: Shown, zone: str) -> pa.Array:
+    """Texts of instants (n,), of which the clocks of a zone show this."""
+    parts = [_token(token, millis, shown, zone) for token in pattern.tokens]
     return pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else pa.array(parts[0])
 
 
-def _token(token: Any, millis: Longs, shown: Shown) -> Any:
+def _token(token: Any, millis: Longs, shown: Shown, zone: str) -> Any:
     match token.letter:
         case "":
             return pa.repeat(pa.scalar(token.literal), len(millis))
@@ -54,6 +54,8 @@ def _token(token: Any, millis: Longs, shown: Shown) -> Any:
             return _named(names, calendar.day_of_week(shown.days) - 1)
         case "a":
             return _named(["AM", "PM"], shown.of_day // 43_200_000)
+        case "Z" if token.width > 2:
+            return pa.repeat(pa.scalar(zone), len(millis))
         case "Z":
             return _offsets(millis, shown, with_colon=token.width > 1)
         case "S":

@@ -86,6 +86,7 @@ def _windows(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def _as_format(millis: Longs, target: Any) -> pa.Array:
     if isinstance(target, PatternFormat):
-        return written(target.pattern, millis, calendar.shown(millis, str(target.zone)))
+        zone = str(target.zone)
+        return written(target.pattern, millis, calendar.shown(millis, zone), zone)
     assert isinstance(target, EpochFormat)
     return pa.array(towards_zero(millis, target.step_ms), pa.int64())

@@ -6,15 +6,16 @@ A path leads to scalars: `.key` into objects, `[2]` and `[*]` into lists; a path
 are compared as text, numbers as JSON writes them; with a number as the bound of a range, as numbers. JSON null is no
 value.
 
-Predicates are of one element of each list: `"$.a[*].x" = 1 AND "$.a[*].y" = 2` wants both in the same element. So
-`<>`, NOT IN and IS NULL, which are of the whole value, stand alone.
+Predicates are of one element of each list: `"$.a[*].x" = 1 AND "$.a[*].y" = 2` wants both in the same element, and
+`"$.a[*].x" <> 1` an element whose x is another scalar. So IS NULL and NOT BETWEEN, which are of the whole value, stand
+alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -37,10 +38,11 @@ MAX_COMBINATIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """A scalar at the path has one of these texts."""
+    """A scalar at the path has one of these texts; `is_other`: it has none of them."""
 
     path: Steps
     texts: tuple[str, ...]
+    is_other: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,8 @@ def fits(condition: Among | Within | Exists, scalar: Any) -> bool:
     match condition:
         case Exists():
             return True
-        case Among(texts=texts):
-            return scalar_text(scalar) in texts
+        case Among(texts=texts, is_other=is_other):
+            return (scalar_text(scalar) in texts) != is_other
     return lies_within(condition, scalar_text(scalar))
 
 
@@ -214,7 +216,7 @@ class _Parser:
         if self._at < len(self._tokens):
             raise self._error(f"nothing more is expected at {self._tokens[self._at].text!r}")
         if self._negated and self._num_predicates > 1:
-            raise self._error("<>, NOT and IS NULL are of a whole value, and stand alone; write NOT JSON_MATCH(…)")
+            raise self._error("IS NULL and NOT BETWEEN are of a whole value, and stand alone; write NOT JSON_MATCH(…)")
         return JsonFilter(condition, bool(self._negated))
 
     def _read(self) -> Iterator[_Token]:
@@ -260,12 +262,14 @@ class _Parser:
             self._need("NULL")
             return Exists(path)
         if self._took("NOT"):
+            inner = self._set_or_range(path)
+            if isinstance(inner, Among):
+                return replace(inner, is_other=True)
             self._negated += 1
-            return self._set_or_range(path)
+            return inner
         sign = self._next().text
         if sign in ("=", "<>", "!="):
-            self._negated += sign != "="
-            return Among(path, (self._literal().text,))
+            return Among(path, (self._literal().text,), is_other=sign != "=")
         if sign in _BOUNDS:
             is_low, with_bound = _BOUNDS[sign]
             bound = self._bound()
@@ -273,7 +277,7 @@ class _Parser:
         self._at -= 1
         return self._set_or_range(path)
 
-    def _set_or_range(self, path: Steps) -> Condition:
+    def _set_or_range(self, path: Steps) -> Among | Within:
         if self._took("BETWEEN"):
             low = self._bound()
             self._need("AND")

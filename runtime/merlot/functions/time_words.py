@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfoNotFoundError
 
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import STRING
+from merlot.values.time_zones import zone_of
 
 TRUNC_UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
 TIME_UNITS = ("NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS")
@@ -39,10 +40,10 @@ def time_unit(function: str, arg: Expr) -> str:
 
 
 def zone_name(function: str, arg: Expr) -> str:
-    """An IANA time zone; raises SqlValidationError."""
+    """A time zone by its name or offset; raises SqlValidationError."""
     zone = constant_text(arg)
     try:
-        ZoneInfo(zone)
+        zone_of(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise SqlValidationError(f"{function}: unknown time zone '{zone:.100}'") from error
     return zone

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.values.periods import DAY_MS
+from merlot.values.time_zones import fixed_zone, zone_of
 from merlot.vectors.errors import UnsupportedQueryError
 
 Longs = NDArray[np.int64]
@@ -84,8 +85,8 @@ class ZoneClock:
 def zone_clock(name: str) -> ZoneClock:
     """The clock of an IANA zone; raises UnsupportedQueryError where this machine does not know it."""
     try:
-        zone = ZoneInfo(name)
-        content = _content(name)
+        zone = zone_of(name)
+        content = fixed_zone(name) or _content(zone.key)
     except (ZoneInfoNotFoundError, ValueError, OSError, ModuleNotFoundError) as error:
         raise UnsupportedQueryError(f"unknown time zone name={name}") from error
     changes, offsets, has_rule = _read(content)

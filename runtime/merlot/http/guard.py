@@ -71,6 +71,8 @@ class Guard:
         return _Guarded(self, server())
 
     async def _whole(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.match_info.http_exception is not None:
+            handler = _no_path
         connection = self.connections.get(request.protocol)
         if connection is not None:
             connection.begin()
@@ -127,6 +129,17 @@ def _refusal(status: int, text: str) -> web.Response:
     response = web.Response(status=status, body=body, content_type="application/json")
     response.force_close()
     return response
+
+
+async def _no_path(request: web.Request) -> web.StreamResponse:
+    """As what is known to be absent is answered; `noSuchPath` tells clients that they may have asked another role."""
+    error = request.match_info.http_exception
+    assert error is not None, "the request was matched with no path"
+    is_method = isinstance(error, web.HTTPMethodNotAllowed)
+    text = f"{request.method} is not taken here" if is_method else "there is no such path; /openapi.json has all"
+    body = orjson.dumps({"code": error.status, "error": f"{text} path={request.path}", "noSuchPath": True})
+    headers = {"Allow": error.headers["Allow"]} if is_method else None
+    return web.Response(status=error.status, body=body, content_type="application/json", headers=headers)
 
 
 class _Guarded(asyncio.Protocol):

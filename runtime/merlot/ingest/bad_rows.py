@@ -14,7 +14,11 @@ SAMPLES_PER_REASON = 3
 MAX_SAMPLES = 20
 SHOWN_REASONS = 3
 """In one line."""
+KEPT_REASONS = 100
+STATUS_REASONS = 12
+OTHER_REASONS = "other reasons"
 LONGEST_ROW = 120
+UNKNOWN_ROW = -1
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -24,16 +28,19 @@ class BadRow:
     reason: str
     values: tuple[tuple[str, str], ...] = ()
     file: str = ""
-    row_number: int = 0
-    """Counted from 1 within the file; 0: unknown."""
+    row_number: int = UNKNOWN_ROW
+    """Counted from 1 within the file; of a message its offset."""
     column: str = ""
     """The column whose value is at fault; empty if the whole line is."""
     value: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Without what is unknown."""
-        known = {"file": self.file, "rowNumber": self.row_number, "column": self.column, "value": self.value}
-        return {"reason": self.reason, **{key: one for key, one in known.items() if one}, "row": dict(self.values)}
+        known = {"file": self.file, "column": self.column, "value": self.value}
+        found: dict[str, Any] = {"reason": self.reason, **{key: one for key, one in known.items() if one}}
+        if self.row_number != UNKNOWN_ROW:
+            found["rowNumber"] = self.row_number
+        return {**found, "row": dict(self.values)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> BadRow:
@@ -42,7 +49,7 @@ class BadRow:
             value["reason"],
             tuple(value["row"].items()),
             value.get("file", ""),
-            value.get("rowNumber", 0),
+            value.get("rowNumber", UNKNOWN_ROW),
             value.get("column", ""),
             value.get("value", ""),
         )
@@ -58,7 +65,7 @@ class BadRow:
 
     @property
     def _place(self) -> str:
-        number = f"row {self.row_number}" if self.row_number else ""
+        number = f"row {self.row_number}" if self.row_number != UNKNOWN_ROW else ""
         place = " ".join(filter(None, (self.file, number)))
         return f"{place}: " if place else ""
 
@@ -101,9 +108,34 @@ class BadRows:
             lines += [f"      {sample.to_line()}" for sample in self.samples if sample.reason == reason]
         return lines
 
+    def bounded(self) -> BadRows:
+        """The same with the most frequent reasons alone, the others together: what a status keeps without end."""
+        if len(self.by_reason) <= KEPT_REASONS:
+            return self
+        kept = self._commonest()[: KEPT_REASONS - 1]
+        counts = {reason: self.by_reason[reason] for reason in sorted(kept)}
+        samples = tuple(one for one in self.samples if one.reason in counts)
+        counts[OTHER_REASONS] = counts.get(OTHER_REASONS, 0) + self.count - sum(counts.values())
+        return BadRows(counts, samples)
+
+    def to_status(self) -> tuple[str, ...]:
+        """Lines as `to_lines`, in bounds: the most frequent reasons first, each with where it was found first."""
+        if not self.count:
+            return ()
+        first = {one.reason: one.to_short_line() for one in reversed(self.samples)}
+        lines = [f"{self.count:,} bad rows left out:"]
+        for reason in self._commonest()[:STATUS_REASONS]:
+            lines.append(f"  {self.by_reason[reason]:,} × {reason}")
+            lines += [f"      {first[reason]}"] if reason in first else []
+        num_others = len(self.by_reason) - STATUS_REASONS
+        return (*lines, *([f"  and {num_others} other reasons"] if num_others > 0 else []))
+
+    def _commonest(self) -> list[str]:
+        return sorted(self.by_reason, key=lambda reason: (-self.by_reason[reason], reason))
+
     def in_one_line(self) -> str:
         """The most frequent reasons, each with the first row that it was found in."""
-        commonest = sorted(self.by_reason, key=lambda reason: (-self.by_reason[reason], reason))[:SHOWN_REASONS]
+        commonest = self._commonest()[:SHOWN_REASONS]
         first = {one.reason: f" ({one.to_short_line()})" for one in reversed(self.samples)}
         return "; ".join(f"{self.by_reason[reason]:,} × {reason}{first.get(reason, '')}" for reason in commonest)
 

@@ -8,7 +8,7 @@ has under a derived column's name. A row for which an expression fails is bad.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
@@ -87,12 +87,12 @@ class RowExpressions:
     @property
     def names(self) -> frozenset[str]:
         """What expressions name of a message."""
-        return frozenset().union(*(one.columns | one.fields for one in self._bound))
+        return frozenset().union(*(one.columns | {*one.fields.values()} for one in self._bound))
 
     @property
     def texts(self) -> frozenset[str]:
         """Those of them that are no columns of the table there."""
-        return frozenset().union(*(one.fields for one in self._bound))
+        return frozenset().union(*(one.fields.values() for one in self._bound))
 
     @property
     def json_texts(self) -> frozenset[str]:
@@ -138,13 +138,13 @@ class _Bound:
     """Columns of the table that are filled by the message, or beside it."""
     derived: frozenset[str]
     """Columns that other expressions fill."""
-    fields: frozenset[str]
-    """Fields of a message that are no columns here."""
+    fields: Mapping[str, str]
+    """Fields of a message that are no columns here, by the names that the expression has for them."""
 
     @property
     def json_fields(self) -> frozenset[str]:
         named = {name.removeprefix(JSON_VIEW) for name in _column_names(self.expr) if name.startswith(JSON_VIEW)}
-        return frozenset(named)
+        return frozenset(self.fields[name] for name in named)
 
 
 def _column_names(expr: Expr) -> Iterator[str]:
@@ -157,9 +157,11 @@ def _column_names(expr: Expr) -> Iterator[str]:
 class _Names:
     """What names are in the expressions of a table."""
 
-    def __init__(self, schema: TableSchema, derived: Mapping[str, str]) -> None:
+    def __init__(self, schema: TableSchema, derived: Mapping[str, str], written: Collection[str]) -> None:
         self._schema = schema
         self._derived = derived
+        # A decoder finds a field once, however often it is spelt in another way.
+        self._spellings = {name.lower(): name for name in sorted(written, reverse=True)}
 
     def column(self, written: str) -> FieldSpec | None:
         """The column that a name is: the exact one first, else the only one that differs by case alone."""
@@ -168,9 +170,9 @@ class _Names:
         ]
         return same[0] if len(same) == 1 else None
 
-    def needs(self, name: str, text: str) -> frozenset[str]:
-        """The derived columns that one is worked out from."""
-        found = {one.name for written in row_expressions.names(text) if (one := self.column(written)) is not None}
+    def needs(self, name: str, named: Collection[str]) -> frozenset[str]:
+        """The derived columns that one is worked out from, by the names that it has."""
+        found = {one.name for written in named if (one := self.column(written)) is not None}
         return frozenset(found & self._derived.keys() - {name})
 
     def bind(self, fills: str | None, text: str) -> _Bound:
@@ -178,20 +180,20 @@ class _Names:
         scope: dict[str, FieldSpec] = {}
         columns: set[str] = set()
         derived: set[str] = set()
-        fields: set[str] = set()
+        fields: dict[str, str] = {}
         for written in sorted(row_expressions.names(text)):
             column = self.column(written)
             if column is None or (column.name in self._derived and fills in (None, column.name)):
-                field = written if column is None else column.name
-                fields |= {field, written}
-                scope |= {field: _as(field, TypeName.STRING)}
-                scope |= {JSON_VIEW + one: _as(JSON_VIEW + one, TypeName.JSON) for one in (field, written)}
+                field = self._spellings[written.lower()] if column is None else column.name
+                fields[written] = field
+                scope |= {written: _as(written, TypeName.STRING)}
+                scope |= {JSON_VIEW + written: _as(JSON_VIEW + written, TypeName.JSON)}
                 continue
             scope[column.name] = column
             (derived if column.name in self._derived else columns).add(column.name)
         schema = TableSchema.model_construct(fields=tuple(scope.values()), primary_key=())
         expr = row_expressions.bind(text, schema, fold, fields=frozenset(fields), is_predicate=fills is None)
-        return _Bound(fills, expr, schema, frozenset(columns), frozenset(derived), frozenset(fields))
+        return _Bound(fills, expr, schema, frozenset(columns), frozenset(derived), fields)
 
 
 def _bind_all(
@@ -199,13 +201,9 @@ def _bind_all(
 ) -> Iterator[_Bound]:
     """The filter, and derived columns in an order in which each has what it needs; `wrong` gets those that are not
     given."""
-    names = _Names(schema, derived)
-    needs: dict[str, frozenset[str]] = {}
-    for name, text in derived.items():
-        try:
-            needs[name] = names.needs(name, text)
-        except InvalidInputError:
-            needs[name] = frozenset()
+    named = {text: _named(text) for text in (*derived.values(), *([] if filter_ is None else [filter_]))}
+    names = _Names(schema, derived, frozenset().union(*named.values()))
+    needs = {name: names.needs(name, named[text]) for name, text in derived.items()}
     try:
         order = list(TopologicalSorter(needs).static_order())
     except CycleError as error:
@@ -219,6 +217,14 @@ def _bind_all(
             yield names.bind(fills, text)
         except InvalidInputError as error:
             wrong.append(WrongExpression(fills, str(error)))
+
+
+def _named(text: str) -> frozenset[str]:
+    """Names in an expression; none in one that is wrong, which is told when it is bound."""
+    try:
+        return row_expressions.names(text)
+    except InvalidInputError:
+        return frozenset()
 
 
 class _Source:
@@ -244,9 +250,9 @@ class _Source:
 
     def _read(self, name: str) -> pa.Array:
         if name.startswith(JSON_VIEW):
-            return as_json(self._rows, name.removeprefix(JSON_VIEW))
+            return as_json(self._rows, self._bound.fields[name.removeprefix(JSON_VIEW)])
         if name in self._bound.fields:
-            return as_text(self._rows, name)
+            return as_text(self._rows, self._bound.fields[name])
         field = self._bound.scope.field(name)
         assert field is not None, "the expression was bound to these columns"
         return transform.source_values(self._result if name in self._bound.derived else self._rows, field)

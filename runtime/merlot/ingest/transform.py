@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from merlot.errors import InvalidInputError
 from merlot.ingest import arrays, casts, instants
 from merlot.ingest.arrays import Cast, then
-from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows, pick_samples
+from merlot.ingest.bad_rows import SAMPLES_PER_REASON, UNKNOWN_ROW, BadRow, BadRows, pick_samples
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.table import TableSpec
@@ -251,11 +251,12 @@ def bad_row(reason: str, table: pa.Table, row: int, *, column: str = "", origin:
     values = {name: text for name, text in texts.items() if text is not None}
     place = table if origin is None else origin
     found = {name: place.column(name)[row].as_py() for name in PROVENANCE if name in place.column_names}
+    number = found.get(SOURCE_ROW)
     return BadRow(
         reason,
         tuple(values.items()),
         file=found.get(SOURCE_FILE) or "",
-        row_number=found.get(SOURCE_ROW) or 0,
+        row_number=UNKNOWN_ROW if number is None else number,
         column=column,
         value=values.get(column, ""),
     )

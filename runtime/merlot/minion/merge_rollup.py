@@ -27,6 +27,7 @@ from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.queue import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord
 from merlot.cluster.tasks.settings import is_outdated
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.extras import remedy
 from merlot.ids import SegmentKey
 from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan
@@ -235,7 +236,7 @@ class _Work:
     def _merged_by_spark(self, inputs: Sequence[SegmentRecord]) -> list[SegmentRecord]:
         if self.settings.spark is None:
             raise InvalidInputError(
-                "executor spark needs pyspark beside the minion: pip install 'merlot[spark]', "
+                f"executor spark needs pyspark beside the minion: {remedy('spark')}, "
                 "or start this one with --leave-spark and another one that has it"
             )
         self.control.tell("SPARK")

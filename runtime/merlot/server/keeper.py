@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -500,8 +501,11 @@ class TableKeeper:
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
         for state, count in counts.items():
             telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
-        revision = 0 if self._state is None else self._state.revision
-        return Standing(loaded, errors, revision, self._indexer.progress)
+        known = self._state
+        if known is None:
+            return Standing(loaded, errors, 0, self._indexer.progress)
+        is_missed = partial(known.is_missed, loaded=frozenset(loaded))
+        return Standing(loaded, errors, known.revision, self._indexer.progress, is_missed)
 
     def _answerable(self, keys: Collection[str]) -> list[str]:
         """Without segments of an upsert table of which it is not known yet which docs count."""

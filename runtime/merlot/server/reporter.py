@@ -48,6 +48,8 @@ class Standing:
     errors: Mapping[str, str]
     revision: int
     indexing: IndexingRecord = NOT_INDEXING
+    is_missed: Callable[[str], bool] = lambda _: True
+    """Whether a key that was loaded once, and is not now, is one that the server still has to have."""
 
 
 def rest_s(took_s: float, worked_s: float, *, is_loading: bool) -> float:
@@ -176,7 +178,11 @@ class TableReporter:
         """Whether that was news, and the processor's time that it took."""
         started = time.thread_time()
         has_changed = self._writer.write(
-            loaded, standing.errors, revision=standing.revision, indexing=standing.indexing
+            loaded,
+            standing.errors,
+            revision=standing.revision,
+            indexing=standing.indexing,
+            is_missed=standing.is_missed,
         )
         return has_changed, time.thread_time() - started
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
 
 from merlot.cluster.manifests.upserts import Upserting
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.editions import is_edition
 from merlot.cluster.segments.view import TableView
 from merlot.query.context import ExecutionLimits
 from merlot.spec.table import TableSpec
 from merlot.tree.types import SqlType
+
+CONSUMED_CRC: Final = "0"
+"""Of keys that stand for a segment's rows as they were consumed."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,16 @@ class TableState:
     """What this server is assigned, by `name@crc`; without segments that it consumes."""
     upserting: Upserting = field(default_factory=Upserting)
     """Of an upsert table of batches."""
+
+    def is_missed(self, key: str, loaded: Collection[str]) -> bool:
+        """Whether a key that the server answered for once, and does not now, is still one that it has to have."""
+        name, _, crc = key.rpartition("@")
+        if is_edition(key):
+            return not any(one.startswith(f"{name}@") for one in loaded)  # until it answers for another one
+        record = self.view.segment(name)
+        if crc != CONSUMED_CRC or record is None:
+            return key in self.assigned
+        return record.is_open or record.key_text not in loaded
 
     @cached_property
     def column_types(self) -> Mapping[str, SqlType]:

@@ -16,12 +16,18 @@ from merlot.errors import InvalidInputError
 from merlot.spec.indexing import PartitioningSpec
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import TableSpec
+from merlot.values.types import TypeName
 
 Shape = Mapping[str, str]
 """Text by the path of a field in the manifest; equal texts have equal meanings."""
 
 COLUMNS: Final = "spec.schema.fields"
+LIMITED: Final = frozenset({TypeName.STRING, TypeName.BYTES, TypeName.JSON})
+"""Types whose values have a length."""
 ABSENT: Final = "(absent)"
+HINT: Final = (
+    "apply the manifest first, or build by the table's own: GET /tables/NAME/manifest, or a job without --table"
+)
 MAX_SHOWN: Final = 3
 MAX_TEXT: Final = 120
 
@@ -45,13 +51,9 @@ def shape_of(spec: TableSpec) -> Shape:
 
 
 def differences(applied: Shape, other: Shape) -> list[str]:
-    """Fields in which two shapes differ, those of the whole table first; a column that only one has is named once, as
-    part of the list of columns."""
-    paths = [path for path in applied if path in other and applied[path] != other[path]]
-    lacking = applied.keys() ^ other.keys()
-    if COLUMNS not in paths and lacking:
-        paths += sorted(lacking)
-    return paths
+    """Fields in which two shapes differ. What only one of them tells of is no difference: a column that one lacks is
+    named by the list of columns, and another version of Merlot may know of fields that this one does not."""
+    return [path for path, text in applied.items() if other.get(path, text) != text]
 
 
 def check(applied: Shape, other: Shape, *, table: str, what: str) -> None:
@@ -62,15 +64,20 @@ def check(applied: Shape, other: Shape, *, table: str, what: str) -> None:
     shown = [f"{path}: {_pair(path, applied, other)}" for path in paths[:MAX_SHOWN]]
     more = f" and {len(paths) - MAX_SHOWN} more" if len(paths) > MAX_SHOWN else ""
     raise ShapeError(
-        f"{what} differs from the applied table table={table} fields={len(paths)}: {'; '.join(shown)}{more}; "
-        "apply the manifest first, or build by the table's own (merlot get table, or a job without --table)"
+        f"{what} differs from the applied table table={table} fields={len(paths)}: {'; '.join(shown)}{more}; {HINT}"
     )
 
 
 def _pair(path: str, applied: Shape, other: Shape) -> str:
-    """Both values; of the lists of columns, what only one of them has."""
-    before, after = applied.get(path, ABSENT), other.get(path, ABSENT)
-    if path == COLUMNS:
+    """Both values; of the lists of columns, what only one of them has, and of a column, what is not the same."""
+    before, after = applied[path], other[path]
+    if path.startswith(f"{COLUMNS}["):
+        first_facts, second_facts = json.loads(before), json.loads(after)
+        names = [name for name in {**first_facts, **second_facts} if first_facts.get(name) != second_facts.get(name)]
+        before, after = (
+            ", ".join(f"{name} {facts.get(name, 'none')}" for name in names) for facts in (first_facts, second_facts)
+        )
+    elif path == COLUMNS:
         first, second = before.split(", "), after.split(", ")
         if set(first) != set(second):
             before, after = _beyond(first, second), _beyond(second, first)
@@ -94,7 +101,8 @@ def _partitioning(spec: PartitioningSpec | None) -> str:
 
 
 def _column(field: FieldSpec) -> str:
-    """All of a column that decides its values, defaults filled in."""
+    """All of a column that decides its values, defaults filled in. What is added one day has to be a path of its own:
+    older versions compare the whole text."""
     facts: dict[str, object] = {"type": str(field.type), "role": str(field.role)}
     if field.multi_value:
         facts["multiValue"] = True
@@ -102,7 +110,7 @@ def _column(field: FieldSpec) -> str:
         facts["format"] = field.format or "TIMESTAMP"
     value = field.default_value
     facts["defaultNullValue"] = value.hex() if isinstance(value, bytes) else str(value)
-    if field.longest is not None:
+    if field.longest is not None and field.type in LIMITED:
         facts["maxLength"] = field.longest
     return _json(facts)
 

@@ -179,6 +179,10 @@ class TableSpec(SpecModel):
     """Where rows come from."""
     limits: QueryLimits = QueryLimits()
     """What a query may use."""
+    null_handling: bool = False
+    """True: queries see nulls as SQL does (comparisons with them are unknown, aggregates skip them, answers show them).
+    False, as in Pinot: a null is its column's default value, such as -2147483648. A query's own enableNullHandling
+    wins. A query over several tables sees nulls if any of them says so."""
     tenants: TenantsSpec = TenantsSpec()
     """Which processes serve the table."""
     deep_store: DeepStoreSpec | None = None

@@ -57,6 +57,8 @@ class PartialUpsertStrategy(StrEnum):
     MIN = "MIN"
 
 
+MERGER_GROUP = "merlot.mergers"
+"""Group of entry points that are mergers of somebody's own."""
 MERGER = rf"^({'|'.join(PartialUpsertStrategy)}|[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+)$"
 MergerName = Annotated[str, Field(pattern=MERGER, max_length=200)]
 """A PartialUpsertStrategy, or the dotted name of an entry point of group `merlot.mergers`."""
@@ -172,8 +174,9 @@ class UpsertSpec(SpecModel):
     """How all other columns are merged: OVERWRITE takes the new value unless it is null."""
     primary_key_ttl: Ttl | None = None
     """How long after its newest row a key can still be replaced, by the comparison column's clock: 1d, 12h; or a bare
-    number in the units of a comparison column that is not a time. Forever if left out. It must be longer than a
-    consuming segment takes to be sealed."""
+    number in the units of a comparison column that is not a time. The clock stands at the greatest value that the
+    partition had before a row: a row's own time counts for those after it alone. Forever if left out. It must be longer
+    than a consuming segment takes to be sealed."""
     ttl: TtlSpec | None = None
     """primaryKeyTtl as unit and value, for comparison columns that are times; set only one of the two."""
     ttl_unit: TtlUnit | None = Field(None, alias="TtlUnit")

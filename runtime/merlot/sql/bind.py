@@ -18,7 +18,7 @@ from merlot.ids import raw_name
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
 from merlot.sql.budget import Budget
-from merlot.sql.expressions import Binder, Fold, has_aggregate
+from merlot.sql.expressions import Binder, Fold, has_aggregate, qualifier_of
 from merlot.sql.labels import LabelNames, label, literal_label
 from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
@@ -95,7 +95,7 @@ def _bind_outputs(
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
             if isinstance(node, exp.Star) and any(node.args.values()):
                 raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
-            qualifier = node.table if isinstance(node, exp.Column) else ""
+            qualifier = qualifier_of(node) if isinstance(node, exp.Column) else ""
             outputs.extend(Output(column.name, column) for column in scope.all_columns(qualifier))
             if len(outputs) > limits.MAX_ITEMS and len(nodes) > 1:
                 raise SqlValidationError(f"too many columns in SELECT got={len(outputs)} limit={limits.MAX_ITEMS}")

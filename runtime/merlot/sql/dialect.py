@@ -59,6 +59,7 @@ class MerlotDialect(Dialect):
             **{name: BaseParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")},
             "TRIM": lambda self: self._parse_trim_call(),
             "SUBSTRING": lambda self: self._parse_substring_call(),
+            "TRY_CAST": lambda self: self._refuse("TRY_CAST: write CAST"),
             **dict.fromkeys(_REFUSED_WORDS, lambda self: self._parse_call_without_words()),
         }
         FUNCTIONS_WITH_ALIASED_ARGS = set()
@@ -126,6 +127,9 @@ class MerlotDialect(Dialect):
                 args += self._parse_function_args(alias=True)
             return self.expression(exp.Anonymous(this=name, expressions=args))
 
+        def _refuse(self, feature: str) -> exp.Expr:
+            raise UnsupportedSqlError(feature)
+
         def _parse_operand(self) -> exp.Expr:
             operand = self._parse_bitwise()
             if operand is None:
@@ -187,6 +191,7 @@ CLAUSE_NAMES = {
     "sample": "TABLESAMPLE",
     "into": "SELECT INTO",
     "operation_modifiers": "SELECT modifiers",
+    "pivots": "PIVOT",
 }
 
 NODE_NAMES: dict[type[exp.Expr], str] = {
@@ -202,6 +207,16 @@ NODE_NAMES: dict[type[exp.Expr], str] = {
     exp.WithinGroup: "WITHIN GROUP",
     exp.Extract: "EXTRACT",
     exp.ILike: "ILIKE",
+    exp.Table: "a function in FROM",
+    exp.Tuple: "a row of values outside of IN",
+    exp.National: "N'…': write '…'",
+    exp.BitwiseAnd: "&: write BITAND",
+    exp.BitwiseOr: "|: write BITOR",
+    exp.BitwiseXor: "^: write BITXOR, or POWER",
+    exp.BitwiseNot: "~: write BITNOT",
+    exp.BitwiseLeftShift: "<<: write BITSHIFTLEFT",
+    exp.BitwiseRightShift: ">>: write BITSHIFTRIGHT",
+    exp.AtTimeZone: "AT TIME ZONE: give functions of time a zone",
     exp.Placeholder: "query parameter (?)",
     exp.Parameter: "query parameter (@)",
     exp.Alias: "AS inside of an expression",

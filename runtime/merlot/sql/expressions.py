@@ -28,7 +28,7 @@ from merlot.sql.logic import conjunction, disjunction, predicate
 from merlot.sql.parse import feature_name
 from merlot.sql.scope import Names
 from merlot.tree import literals
-from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.tree.errors import MisplacedAggregateError, SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal
 from merlot.tree.relations import GROUPING
@@ -134,11 +134,23 @@ def cast(expr: Expr, target: SqlType) -> Expr:
     return expr if expr.type == target else Call("cast", (expr,), target)
 
 
+def qualifier_of(node: exp.Column) -> str:
+    """What stands before a column's name, without the name of the one data base there is."""
+    return ".".join(part.name for part in node.parts[:-1] if part.name != "default")
+
+
+_MOMENTS = {
+    **dict.fromkeys(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"), "CAST(NOW() AS TIMESTAMP)"),
+    "CURRENT_DATE": "DATETRUNC('DAY', NOW())",
+    **dict.fromkeys(("CURRENT_TIME", "LOCALTIME"), "NOW()"),
+}
+
+
 def _column(binder: Binder, node: Any) -> Expr:
     identifier = node.this
     if isinstance(identifier, exp.Star):
         raise SqlValidationError("* stands alone in SELECT, or in COUNT(*)")
-    name, qualifier = identifier.name, node.table
+    name, qualifier = identifier.name, qualifier_of(node)
     if binder.aliases_first and not qualifier:
         aliased = binder.scope.alias(name)
         if aliased is not None:
@@ -147,13 +159,20 @@ def _column(binder: Binder, node: Any) -> Expr:
     if found is not None:
         return found
     aliased = binder.scope.alias(name) if not qualifier else None
+    if aliased is None and not qualifier and not identifier.args.get("quoted") and name.upper() in _MOMENTS:
+        raise UnsupportedSqlError(f"{name.upper()}: write {_MOMENTS[name.upper()]}")
     return _checked_alias(binder, name, aliased) if aliased is not None else binder.scope.column(name, qualifier)
 
 
 def _checked_alias(binder: Binder, name: str, aliased: Expr) -> Expr:
     if not binder.allows_aggregates and has_aggregate(aliased):
-        raise SqlValidationError(f"{binder.place} cannot use an aggregate alias={name}")
+        raise _misplaced(binder, f"{binder.place} cannot use an aggregate alias={name}")
     return aliased
+
+
+def _misplaced(binder: Binder, problem: str) -> SqlValidationError:
+    is_in_filter = binder.place == "WHERE" and binder.stages is None
+    return MisplacedAggregateError(problem) if is_in_filter else SqlValidationError(problem)
 
 
 def has_aggregate(expr: Expr) -> bool:
@@ -392,7 +411,7 @@ _IGNORING_REPEATS = frozenset({"min", "max", *DISTINCT_FORMS.values()})
 def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFunction) -> Expr:
     name = function.name
     if not binder.allows_aggregates:
-        raise SqlValidationError(f"{binder.place} cannot use an aggregate: {name}")
+        raise _misplaced(binder, f"{binder.place} cannot use an aggregate: {name}")
     is_distinct = bool(args) and isinstance(args[0], exp.Distinct)
     if is_distinct:
         if name not in DISTINCT_FORMS and name not in _IGNORING_REPEATS:
@@ -504,7 +523,7 @@ _HANDLERS: dict[type[exp.Expr], _Handler] = {
 
 _BINARY_ARGS = frozenset({"this", "expression"})
 _ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
-    exp.Column: frozenset({"this", "table"}),
+    exp.Column: frozenset({"this", "table", "db", "catalog"}),
     chains.Chain: frozenset({"this", "parts", "expressions"}),
     exp.Literal: frozenset({"this", "is_string"}),
     exp.In: frozenset({"this", "expressions", "query", "unnest", "field"}),

@@ -24,7 +24,7 @@ from merlot.sql.grammar_words import (
     TYPED_TEXTS,
     words_of,
 )
-from merlot.tree.errors import SqlParseError
+from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 
 class Expressions:
@@ -259,7 +259,7 @@ class Expressions:
         """What arithmetic may be of."""
         self._primary()
         while True:
-            if self._takes_any(BINARY):
+            if self._takes_any(BINARY) or self._takes_all("<", "<") or self._takes_all(">", ">"):
                 self._primary()
             elif self._takes("COLLATE"):
                 self._path()
@@ -305,6 +305,10 @@ class Expressions:
             if self._takes("*"):
                 return
             self._any_word()
+        if self._words[self._at - 1 : self._at + 2] == ["U", "&", STRING]:
+            raise UnsupportedSqlError("U&'…': write the characters themselves")
+        if self._words[self._at] == STRING and self._tokens[self._at - 1].end + 1 == self._tokens[self._at].start:
+            raise UnsupportedSqlError(f"{self._words[self._at - 1][:20]}'…': write a text, or bytes as X'…'")
         if self._words[self._at] == "(":  # a call with a path before it
             self._call()
 

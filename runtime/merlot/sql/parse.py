@@ -145,7 +145,7 @@ def _statement(text: CutText, budget: Budget) -> ParsedStatement | None:
             query = statement
     if query is None:
         raise SqlParseError("no query found in the text")
-    query = _with_plain_stars(_strip_option_clauses(query, sql, options))
+    query = _in_our_words(_strip_option_clauses(query, sql, options))
     if text.lists and sum(token.start in text.lists for token in query) < len(text.lists):
         return None
     num_words = _words_of_explain(query)
@@ -226,17 +226,35 @@ def _read_option_list(tokens: Sequence[Token], sql: str, options: _Options) -> N
         entry = []
 
 
-def _with_plain_stars(query: list[Token]) -> list[Token]:
-    """A star in quotes is a star, as in Pinot, where a column cannot be called so: Trino writes `count("*")`."""
+def _in_our_words(query: list[Token]) -> list[Token]:
+    """A star in quotes is a star, as in Pinot, where a column cannot be called so: Trino writes `count("*")`. MINUS
+    between queries is EXCEPT; it is the name of a function, too."""
+    ours = list(query)
     for position, token in enumerate(query):
-        is_name = token.token_type == TokenType.IDENTIFIER and token.text == "*"
-        if is_name and position and query[position - 1].token_type in _BEFORE_STAR:
-            plain = Token(TokenType.STAR, "*", token.line, token.col, token.start, token.end, token.comments)
-            query = [*query[:position], plain, *query[position + 1 :]]
-    return query
+        if token.token_type == TokenType.IDENTIFIER and token.text == "*":
+            if position and query[position - 1].token_type in _BEFORE_STAR:
+                ours[position] = _renamed(token, TokenType.STAR, "*")
+        elif token.token_type == TokenType.VAR and token.text.upper() == "MINUS" and _is_query(query[position + 1 :]):
+            ours[position] = _renamed(token, TokenType.EXCEPT, "EXCEPT")
+    return ours
 
 
 _BEFORE_STAR = frozenset({TokenType.SELECT, TokenType.DISTINCT, TokenType.L_PAREN, TokenType.COMMA})
+_QUERY_STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.VALUES})
+
+
+def _renamed(token: Token, kind: TokenType, text: str) -> Token:
+    return Token(kind, text, token.line, token.col, token.start, token.end, token.comments)
+
+
+def _is_query(tokens: Sequence[Token]) -> bool:
+    """Whether a query begins here, after ALL or DISTINCT, perhaps in one parenthesis."""
+    kinds = [token.token_type for token in tokens[:3]]
+    if kinds[:1] in ([TokenType.ALL], [TokenType.DISTINCT]):
+        kinds = kinds[1:]
+    if kinds[:1] == [TokenType.L_PAREN]:
+        kinds = kinds[1:]
+    return bool(kinds) and kinds[0] in _QUERY_STARTS
 
 
 def _words_of_explain(query: Sequence[Token]) -> int:

@@ -57,6 +57,8 @@ _ROUTE: Final = "chooses among replicas, which answer the same"
 _SHOWN: Final = "changes what Pinot logs, traces or explains, never rows"
 _NOTHING: Final = "belongs to what no query here can ask for"
 
+NULL_HANDLING: Final = "enableNullHandling"
+
 _FAMILIES: Final[tuple[tuple[str, _Form, str], ...]] = (
     (_DONE, _WHOLE, "timeoutMs"),
     (_DONE, _COUNT, "maxServerResponseSizeBytes maxQueryResponseSizeBytes"),
@@ -129,6 +131,11 @@ KNOWN: Final[Mapping[str, QueryOption]] = {
     name.lower(): QueryOption(name, form, reason) for reason, form, names in _FAMILIES for name in names.split()
 }
 """By name in lower case: names are found without regard to case."""
+
+
+def with_nulls(options: Mapping[str, str], *, null_handling: bool) -> Mapping[str, str]:
+    """A request's options, with null handling as tables have it where the request does not say."""
+    return {NULL_HANDLING: "true", **options} if null_handling else options
 
 
 def check(options: Iterable[tuple[str, str]]) -> None:

@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import assert_never
 
 from merlot.errors import InvalidInputError
+from merlot.extras import lacks
 from merlot.spec.stream import ENTRY_POINTS, HEADER_PREFIX, OutOfRange, StreamIngestion
 from merlot.streams.protocol import OffsetRange, Stream, StreamSettings
 
@@ -40,7 +41,7 @@ def _kafka(settings: StreamSettings) -> Stream:
     try:
         from merlot.streams.kafka import KafkaStream
     except ModuleNotFoundError as error:
-        raise InvalidInputError(f"a stream of kafka needs pip install 'merlot[kafka]' missing={error.name}") from error
+        raise InvalidInputError(lacks("a stream of kafka", "kafka", error)) from error
     return KafkaStream(settings)
 
 

@@ -26,6 +26,16 @@ class UnsupportedSqlError(SqlValidationError):
         self.feature = feature
 
 
+class MisplacedAggregateError(SqlValidationError):
+    """An aggregate in the WHERE of one stage, on which servers of Pinot's fail (QUERY_EXECUTION)."""
+
+    code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION
+
+
+class UnknownNameError(SqlValidationError):
+    """A name that no relation of a query of several stages has (to Pinot's planner a QUERY_VALIDATION)."""
+
+
 class UnknownColumnError(InvalidInputError):
     """A name that is no column of the table and no alias of the query (Pinot's UNKNOWN_COLUMN)."""
 

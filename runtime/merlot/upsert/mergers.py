@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.kernels import partial as kernels
 from merlot.spec.schema import FieldSpec
+from merlot.spec.upserting import MERGER_GROUP
 from merlot.spec.upserting import PartialUpsertStrategy as Strategy
 from merlot.values.types import TypeName
 
 Longs = NDArray[np.int64]
-ENTRY_POINTS: Final = "merlot.mergers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ class MergerError(InvalidInputError):
 
 @cache
 def _own(name: str) -> Merger:
-    points = tuple(entry_points(group=ENTRY_POINTS, name=name))
+    points = tuple(entry_points(group=MERGER_GROUP, name=name))
     if len(points) != 1:
-        raise InvalidInputError(f"a merger needs one entry point group={ENTRY_POINTS} name={name} found={len(points)}")
+        raise InvalidInputError(f"a merger needs one entry point group={MERGER_GROUP} name={name} found={len(points)}")
     try:
         merge = points[0].load()
     except Exception as error:
@@ -229,7 +229,14 @@ def _union(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
         merged = np.concatenate([merged, np.empty(len(merged) + 1024, np.int64)])
     kinds, firsts = np.unique(_ranks(field, flat), return_index=True)
     elements = firsts[np.searchsorted(kinds, merged[: offsets[-1]])]
-    return chains.own(_as_lists(chains, values, offsets, flat.take(pa.array(elements, pa.int64()))))
+    united = _as_lists(chains, values, offsets, flat.take(pa.array(elements, pa.int64())))
+    # A list that no other was united with stays as it is, a first row's above all.
+    sources, valid = chains.rows(), _valid(values)
+    num_lists = valid.astype(np.int64)
+    kernels.sums(chains.prior, np.ones(len(values), np.uint8), num_lists)
+    kernels.last_values(chains.prior, valid, sources)
+    rows = np.where(num_lists > 1, len(values) + np.arange(len(values)), sources)
+    return chains.own(pa.concat_arrays([values, united]).take(pa.array(rows)))
 
 
 def _lists(values: pa.Array) -> tuple[pa.Array, Longs]:

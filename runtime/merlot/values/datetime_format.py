@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from merlot.errors import InvalidInputError
 from merlot.values.datetime_pattern import DateTimePattern
 from merlot.values.number_text import BLANKS, decimal_of, is_integer
+from merlot.values.time_zones import zone_of
 
 UNIT_MS = {
     "MILLISECONDS": 1,
@@ -181,6 +182,6 @@ def _epoch(text: str, unit: str, size: str) -> EpochFormat:
 
 def _pattern(pattern: str, zone: str) -> PatternFormat:
     try:
-        return PatternFormat(DateTimePattern.compile(pattern), ZoneInfo(zone))
+        return PatternFormat(DateTimePattern.compile(pattern), zone_of(zone))
     except (ZoneInfoNotFoundError, ValueError):
         raise InvalidInputError(f"unknown time zone {zone!r}; write one like UTC or America/New_York") from None

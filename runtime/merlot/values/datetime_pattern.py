@@ -1,6 +1,7 @@
 """Java date patterns (`yyyyMMdd HH:mm:ss.SSS`), compiled once to a regular expression and a formatter.
 
-Letters: y M d D H h m s S a E Z, quoted text as in Java. Weeks and eras are refused: a wrong date would be worse.
+Letters: y M d D H h m s S a E Z, quoted text as in Java. Z is an offset, ZZ one with a colon, ZZZ the name of a zone.
+Weeks and eras are refused: a wrong date would be worse.
 Month and day names are English. Fields that a pattern lacks are the first of their range (`yyyyMM` is the 1st, 00:00).
 `yy` is a year of 1946 to 2045: Java takes 80 years back and 20 ahead of the day it runs on; of 2026, since a text must
 not become another instant as years go by.
@@ -11,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Self
+from zoneinfo import ZoneInfoNotFoundError
 
 from merlot.errors import InvalidInputError
+from merlot.values.time_zones import zone_of
 
 FIRST_SHORT_YEAR = 1946
 """First of the hundred years that `yy` stands for."""
@@ -101,6 +104,8 @@ def _expression(token: _Token, *, is_fixed: bool) -> str:
     """A number directly before another number has exactly its width; else it may be longer, as in Java."""
     if not token.letter:
         return re.escape(token.literal)
+    if token.letter == "Z" and token.width > 2:
+        return r"(?P<zone>[A-Za-z][\w/+:-]*|[+-]\d{2}:?\d{2})"
     if not token.is_number:
         return _TEXT_EXPRESSION[token.letter]
     if is_fixed or (token.letter == "y" and token.width == 2):
@@ -124,6 +129,8 @@ def _assemble(fields: Mapping[str, str], zone: tzinfo) -> datetime:
     )
     if "D" in fields:
         moment = moment.replace(month=1, day=1) + timedelta(days=int(fields["D"]) - 1)
+    if "zone" in fields:
+        return moment.replace(tzinfo=_named_zone(fields["zone"]))
     return moment.replace(tzinfo=_offset(fields["Z"]) if "Z" in fields else zone)
 
 
@@ -135,6 +142,13 @@ def _offset(text: str) -> tzinfo:
     zone = datetime.strptime(text, "%z").tzinfo
     assert zone is not None
     return zone
+
+
+def _named_zone(name: str) -> tzinfo:
+    try:
+        return zone_of(name)
+    except (ZoneInfoNotFoundError, OSError):
+        raise ValueError(f"unknown time zone {name!r}") from None
 
 
 def _format(token: _Token, moment: datetime) -> str:
@@ -151,6 +165,8 @@ def _format(token: _Token, moment: datetime) -> str:
             return name if token.width > 3 else name[:3]
         case "a":
             return "AM" if moment.hour < 12 else "PM"
+        case "Z" if token.width > 2:
+            return str(moment.tzinfo)
         case "Z":
             offset = moment.strftime("%z")
             return f"{offset[:3]}:{offset[3:5]}" if token.width > 1 else offset[:5]

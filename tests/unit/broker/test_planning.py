@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -123,6 +124,59 @@ async def test_no_query_takes_longer_than_its_table_allows() -> None:
         with pytest.raises(QueryOptionError, match="timeoutMs") as caught:
             await planner.plan(sql, options)
         assert len(str(caught.value)) < 200
+
+
+async def test_table_says_whether_its_queries_see_nulls_and_a_query_may_say_otherwise() -> None:
+    tables = Tables()
+    tables.flights = served(manifest=MANIFEST.replace("spec:", "spec:\n  nullHandling: true"))
+    planner = Planner(tables.find, CLOCK)
+    for prefix in ("", "SET useMultistageEngine=true; "):
+        for text, options, sees_nulls in (
+            ("SELECT carrier FROM flights", "", True),
+            ("SELECT carrier FROM flights LIMIT 4", "enableNullHandling=false", False),
+            ("SELECT carrier FROM flights LIMIT 5", "ENABLENULLHANDLING=false", False),
+            ("SET enableNullHandling=false; SELECT carrier FROM flights", "", False),
+            ("SELECT carrier FROM flights OPTION(enableNullHandling=true)", "enableNullHandling=false", True),
+        ):
+            plan = await planner.plan(prefix + text, options)
+            leaves = [plan] if plan.stages is None else list(plan.stages.leaves.values())
+            assert [leaf.tree.leaf.work.null_handling for leaf in leaves if leaf.tree] == [sees_nulls], text
+            assert plan.wishes.warnings == ()
+
+
+async def test_several_tables_see_nulls_if_one_of_them_says_so() -> None:
+    manifest = MANIFEST.replace("spec:", "spec:\n  nullHandling: true")
+    other = replace(served(manifest=manifest), name=TableName("others_OFFLINE"))
+
+    def find(name: str) -> ServedTable | None:
+        return {"flights": served(), "others": other}.get(name)
+
+    planner = Planner(find, CLOCK)
+    for text, sees_nulls in (
+        ("SELECT a.carrier FROM flights a JOIN others b ON a.carrier = b.carrier", True),
+        ("SELECT a.carrier FROM flights a JOIN flights b ON a.carrier = b.carrier", False),
+        ("SET enableNullHandling=false; SELECT a.carrier FROM flights a, others b", False),
+    ):
+        plan = await planner.plan(text, "")
+        assert plan.stages is not None
+        trees = [leaf.tree for leaf in plan.stages.leaves.values()]
+        assert [tree.leaf.work.null_handling for tree in trees if tree] == [sees_nulls] * 2
+
+
+async def test_count_that_counts_nulls_too_is_warned_of() -> None:
+    planner = Planner(Tables().find, CLOCK)
+    for item, is_warned in (
+        ("COUNT(CASE WHEN carrier > 'B' THEN 1 END)", True),
+        ("count((case when carrier > 'B' then 1 else null end))", True),
+        ("COUNT(NULLIF(carrier, 'B'))", True),
+        ("COUNT(CASE WHEN carrier > 'B' THEN 1 ELSE 0 END)", False),
+        ("SUM(CASE WHEN carrier > 'B' THEN 1 END)", False),
+        ("COUNT(DISTINCT CASE WHEN carrier > 'B' THEN 1 END)", False),
+        ("COUNT(carrier), 'NULLIF CASE'", False),
+    ):
+        plan = await planner.plan(f"SELECT {item} FROM flights", "")
+        assert bool(plan.wishes.warnings) == is_warned, item
+        assert (await planner.plan(f"SELECT {item} FROM flights", "enableNullHandling=true")).wishes.warnings == ()
 
 
 LONG = "SELECT carrier FROM flights WHERE " + " OR ".join(f"carrier > '{number}'" for number in range(5_000))

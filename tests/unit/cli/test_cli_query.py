@@ -109,6 +109,15 @@ def test_exception_is_an_error(node: Any, capsys: Captured) -> None:
     assert (captured.out, captured.err) == ("", "error: table does not exist table=x (error 190)\n")
 
 
+@pytest.mark.parametrize("how", ["table", "csv", "json", "vertical"])
+def test_failed_query_shows_no_header(node: Any, broker_answer: Any, capsys: Captured, how: str) -> None:
+    failed = {"errorCode": 250, "message": "timed out"}
+    node.answers.append({**broker_answer(["a", "b"], ["INT", "INT"], []), "exceptions": [failed]})
+    assert run(["query", "SELECT a, b FROM x", "-o", how]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "error: timed out (error 250)\n")
+
+
 def test_partial_answer_is_an_error_after_its_rows(node: Any, broker_answer: Any, capsys: Captured) -> None:
     node.answers.append(broker_answer(["a"], ["INT"], [[1]], numServersQueried=2))
     assert run(["query", "SELECT a FROM x"]) == 1

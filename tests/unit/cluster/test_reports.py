@@ -71,6 +71,23 @@ def test_a_restarted_server_starts_from_an_empty_report(store: SqliteMetastore) 
     ReportWriter(store, TABLE, SERVER).write([], {}, revision=3)
     assert reader.read()[SERVER].loaded == frozenset()
     assert reader.read()[SERVER].revision == 3
+    assert reader.read()[SERVER].served == {"s1@1", "s2@1"}, "they were answered once"
+
+
+def test_what_was_served_once_is_told_until_it_is_loaded_or_not_missed(store: SqliteMetastore) -> None:
+    reader = ReportReader(store, TABLE)
+    ReportWriter(store, TABLE, SERVER).write(["s1@1", "s2@1", "s3@1"], {})
+    ReportWriter(store, TABLE, SERVER).write([], {})
+    writer = ReportWriter(store, TABLE, SERVER)
+    writer.write(["s1@1"], {"s2@1": "damaged"})
+    report = reader.read()[SERVER]
+    assert (report.loaded, report.served) == ({"s1@1"}, {"s2@1", "s3@1"})
+    writer.write(["s1@1"], {"s2@1": "damaged"}, is_missed=lambda key: key != "s3@1")
+    assert reader.read()[SERVER].served == {"s2@1"}
+    writer.write([], {"s2@1": "damaged"}, is_missed=lambda key: key != "s3@1")
+    assert reader.read()[SERVER].served == {"s1@1", "s2@1"}
+    writer.write(["s1@1", "s2@1"], {})
+    assert reader.read()[SERVER].served == frozenset()
 
 
 def test_the_same_report_is_not_written_twice(store: SqliteMetastore) -> None:

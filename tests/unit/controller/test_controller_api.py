@@ -15,6 +15,7 @@ from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.store.allowed import AllowedStores
 
 Client = TestClient[web.Request, web.Application]
 
@@ -255,3 +256,60 @@ async def test_annotations_complete_records_of_their_version_only(client: Client
     )
     assert wrong.status == 400
     assert "annotations.0.url" in (await wrong.json())["error"]
+
+
+async def test_deep_store_of_a_table_is_the_one_that_it_declares_or_the_cluster_s(store: SqliteMetastore) -> None:
+    stores = AllowedStores(own="file:///d", prefixes=("file:///e",))
+    async with TestClient(TestServer(make_app(ControllerService(store, stores=stores)))) as client:
+        await apply(client, FLIGHTS)
+        assert (await (await client.get("/tables/flights/manifest")).json())["deepStore"] == "file:///d"
+        declared = FLIGHTS.replace("name: flights", "name: others") + "  deepStore: {uri: 'file:///e/f'}\n"
+        assert (await apply(client, declared))[0] == 200
+        assert (await (await client.get("/tables/others/manifest")).json())["deepStore"] == "file:///e/f"
+        assert (await client.get("/tables/nosuch/manifest")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/segments/flights/servers", "ask /tables/{table}/externalview"),
+        ("/segments/segmentReloadStatus/1", "servers reload by themselves"),
+        ("/segments/flights/tiers", "there is one tier"),
+        ("/segments/flights/s1", "a segment's file is in the deep store"),
+    ],
+)
+async def test_paths_of_pinot_that_are_not_there_say_what_to_ask(client: Client, path: str, words: str) -> None:
+    answer = await client.get(path)
+    assert answer.status == 404
+    assert words in (await answer.json())["error"]
+
+
+async def test_table_whose_stream_cannot_be_read_is_refused_with_every_problem(client: Client) -> None:
+    stream = """  ingestion:
+    stream:
+      type: files
+      topic: t
+      filter: a < b
+      derivedColumns: {carrier: "nosuch(a)", delay: a +}
+"""
+    status, body = await apply(client, FLIGHTS + stream)
+    assert status == 400
+    assert [one["path"] for one in body["problems"]] == [
+        "spec.ingestion.stream.filter",
+        "spec.ingestion.stream.derivedColumns.carrier",
+        "spec.ingestion.stream.derivedColumns.delay",
+    ]
+    assert (await client.get("/tables/flights")).status == 404
+
+
+async def test_a_merger_that_is_not_installed_is_warned_of(client: Client) -> None:
+    config = """
+apiVersion: merlot.dev/v1alpha1
+kind: UpsertConfig
+metadata: {name: merged}
+spec: {mode: PARTIAL, comparisonColumns: [at], partialUpsertStrategies: {a: acme.longest, b: MAX}}
+"""
+    status, [applied] = await apply(client, config)
+    [warning] = applied["warnings"]
+    assert status == 200
+    assert warning.startswith("spec.partialUpsertStrategies.a: no package here has acme.longest as an entry point")

@@ -1,8 +1,9 @@
 """Segments that were built by another manifest than the applied one, brought to a table by each writer there is."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,8 @@ from tests.unit.spec import shapes
 
 from merlot.catalog import uploaded
 from merlot.catalog.publish import upload
+from merlot.cli.client import Client
+from merlot.cli.replacement import Replacer
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest
@@ -72,6 +75,21 @@ def test_no_writer_publishes_rows_of_another_shape(service: ControllerService, f
             with pytest.raises(InvalidInputError):
                 uploaded.take(one.path, shapes.table().name, spec, deep)
     assert service.view("trips").segments == {}
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_backfill_tells_the_shape_of_the_table_that_it_built_by(folder: Path, is_old: bool) -> None:
+    table, sent = shapes.table(), []
+
+    class Recorder(Client):
+        def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+            return {"manifest": {}} if is_old else {"manifest": {}, "shape": {}}
+
+        def post_json(self, path: str, body: Any) -> Any:
+            sent.append((path, body.get("shape")))
+
+    Replacer(Recorder("http://node"), "trips").put("e", records_of(table, folder), shape_of(table.spec))
+    assert sent == [("/segments/trips/publish", None if is_old else shape_of(table.spec))]
 
 
 def test_rows_of_the_tables_own_shape_are_published_by_each(service: ControllerService, folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merlot.cluster.consuming.handover import MOST_MS, MOST_REPLAYED
-from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord
+from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, UpsertProgress
 from merlot.cluster.records import (
     ConsumingStatus,
     RootRecord,
@@ -129,6 +129,13 @@ def test_a_topic_of_thousands_of_partitions_is_told_by_its_worst_ones() -> None:
     found = status(told, view(3_000))
     assert all(one["lag"] >= 240_000 for one in found["worst"])
     assert len(found["worst"]) == MAX_PARTITIONS
+
+
+def test_rows_in_wrong_partitions_are_counted_once_for_all_replicas() -> None:
+    moved = [part(number, upsert=UpsertProgress(misplaced=230 + number)) for number in range(2)]
+    found = status({**says(A, *moved), **says(B, moved[0])})
+    assert found["misplaced"] == 460
+    assert not is_news(status(says(A, part(0), part(1))), found)
 
 
 def test_lost_messages_are_told_by_their_offsets() -> None:

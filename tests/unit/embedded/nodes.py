@@ -51,9 +51,9 @@ class OwnNode:
     async def __aexit__(self, *_: object) -> None:
         await self.node.stop()
 
-    async def restart(self) -> None:
+    async def restart(self, port: int = 0) -> None:
         await self.node.stop()
-        self.node = self._made()
+        self.node = self._made() if not port else Node(NodeConfig(data_dir=self._data, http_port=port))
         await self.node.start()
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:

@@ -12,6 +12,7 @@ from pyarrow import parquet
 from tests.unit.embedded.nodes import StartNode, ask, until_rows
 
 from merlot.cli import backfiller, main
+from merlot.cli.app import INTERRUPTED
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer
 from merlot.cluster.records import SegmentRecord
@@ -105,6 +106,15 @@ async def test_a_window_shows_its_old_rows_until_it_shows_all_of_the_new_ones(
     assert (outcome["rows"], outcome["rows_outside"], len(outcome["replaced"])) == (200, 200, 2)
     assert outcome["rows_replaced"] == 200
     assert outcome["rewritten"] == []
+
+
+async def test_an_empty_table_is_filled_in_the_deep_store_of_its_node(
+    start_with_orders: StartNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = await start_with_orders(orders_manifest(), range(0))
+    outcome = await run(node, command(node, write_source(tmp_path, range(3), revision=0), 0, 3), capsys)
+    assert (outcome["rows"], outcome["replaced"]) == (300, [])
+    await settled(node, expected(range(3)))
 
 
 async def test_segments_that_reach_beyond_the_window_keep_their_other_rows(
@@ -229,7 +239,7 @@ async def test_a_backfill_that_is_interrupted_leaves_the_old_rows_and_no_file(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Replacer, step, interrupted)
-    assert await asyncio.to_thread(main.run, command(node, source, 2, 3)) == main.INTERRUPTED
+    assert await asyncio.to_thread(main.run, command(node, source, 2, 3)) == INTERRUPTED
     assert "the old rows answer" in capsys.readouterr().err
     monkeypatch.undo()
     assert await totals(node) == expected(DAYS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 from tests.unit.embedded.nodes import OwnNode, apply
 
+from merlot.server.realtime.upserts import UpsertSink
 from merlot.testing.patience import PATIENCE_S, until
 
 POLL_S = 0.02
@@ -350,3 +352,35 @@ async def test_the_first_row_of_a_key_stays_and_rows_in_a_wrong_partition_are_co
     board.write(rows[:100])
     await board.told(lambda told: sum(one["dropped"] for one in told) >= 100)
     await shows()
+
+
+@pytest.mark.parametrize("keeps_its_port", [True, False])
+async def test_a_node_that_restarts_soon_after_a_commit_answers_in_full_or_says_that_it_does_not(
+    board: Board, keeps_its_port: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server has no key of the table before the index is built, which is held up here."""
+    await board.create("{config: {mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone}}", rows=100)
+    async with asyncio.timeout(PATIENCE_S):
+        while await board.num_sealed() < 4:
+            board.write(board.random_rows(80))
+            await board.shows_newest()
+    [[total]] = await board.rows("SELECT COUNT(*) FROM board") or [[0]]
+    is_held = threading.Event()
+    settle = UpsertSink.settle
+
+    def held(sink: UpsertSink) -> None:
+        is_held.wait(PATIENCE_S)
+        settle(sink)
+
+    monkeypatch.setattr(UpsertSink, "settle", held)
+    answers: list[dict[str, Any]] = []
+    await board.restart(port=board.node.port if keeps_its_port else 0)
+    for number in range(60):
+        answers.append(await board.call("POST", "/query/sql", json={"sql": "SELECT COUNT(*) FROM board"}))
+        if number == 20:
+            is_held.set()
+        await asyncio.sleep(POLL_S)
+    is_held.set()
+    for answer in answers:
+        assert answer["exceptions"] or answer["resultTable"]["rows"] == [[total]], answer
+    await board.shows_newest()

@@ -101,6 +101,19 @@ def test_text_beside_a_number_makes_a_bad_row_unless_it_spells_one() -> None:
     assert found.bad.by_reason == {"filter: the expression fails": 2}
 
 
+@pytest.mark.parametrize("decoder", ["JSON", "AVRO"])
+def test_field_may_be_spelt_in_several_ways(decoder: str) -> None:
+    declared = {"type": decoder, **({"avroSchema": json.dumps(AVRO)} if decoder == "AVRO" else {})}
+    write = avro if decoder == "AVRO" else lambda one: json.dumps(one).encode()
+    derived = {"word": "concat(WORD, jsonFormat(Word), ' ')", "number": "COUNT + 0"}
+    spec = spec_of(decoder=declared, filter="Count > 4 AND count < 9 AND word = 'a'", derivedColumns=derived)
+    sent = [{"id": number, "count": number, "word": "a"} for number in range(12)]
+    found = read(spec, [write(one) for one in sent])
+    assert found.rows.to_pylist() == [
+        {"id": number, "word": 'a "a"', "other": None, "number": number} for number in range(5, 9)
+    ]
+
+
 def test_json_of_a_field_is_what_the_message_has() -> None:
     spec = spec_of(derivedColumns={"word": "jsonFormat(actor)", "other": "actor"})
     values = [{"login": "x"}, 'a "b"', [1, 2.5, None], 7, True, None]

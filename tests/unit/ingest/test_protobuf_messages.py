@@ -1,6 +1,7 @@
 """Protobuf messages are read by the descriptor that the table brings."""
 
 import base64
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from merlot.errors import InvalidInputError
 from merlot.ingest.decoders.protobuf import ProtobufDecoder
 from merlot.ingest.decoders.protocol import Decoded, Wanted
+from merlot.ingest.message_values import as_json
 
 NAMES = ("city", "rides", "fare", "big", "note", "color", "tags", "props", "inner", "at", "raw", "missing")
 
@@ -114,3 +116,14 @@ def test_enum_of_an_unknown_number_is_its_number() -> None:
 def test_wrong_descriptor_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError):
         ProtobufDecoder(Wanted(columns={"city": False}, names=()), text, message)
+
+
+def test_messages_are_the_json_that_they_are_where_that_is_wanted() -> None:
+    wanted = Wanted(columns=dict.fromkeys(NAMES, False), as_json=frozenset(NAMES), names=())
+    payload = trip(City='a"', rides=1, tags=["x"], props={"k": 1}, inner={"x_y": 3}, color=1)
+    [found] = ProtobufDecoder(wanted, TEXT, "acme.Trip").decode(pa.array([payload], pa.large_binary()))
+    rows = pa.table(dict(found.columns))
+    read = {name: as_json(rows, name).to_pylist()[0] for name in ("city", "rides", "tags", "props", "inner", "color")}
+    assert {name: json.loads(text) for name, text in read.items()} == {
+        "city": 'a"', "rides": 1, "tags": ["x"], "props": {"k": 1}, "inner": {"x_y": 3}, "color": "BLUE",
+    }  # fmt: skip

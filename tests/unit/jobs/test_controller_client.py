@@ -4,8 +4,12 @@ import socket
 
 import pytest
 from aiohttp import web
+from tests.unit.spec import shapes
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.ids import RawTableName
+from merlot.spec import manifest
+from merlot.spec.shape import shape_of
 from merlot.testing.apps import serve_app
 from merlot_spark.publish import ControllerClient
 
@@ -46,3 +50,28 @@ def test_tls_to_a_plain_server_is_wrong_input_and_a_closed_port_is_not() -> None
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         with pytest.raises(UnavailableError, match="controller cannot be reached"):
             ControllerClient(url, waits_s=()).table("trips")
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_only_a_controller_that_compares_shapes_is_told_one(is_old: bool) -> None:
+    bodies = []
+
+    async def answer(_: web.Request) -> web.Response:
+        told = {} if is_old else {"deepStore": None, "shape": dict(shape_of(shapes.table().spec))}
+        return web.json_response({"revision": 1, "manifest": manifest.dump(shapes.table()), **told})
+
+    async def publish(request: web.Request) -> web.Response:
+        bodies.append(await request.json())
+        return web.json_response({"published": [], "unchanged": []})
+
+    app = web.Application()
+    app.router.add_get("/tables/trips/manifest", answer)
+    app.router.add_post("/segments/trips/publish", publish)
+    with serve_app(app) as url:
+        client = ControllerClient(url)
+        applied = client.table("trips")
+        applied.check(shapes.table(), None)
+        with pytest.raises(InvalidInputError, match=r"spec\.pushType: applied APPEND and here REFRESH"):
+            applied.check(shapes.table(("APPEND", "REFRESH")), None)
+        client.publish(RawTableName("trips"), [], shape=applied.shape, replace_all=False)
+    assert ["shape" in body for body in bodies] == [not is_old]

@@ -12,9 +12,12 @@ from tests.unit.operator.pool_parts import CONFIG
 from merlot.spec.tenancy import Resources
 from merlot_operator.accepted import all_run, as_run, spec_of, text_of
 from merlot_operator.desired import sizes
-from merlot_operator.desired.demand import PoolDemand, cluster_demand, pool_demand, pool_of, tenant_of
+from merlot_operator.desired.demand import PoolDemand, cluster_demand, own_pool, pool_demand, pool_of, tenant_of
 from merlot_operator.kube.compare import quantity
+from merlot_operator.reconcilers.tables import accept
 
+LABEL = 63
+"""Characters of a label's value, and of a host's name."""
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from(["250m", "1", "512Mi", "2Gi", "8Gi"]))
 
 
@@ -33,6 +36,28 @@ def demand(*tables: dict[str, Any]) -> PoolDemand:
     found = pool_demand("n", pool_of(tables[0]), tables, CONFIG)
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("length", [1, 30, *range(56, 64)])
+def test_a_name_as_long_as_the_definition_allows_is_accepted(length: int) -> None:
+    name = ("a" * 57 + "-bcdef")[:length].rstrip("-").ljust(length, "z")
+    columns = [{"name": "at", "type": "TIMESTAMP", "role": "dateTime"}]
+    schema = {"fields": columns}
+    declared = table(name, schema=schema, timeColumn="at", tenants={})
+    accepted, refusal = accept(declared)
+    assert refusal is None
+    assert accepted is not None
+    assert accepted.metadata.name == name
+    found = demand(declared)
+    assert found.tenant == tenant_of(declared)
+    assert found.name == own_pool(name)
+    assert max(len(found.name) + len("-999-0123456789"), len(found.tenant)) <= LABEL
+
+
+def test_long_names_that_begin_alike_have_servers_of_their_own() -> None:
+    names = ["a" * 62 + letter for letter in "xyz"]
+    assert len({tenant_of(table(name, tenants={})) for name in names}) == len(names)
+    assert len({own_pool(name) for name in names}) == len(names)
 
 
 def test_refused_change_asks_for_nothing() -> None:

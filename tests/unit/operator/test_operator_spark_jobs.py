@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.status import BatchRun
+from merlot_operator.config import Config
 from merlot_operator.desired import batch_runs
 from merlot_operator.desired.batch_runs import BatchFacts, BatchPlan
 from merlot_operator.kube.events import timestamp
+from merlot_operator.manifests.batch import WRONG_INPUT, BatchPod, job
 
 NOON = int(datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp() * 1000)
 HOUR = 3_600_000
@@ -114,6 +118,46 @@ def test_a_run_that_is_tried_again_says_why_until_it_succeeds() -> None:
     assert again["message"] == "it is tried again after: deep store failed action=write"
     [done] = plan(batch(), runs=(again,), jobs={run["job"]: ended("Complete")}, pods=pods).runs
     assert (done["state"], "message" in done) == ("Succeeded", False)
+
+
+@pytest.mark.parametrize(
+    ("retries", "num_failed", "code", "is_told"),
+    [
+        (0, 0, 1, False),
+        (0, 1, 1, False),
+        (1, 0, 1, True),
+        (1, 1, 1, True),
+        (1, 2, 1, False),
+        (3, 1, WRONG_INPUT, False),
+    ],
+)
+def test_a_run_that_failed_is_said_to_be_tried_again_only_if_it_will_be(
+    retries: int, num_failed: int, code: int, is_told: bool
+) -> None:
+    """The pod ends a moment before the Job counts it, and before the Job ends."""
+    config = Config(metastore="zk://z", deep_store="s3://b", runtime_image="r", spark_image="s")
+    declared = batch(job={"retries": retries})
+    [run] = plan(declared).runs
+    made = job(
+        BatchPod(
+            namespace="n",
+            job=run["job"],
+            table="flights",
+            owner={},
+            manifest={},
+            batch=declared,
+            deep_store="s3://b",
+            secrets=[],
+            is_suspended=False,
+        ),
+        config,
+    )
+    made["metadata"]["creationTimestamp"] = timestamp(NOON)
+    failed = driver(run["job"], json.dumps({"error": "deep store failed action=write"}))
+    failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = code
+    jobs = {run["job"]: {**made, "status": {"failed": num_failed}}}
+    [seen] = plan(declared, runs=(run,), jobs=jobs, pods=(failed,)).runs
+    assert (seen["state"], "message" in seen) == ("Running", is_told)
 
 
 def test_what_succeeded_is_not_repeated_though_its_job_is_gone_or_its_size_changed() -> None:

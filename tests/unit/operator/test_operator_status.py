@@ -14,6 +14,7 @@ from merlot_operator.kube.events import timestamp
 from merlot_operator.status.conditions import Condition, status_patch
 from merlot_operator.status.table import table_conditions, table_status
 from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.status.upserts import upsert_ready
 
 NOW_MS = 1_800_000_000_000
 SINCE = {"status": "False", "lastTransitionTime": timestamp(NOW_MS - 3_600_000)}
@@ -108,6 +109,15 @@ def shown(given: TableFacts, kind: str) -> tuple[bool | None, str]:
         ({"verdict": REFUSED}, "Accepted", (False, "Invalid")),
         ({"cluster": saying(storeProblem="no Secret")}, "Degraded", (True, "StoreUnavailable")),
         ({"cluster": saying(storeProblem="")}, "Degraded", (False, "AsDeclared")),
+        ({"cluster": saying(metastoreLost="it is new")}, "Ready", (False, "MetastoreLost")),
+        ({"cluster": saying(metastoreLost="it is new")}, "Degraded", (True, "MetastoreLost")),
+        ({"cluster": saying(metastoreLost="it is new")}, "SegmentsAvailable", (False, "MetastoreLost")),
+        ({"cluster": saying(metastoreLost="")}, "Ready", (True, "Serving")),
+        (
+            {"cluster": saying(metastoreLost="it is new"), "runs": [{"name": "a", "state": "Succeeded", "job": "j"}]},
+            "TaskSucceeded",
+            (None, "MetastoreLost"),
+        ),
         ({"cluster": saying(adoptedSegments=3)}, "Accepted", (True, "Adopted")),
         ({"cluster": saying(adoptedSegments=0)}, "Accepted", (True, "Valid")),
         ({"verdict": REFUSED}, "Ready", (False, "NotAccepted")),
@@ -162,6 +172,9 @@ def shown(given: TableFacts, kind: str) -> tuple[bool | None, str]:
         (streaming(), "Consuming", (True, "Consuming")),
         (streaming(catchingUp=1), "Consuming", (True, "CatchingUp")),
         (streaming(catchingUp=1), "Progressing", (True, "CatchingUp")),
+        (streaming(misplaced=460), "Consuming", (True, "KeysMoved")),
+        (streaming(misplaced=460), "Degraded", (True, "KeysMoved")),
+        (streaming(misplaced=0), "Degraded", (False, "AsDeclared")),
         (streaming(numLost=330, lost=[[0, 120, 450]]), "Consuming", (True, "MessagesLost")),
         (streaming(numLost=330, lost=[[0, 120, 450]]), "Degraded", (False, "AsDeclared")),
         (streaming(worst=[failing("NOT_COMMITTED", "CONSUMING")]), "Consuming", (True, "CommitsFail")),
@@ -299,3 +312,26 @@ def test_indexes_that_are_still_made_are_told(
 def test_errors_of_segments_are_shown_with_their_cause() -> None:
     [degraded] = [one for one in table_conditions(facts(cluster=saying(segmentsFailed=1))) if one.type == "Degraded"]
     assert "no room on the disk" in degraded.message
+
+
+GOOD, BAD = Condition("Accepted", True, "Valid"), Condition("Degraded", False, "AsDeclared")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "degraded", "executed", "expected"),
+    [
+        (GOOD, BAD, Condition("Executed", False, "NoTable", "x"), (False, "NoTable")),
+        (GOOD, BAD, Condition("Executed", False, "Waiting", "x"), (False, "Waiting")),
+        (GOOD, BAD, Condition("Executed", False, "Progressing", "x"), (True, "Accepted")),
+        (GOOD, BAD, Condition("Executed", None, "ControllerUnavailable", "x"), (True, "Accepted")),
+        (GOOD, BAD, Condition("Executed", True, "Executed", "x"), (True, "Executed")),
+        (Condition("Accepted", False, "Invalid"), BAD, Condition("Executed", True, "Executed"), (False, "Invalid")),
+        (GOOD, Condition("Degraded", True, "DoesNotFit"), Condition("Executed", True, "E"), (False, "DoesNotFit")),
+    ],
+)
+def test_an_upsert_config_is_ready_if_a_table_is_upserted_by_it(
+    accepted: Condition, degraded: Condition, executed: Condition, expected: tuple[bool, str]
+) -> None:
+    ready = upsert_ready(accepted, degraded, executed)
+    assert (ready.holds, ready.reason) == expected
+    assert executed.reason == ready.reason or ready.reason != "Executed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -79,6 +80,7 @@ class Server:
         if body["kind"] == "Event":
             self.events.append((body["reason"], body["message"]))
             return {}
+        await asyncio.sleep(0)
         if self.is_going:
             raise ForbiddenError("the namespace is being terminated")
         if (kind_of(body), body["metadata"]["name"]) in self.objects:
@@ -180,9 +182,18 @@ async def test_of_two_that_come_at_once_one_is_the_owner(server: Server, monkeyp
     assert await is_ours(both[0], "n")
     blind(both[1])
     both[1].store.put(copy.deepcopy(server.objects[TABLES, "flights"]))
-    assert not await is_ours(both[1], "n"), "somebody was faster"
+    with pytest.raises(ConflictError):  # somebody was faster
+        await is_ours(both[1], "n")
     assert not await is_ours(both[1], "n")
     assert await is_ours(both[0], "n")
+
+
+async def test_passes_that_begin_at_once_own_the_namespace_together(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.declare()
+    operator = server.operator(monkeypatch, "plat/plat")
+    assert await asyncio.gather(*(is_ours(operator, "n") for _ in range(5))) == [True] * 5
 
 
 async def test_a_namespace_that_goes_is_cleaned_up_without_a_mark(

@@ -1,16 +1,20 @@
 """Places that a Table of a namespace may name, by the operator's environment."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from merlot.errors import InvalidInputError
 from merlot.spec.manifest import load_document
 from merlot.spec.table import Table
+from merlot_operator import restrictions
 from merlot_operator.config import Config, RoleSize, from_environment
 from merlot_operator.desired.demand import ClusterDemand
 from merlot_operator.manifests.cluster import cluster_objects
-from merlot_operator.places import NotAllowedError, check_places
+from merlot_operator.places import NotAllowedError, check_places, places_problem
 
 ENVIRONMENT = {
     "MERLOT_METASTORE": "zk://zk:2181/m",
@@ -26,6 +30,34 @@ ENVIRONMENT = {
 @pytest.fixture
 def config() -> Config:
     return from_environment(ENVIRONMENT)
+
+
+VARIABLES = {
+    "streams.hosts": "MERLOT_STREAM_HOSTS",
+    "sources.prefixes": "MERLOT_SOURCE_PREFIXES",
+    "deepStore.prefixes": "MERLOT_DEEP_STORE_PREFIXES",
+}
+"""What the chart makes of its values."""
+EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").glob("*/table.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_an_example_says_what_of_the_chart_has_to_allow_it(path: Path) -> None:
+    """With the chart's defaults it is accepted if it says nothing, and refused by the value that it names otherwise."""
+    text = path.read_text()
+    told = dict(re.findall(r"--set '([\w.]+)=\{(\S+)\}'", text.partition("apiVersion:")[0]))
+    declared = {**yaml.safe_load(text)}
+    declared["metadata"]["namespace"] = "n"
+    defaults = ENVIRONMENT | dict.fromkeys(VARIABLES.values(), "")
+    problem = places_problem(load_document(declared), from_environment(defaults), "n")
+    if not told:
+        assert problem is None
+        return
+    assert problem is not None
+    assert all(f"{value} of the chart" in problem for value in told)
+    allowed = from_environment(defaults | {VARIABLES[value]: given for value, given in told.items()})
+    check_places(load_document(declared), allowed, "n")
+    assert not list(restrictions.problems(declared["spec"], allowed))
 
 
 def table(**spec: Any) -> Table:

@@ -132,3 +132,13 @@ def test_a_new_column_is_a_reload() -> None:
     after["spec"]["schema"]["fields"].append({"name": "more", "type": "LONG"})
     (change,) = changes(TABLE, after, {})
     assert change.cost is Cost.RELOAD
+
+
+def test_defaults_that_a_definition_once_filled_in_are_no_change() -> None:
+    filled = copy.deepcopy(TABLE)
+    for column in filled["spec"]["schema"]["fields"]:
+        column |= {"role": column.get("role", "dimension"), "multiValue": False}
+    assert changes(filled, TABLE, {}) == []
+    added = copy.deepcopy(TABLE)
+    added["spec"]["schema"]["fields"].append({"name": "m", "type": "INT"})
+    assert [one.path for one in changes(filled, added, {})] == ["schema.fields"]

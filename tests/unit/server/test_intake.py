@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from merlot.errors import UnavailableError
-from merlot.ingest.bad_rows import BadRow
+from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.stream import Pipeline, StreamRows
 from merlot.server.realtime import intake
 from merlot.server.realtime.intake import Batch, Counts, Intake, Turns
@@ -160,6 +160,35 @@ def test_messages_that_wait_for_a_schema_are_kept(size: int) -> None:
     assert [len(batch) for batch in batches] == [size, 0, 0, size, 1, 0]
     assert [batch.next_offset for batch in batches] == [size, size, size, 2 * size, 2 * size + 1, 2 * size + 1]
     polled.close()
+
+
+def test_bad_messages_are_counted_by_reason_over_all_polls() -> None:
+    class Picky(Decoding):
+        def rows(self, messages: Messages) -> StreamRows:
+            bad = BadRows()
+            for offset in messages.offsets.tolist():
+                reason = f"n: not a value of {('INT', 'LONG', 'DOUBLE')[offset % 3]}"
+                bad += BadRows({reason: 1}, (BadRow(reason, (("n", "x"),), "t#0", offset, "n", "x"),))
+            return replace(super().rows(messages), bad=bad)
+
+    counts = Counts()
+    reader = Reader([1, 2, 3, 1])
+    filled = Intake(reader, lambda: cast(Pipeline, Picky()), Turns(2), counts)
+    while reader.sizes:
+        filled.poll(0.01)
+    assert (counts.bad, counts.bad_rows.count) == (7, 7)
+    assert counts.bad_rows.by_reason == {
+        "n: not a value of DOUBLE": 2, "n: not a value of INT": 3, "n: not a value of LONG": 2,
+    }  # fmt: skip
+    assert counts.bad_rows.to_status() == (
+        "7 bad rows left out:",
+        "  3 × n: not a value of INT",
+        "      t#0 row 0: n = 'x'",
+        "  2 × n: not a value of DOUBLE",
+        "      t#0 row 2: n = 'x'",
+        "  2 × n: not a value of LONG",
+        "      t#0 row 1: n = 'x'",
+    )
 
 
 def test_seek_forgets_what_waits() -> None:

@@ -73,7 +73,6 @@ class Oracle:
         self.replaced: set[int] = set()
 
     def add(self, row: Row) -> None:
-        row = row | {"flags": None if row["flags"] is None else sorted(set(row["flags"]))}
         dead = -(1 << 61) if self.ttl is None else self.largest - self.ttl
         self.largest = max(self.largest, row["at"])
         place = self.newest.get(row["key"])

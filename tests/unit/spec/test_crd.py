@@ -97,3 +97,22 @@ def test_what_an_api_server_fills_in_is_no_contradiction(document: dict[str, Any
     ]
     stored = filled(schema, named)
     assert manifest.load(yaml.safe_dump(stored)) == manifest.load(yaml.safe_dump(named))
+
+
+def test_lists_have_no_defaults_but_of_their_keys() -> None:
+    """`kubectl apply` compares a list as a whole, and would call an object changed each time."""
+
+    def in_lists(schema: dict[str, Any], path: str, keys: frozenset[str] | None) -> Iterator[str]:
+        for name, one in schema.get("properties", {}).items():
+            if "default" in one and keys is not None and name not in keys:
+                yield f"{path}.{name}"
+            yield from in_lists(one, f"{path}.{name}", None if keys is None else frozenset())
+        if "items" in schema:
+            own = frozenset(schema.get("x-kubernetes-list-map-keys", ()))
+            yield from in_lists(schema["items"], f"{path}[]", own)
+        if "additionalProperties" in schema:
+            yield from in_lists(schema["additionalProperties"], f"{path}{{}}", keys)
+
+    for definition in DEFINITIONS:
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        assert list(in_lists(schema, definition["spec"]["names"]["kind"], None)) == []

@@ -1,13 +1,17 @@
 """Date-time formats give and take epoch milliseconds."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfoNotFoundError
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.errors import InvalidInputError
+from merlot.functions.zones import zone_clock
 from merlot.values import datetime_format
+from merlot.values.time_zones import zone_of
 
 NEW_YEAR_2013 = 1_356_998_400_000
 MOMENT = int(datetime(2013, 1, 5, 15, 4, 9, 87_000, UTC).timestamp() * 1000)
@@ -122,3 +126,22 @@ def test_wrong_format_is_refused(text: str, message: str) -> None:
 def test_wrong_value_is_refused(text: str, value: str) -> None:
     with pytest.raises(InvalidInputError):
         datetime_format.parse(text).to_millis(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "minutes"),
+    [
+        *(("Z", 0), ("UT", 0), ("+05:30", 330), ("-0330", -210), ("+5", 300), ("GMT+8", 480), ("UTC-03:30", -210)),
+        *(("UT+18:00", 1_080), ("-00:15", -15), ("JST", 540), ("IST", 330), ("Asia/Kathmandu", 345)),
+    ],
+)
+def test_zones_have_names_offsets_and_javas_short_names(name: str, minutes: int) -> None:
+    moment = datetime(2024, 7, 1, tzinfo=zone_of(name))
+    assert moment.utcoffset() == timedelta(minutes=minutes)
+    assert zone_clock(name).local(np.array([0, 10**15])).tolist()[1] == 10**15 + minutes * 60_000
+
+
+@pytest.mark.parametrize("name", ["+18:01", "GMT+99", "+5:60", "+1:2", "++1", "Mars/North", "", "GMT+"])
+def test_zone_that_nobody_knows_is_refused(name: str) -> None:
+    with pytest.raises((ZoneInfoNotFoundError, ValueError, OSError)):
+        zone_of(name)

@@ -6,6 +6,7 @@ import pytest
 
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
+from merlot.spec.manifest.problems import PINOTS_NAMES
 from merlot.spec.table import FieldRole, PushType, Table
 from merlot.values.types import TypeName
 
@@ -337,3 +338,23 @@ def test_stored_nonsense_is_refused() -> None:
 def test_a_table_cannot_be_changed_in_place() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_one(GOOD).spec.replication = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ("{mode: FULL, metadataTTL: 5}", "metadataTTL: unknown field; it is called primaryKeyTtl here"),
+        ("{mode: NONE}", 'mode: unknown mode "NONE"; a table without spec.upsert has none'),
+        ("{mode: FULL, primaryKeyTtl: 86400}", "primaryKeyTtl: must be text (put it in quotes), got 86400"),
+        ("{mode: FULL, enableSnapshot: true}", "enableSnapshot: unknown field; write snapshot: ENABLE"),
+    ],
+)
+def test_pinots_words_for_upserts_are_answered_with_ours(config: str, problem: str) -> None:
+    [found] = problems_of(good_with(f"upsert: {{config: {config}}}"))
+    assert found.partition("spec.upsert.config.")[2] == problem
+
+
+def test_every_name_of_pinots_that_is_answered_is_none_of_ours() -> None:
+    for name, hint in PINOTS_NAMES.items():
+        [found] = problems_of(good_with(f"{name}: 1"))
+        assert found.endswith(f"spec.{name}: unknown field{hint}")

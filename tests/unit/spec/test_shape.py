@@ -58,3 +58,12 @@ def test_the_error_shows_what_only_one_of_two_lists_of_columns_has() -> None:
     other = shape.shape_of(shapes.table(("name: rides", "name: miles")).spec)
     with pytest.raises(shape.ShapeError, match="applied has also rides and here has also miles"):
         shape.check(applied, other, table="trips", what="the manifest")
+
+
+def test_the_error_shows_what_is_not_the_same_of_a_column() -> None:
+    applied = shape.shape_of(shapes.table().spec)
+    other = shape.shape_of(shapes.table((shapes.RIDES, f"{shapes.RIDES}, role: metric")).spec)
+    facts = "defaultNullValue {}, role {}"
+    expected = f"applied {facts.format(-(2**63), 'dimension')} and here {facts.format(0, 'metric')};"
+    with pytest.raises(shape.ShapeError, match=expected):
+        shape.check(applied, other, table="trips", what="the manifest")

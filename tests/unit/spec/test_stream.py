@@ -190,5 +190,5 @@ def test_missing_extra_is_named(missing: str, opened: Callable[[], object], monk
     for name in (*modules, "merlot.ingest.decoders.protobuf"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(InvalidInputError, match=r"needs pip install 'merlot\[kafka\]'"):
+    with pytest.raises(InvalidInputError, match=r"needs the extra kafka, .* `pip install -e '\.\[kafka\]'"):
         opened()

@@ -1,6 +1,7 @@
 """Malformed texts are refused where they go wrong; what is taken has the meaning that it has in DuckDB."""
 
 import json
+import os
 import random
 import re
 from functools import cache
@@ -18,10 +19,11 @@ from merlot.errors import MerlotError
 from merlot.query.plan.binding import bind
 from merlot.sql.budget import Budget
 from merlot.sql.parse import ParsedStatement, one_stage, parse_statement, read_any
-from merlot.tree.errors import SqlParseError
+from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 CASES = budget.count("MERLOT_MALFORMED_CASES", quick=600, every=15_000, fuzz=100_000)
 SEED = budget.seed(62)
+DATA = os.environ.get("MERLOT_TEST_DATA", "")
 SLT = Path(__file__).parents[2] / "sql"
 
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|`[^`]*`|[0-9][\w.]*|[A-Za-z_$][\w$]*|<>|!=|<=|>=|\|\||[^\s\w]""")
@@ -63,7 +65,7 @@ _CLAUSES = frozenset(
         ("SELECT a FROM t WHERE a < 1 < 2", "a comparison of a comparison needs parentheses"),
         ("SELECT a FROM t WHERE a = NOT b", "expected an expression"),
         ("SELECT 'a' 'b' FROM t", "expected an operator between texts"),
-        ("SELECT B'01' FROM t", "unexpected token"),
+        ("SELECT a 'x' FROM t", "unexpected token"),
         ("SELECT 1a FROM t", "expected a space before a name"),
         ("SELECT f(DISTINCT) FROM t", "expected an expression"),
         ("SELECT a FROM t LEFT", "unexpected token"),
@@ -191,3 +193,31 @@ def _plain(tree: Any) -> Any:
     if tree.get("function_name") == "+" and len(tree["arguments"]) == 1:
         return _plain(tree["arguments"][0]["expression"])
     return {name: _plain(value) for name, value in tree.items() if not name.startswith("query_location")}
+
+
+@pytest.mark.skipif(not DATA, reason="set MERLOT_TEST_DATA to a folder with pinot_stages, queries that Pinot takes")
+def test_queries_of_pinots_own_tests_are_taken() -> None:
+    refused = []
+    for sql in _pinots_queries(Path(DATA) / "pinot_stages"):
+        try:
+            parse_statement(sql)
+        except UnsupportedSqlError:
+            continue
+        except SqlParseError as error:
+            refused.append(f"{sql} => {error}")
+    assert refused == []
+
+
+def _pinots_queries(folder: Path) -> set[str]:
+    """Those that Pinot answers, with its templates filled in."""
+    found: set[str] = set()
+    pending: list[Any] = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, list):
+            pending.extend(one)
+        elif isinstance(one, dict):
+            pending.extend(one.values())
+            if isinstance(one.get("sql"), str) and not one.get("ignored") and "expectedException" not in one:
+                found.add(re.sub(r"\{(\w+)\}", r"\1", one["sql"]))
+    return found

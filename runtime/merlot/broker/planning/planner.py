@@ -28,7 +28,9 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
+from merlot.sql.null_counts import WARNING, counts_nulls
 from merlot.sql.parse import ParsedStatement, one_stage, parse_statement
+from merlot.sql.query_options import with_nulls
 from merlot.sql.shapes import Shape, Template, make_template, shape_of
 from merlot.tree import tree_json
 from merlot.tree.nodes import BoundQuery, Expr
@@ -214,6 +216,9 @@ class Planner:
             )
         budget.look()
         planned = _plan_for(table, bound, moment)
+        if not bound.null_handling and counts_nulls(parsed):
+            wishes = planned.wishes
+            planned = replace(planned, wishes=replace(wishes, warnings=(*wishes.warnings, WARNING)))
         budget.look()
         if shape is None or planned.is_momentary:
             return _Made(planned)
@@ -235,7 +240,8 @@ class Planner:
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
         table.check_spelled(parsed.table)
-        return bind(parsed, table.schema, wanted, moment, budget), table
+        options = with_nulls(wanted, null_handling=table.spec.null_handling)
+        return bind(parsed, table.schema, options, moment, budget), table
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merlot.broker.tables import ServedTable
 from merlot.errors import NotFoundError
@@ -13,8 +13,10 @@ from merlot.query.plan.binding import fold
 from merlot.query.stages.engine_sql import EngineQuery, engine_query
 from merlot.query.stages.leaves import StageLeaf, cut
 from merlot.spec.schema import TableSchema
+from merlot.sql.bind import merge_options
 from merlot.sql.budget import Budget
 from merlot.sql.parse import ParsedStatement
+from merlot.sql.query_options import with_nulls
 from merlot.sql.stages.bind import StageContext, bind_statement
 from merlot.tree.relations import Statement
 
@@ -59,5 +61,6 @@ def bind_stages(
 
     context = StageContext(find_schema=find_schema, fold=fold, moment=moment, budget=budget)
     statement = bind_statement(parsed, context, options)
-    made = cut(statement)
+    nulls = with_nulls(dict(statement.options), null_handling=any(one.spec.null_handling for one in tables.values()))
+    made = cut(replace(statement, options=merge_options(nulls, ())))
     return BoundStages(statement=made.statement, leaves=made.leaves, engine=engine_query(made.statement), tables=tables)

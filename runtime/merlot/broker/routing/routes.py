@@ -7,7 +7,8 @@ exactly that key and may be asked (`health.Standing`):
 2. It has none, but the version routed until now (a refresh is under way) does: that one stays, with its old record.
 3. It has none, and the segment was *in service*: it stays in the table with nobody to answer for it, and every answer
    carries exception 305. In service means that the previous snapshot routed it, or that any server's report names it,
-   the reports of dead servers included (they outlive their servers, so a broker that just started knows as much).
+   as loaded or as served once before a restart, the reports of dead servers included (they outlive their servers, so a
+   broker that just started knows as much).
 4. It was never in service: it is *new* and not part of the table yet, so counts grow by whole segments once a replica
    is up. A record older than `NEW_SEGMENT_MS` is no longer new (Pinot's InstanceSelector has the same five minutes): a
    segment that no server manages to load must be heard of. Nor is one new whose rows may have been answered as the end
@@ -98,6 +99,8 @@ class RoutingInputs:
     reports: Mapping[InstanceId, Set[str]]
     standings: Mapping[InstanceId, Standing]
     now_ms: int
+    served: Set[str] = frozenset()
+    """Keys that servers answered for once, and do not now."""
     is_whole: bool = False
     """Whether a push replaces the table as a whole (REFRESH), so that its new versions go together."""
     is_strict: bool = False
@@ -399,7 +402,7 @@ class _Facts:
     consuming: frozenset[str]
     """Names that may be asked for as they were while they were consumed."""
     reported: Set[str]
-    """Keys in the reports of servers that may not be asked."""
+    """Keys in the reports of servers that may not be asked, and those that were answered for once."""
     versions: Mapping[str, Sequence[str]]
     """For a broker that just started: keys that may be asked for, by name, where a name has one that is not wanted."""
     are_new_trusted: bool
@@ -418,7 +421,8 @@ class _Facts:
         preferred = _holders(inputs, Standing.PREFERRED)
         backups = _holders(inputs, Standing.BACKUP)
         holders = {**backups, **preferred}
-        reported = set().union(*(keys for one, keys in inputs.reports.items() if one not in inputs.standings))
+        reported = set(inputs.served)
+        reported.update(*(keys for one, keys in inputs.reports.items() if one not in inputs.standings))
         segments = inputs.view.segments
         versions: dict[str, list[str]] = defaultdict(list)
         for key in holders.keys() - {record.key_text for record in segments.values()} if is_first else ():

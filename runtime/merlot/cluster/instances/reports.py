@@ -35,10 +35,17 @@ class ServerReport:
     errors: Mapping[str, str]
     revision: int = 0
     indexing: IndexingRecord = NOT_INDEXING
+    served: frozenset[str] = frozenset()
+    """Keys that it answered for once, before a restart or before it lost them, and that it still has to have."""
+
+
+def _every(_key: str) -> bool:
+    return True
 
 
 class ReportWriter:
-    """Writes one server's report about one table. One thread at a time. A new writer starts from an empty report.
+    """Writes one server's report about one table. One thread at a time. A new writer starts from an empty report, but
+    for what the one before it had loaded: a broker that starts now has to know that it was answered (`served`).
 
     A report belongs to the process that took it over last: its `life` is the greatest. So the end of an instance's old
     life, however late, leaves alone what the new one has written.
@@ -53,6 +60,8 @@ class ReportWriter:
         self._root_path = paths.report_root(table, instance)
         self._root = ReportRoot(token=token or secrets.token_hex(5))
         self._written: dict[int, ReportBucket] = {}
+        self._former: set[str] | None = None
+        """Keys that a report of this instance may have named; None: it was not looked at yet."""
         self._is_sure = False
         self.is_superseded = False
         """Whether another process of this instance had taken the report over when it was last looked at."""
@@ -68,9 +77,15 @@ class ReportWriter:
         *,
         revision: int = 0,
         indexing: IndexingRecord = NOT_INDEXING,
+        is_missed: Callable[[str], bool] = _every,
     ) -> bool:
-        """Make the report say exactly this; returns whether it had to change. It stays if it is another life's."""
-        wanted = _bucketed(loaded, errors)
+        """Make the report say exactly this; returns whether it had to change. It stays if it is another life's.
+
+        is_missed: whether a key that was loaded once, and is not now, is still one that the server has to have."""
+        if self._former is None:
+            self._former = self._read_former()
+        present = set(loaded)
+        wanted = _bucketed(loaded, errors, {key for key in self._former - present if is_missed(key)})
         said = {"revision": revision, "indexing": indexing}
         is_same = wanted == self._written and said == {name: getattr(self._root, name) for name in said}
         if self._is_sure and is_same:
@@ -83,13 +98,23 @@ class ReportWriter:
         if stored == self._root and is_same:
             self._is_sure = True
             return False
+        self._former |= present  # whatever becomes of the write, somebody may have read it
         try:
             self._write(wanted, said, node, stored)
         except BaseException:
             # Nobody knows what stands there: buckets may be newer than the root. The next write writes them all.
             self._written, self._root = {}, self._root.model_copy(update={"buckets": {}})
             raise
+        self._former = present.union(*(bucket.served for bucket in wanted.values()))
         return True
+
+    def _read_former(self) -> set[str]:
+        stored = self._stored(self._metastore.get(self._root_path))
+        numbers = () if stored is None else stored.buckets
+        bucket_paths = [paths.report_bucket(self._table, self._instance, number) for number in numbers]
+        nodes = zip(bucket_paths, self._metastore.get_many(bucket_paths), strict=True)
+        buckets = [ReportBucket.from_bytes(node.data, path) for path, node in nodes if node is not None]
+        return {key for bucket in buckets for key in (*bucket.loaded, *bucket.served)}
 
     def _stored(self, node: Node | None) -> ReportRoot | None:
         return ReportRoot.from_bytes(node.data, self._root_path) if node is not None and node.data else None
@@ -117,7 +142,7 @@ class ReportWriter:
         """Take the report away: the table is gone or the server leaves for good."""
         remove_report(self._metastore, self._table, self._instance)
         self._root = ReportRoot(token=self._root.token, life=self._root.life)
-        self._written, self._is_sure = {}, False
+        self._written, self._former, self._is_sure = {}, set(), False
 
     def _store(self, buckets: Mapping[int, ReportBucket], root: ReportRoot, node: Node | None) -> None:
         """Buckets, then the root, in as few transactions as they fit."""
@@ -223,16 +248,26 @@ def _joined(instance: InstanceId, root: ReportRoot, buckets: Mapping[int, Report
     # The texts that the table's records have in this process too.
     loaded = frozenset(sys.intern(key) for bucket in buckets.values() for key in bucket.loaded)
     errors = {key: message for bucket in buckets.values() for key, message in bucket.errors.items()}
-    return ServerReport(instance, loaded, MappingProxyType(errors), root.revision, root.indexing)
+    served = frozenset(key for bucket in buckets.values() for key in bucket.served)
+    return ServerReport(instance, loaded, MappingProxyType(errors), root.revision, root.indexing, served)
 
 
-def _bucketed(loaded: Collection[str], errors: Mapping[str, str]) -> dict[int, ReportBucket]:
-    drafts: dict[int, tuple[list[str], dict[str, str]]] = {}
+def _bucketed(loaded: Collection[str], errors: Mapping[str, str], served: Collection[str]) -> dict[int, ReportBucket]:
+    drafts: dict[int, tuple[list[str], dict[str, str], list[str]]] = {}
+
+    def draft(key: str) -> tuple[list[str], dict[str, str], list[str]]:
+        return drafts.setdefault(bucket_of(key, NUM_BUCKETS), ([], {}, []))
+
     for key in sorted(loaded):
-        drafts.setdefault(bucket_of(key, NUM_BUCKETS), ([], {}))[0].append(key)
+        draft(key)[0].append(key)
     for key in sorted(errors):
-        drafts.setdefault(bucket_of(key, NUM_BUCKETS), ([], {}))[1][key] = errors[key]
-    return {number: ReportBucket(loaded=tuple(keys), errors=notes) for number, (keys, notes) in drafts.items()}
+        draft(key)[1][key] = errors[key]
+    for key in sorted(served):
+        draft(key)[2].append(key)
+    return {
+        number: ReportBucket(loaded=tuple(keys), errors=notes, served=tuple(missed))
+        for number, (keys, notes, missed) in drafts.items()
+    }
 
 
 def _write(path: str, data: bytes, node: Node | None) -> Op:

@@ -29,7 +29,7 @@ def check_shape(table: str, spec: TableSpec, request: PublishRequest) -> None:
                     raise ShapeError(
                         f"segment has a column that cannot be read as the applied table's table={table} "
                         f"segment={record.name} column={field.name} applied={_text(field.type, field.multi_value)} "
-                        f"segment's={_text(*stored)}; build it by the applied manifest (merlot get table)"
+                        f"segment's={_text(*stored)}; build it by the table's own manifest (GET /tables/NAME/manifest)"
                     )
 
 

@@ -67,7 +67,8 @@ class TableCleaner:
         context = Context(clock=self._clock)
         view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, context, self._sure)
         forget_positions(self._metastore, view.table, {one.name for one in view.stream_segments if one.is_open})
-        self._scan(view.table, fence)
+        if view.segments:  # one without any may have lost them
+            self._scan(view.table, fence)
         return view
 
     def _scan(self, table: TableName, fence: Check) -> None:

@@ -26,6 +26,7 @@ from merlot.cluster.segments.condemned import Moment, check_may_delete, condemn,
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
+from merlot.controller.cleaning.shelf import Shelf, delete_catalog, read_catalog
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SEGMENT_SUFFIX, TableName
 from merlot.metastore.protocol import Metastore
@@ -71,6 +72,8 @@ class Pass:
     """Says what is old enough."""
     last_pass_ms: int = 0
     """What was not seen yet came after this time, whatever its stamp says; 0: stamps are believed."""
+    spared: Collection[TableName] = ()
+    """Tables whose lists stay as they are: what records name is not known."""
     views: Mapping[TableName, TableView] = field(default_factory=dict)
     """Of tables: spares reading what is known already."""
 
@@ -134,6 +137,8 @@ def empty_trash(
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
         pardon(metastore, name, by=cleaner, now_ms=sure.now_ms())
     for name in map(TableName, metastore.children(paths.TRASH)):
+        if name in by.spared:
+            continue
         lists = dict(trash_lists(metastore, name))
         is_urgent = any(record.is_urgent for record in lists.values())
         for path, record in lists.items():
@@ -241,10 +246,15 @@ def _delete_leftovers(
         return 0, True
     if any(one.record.table == table for one in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()):
         raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
+    catalog = read_catalog(files, table) if isinstance(files, Shelf) else None
+    if catalog is not None and catalog.created_ms > record.deleted_ms:
+        raise UnavailableError("a table of this name was created after that: the metastore is older than its files")
     found = [*files.list(table)]
     for folder in (SHUFFLE_FOLDER, SNAPSHOT_FOLDER):
         found += files.list_below(table, folder)
     num_deleted = _delete_old(cleaner, table, files, found, cut_off_ms)
+    if isinstance(files, Shelf) and (record.is_urgent or not found):
+        delete_catalog(files, table)
     return num_deleted, record.is_urgent or not found
 
 

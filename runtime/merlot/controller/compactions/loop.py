@@ -17,6 +17,7 @@ from merlot.cluster.consuming.merged import taken
 from merlot.cluster.consuming.progress import read_progress
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.losses import lost_tables
 from merlot.cluster.manifests.tables import list_tables, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import Role, TableRecord
@@ -69,7 +70,7 @@ class CompactionLoop:
         self._forget_told({task.record.id for found in tasks.values() for task in found})
         for table in self._views.keys() - tables.keys():
             del self._views[table]
-        for table in {*tables, *tasks}:
+        for table in {*tables, *tasks}.difference(lost_tables(self._metastore)):
             try:
                 self._step(table, tables.get(table), tasks[table], fence)
             except MerlotError as error:

@@ -50,7 +50,14 @@ ABSENT: Final = {
     "GET /debug/segments/{table}/{segment}": (
         "ask /tables/{table}/segmentsStatus or /segments/{table}/{segment}/metadata"
     ),
-    "GET /segments/{table}/{segment}": "files are in the deep store: ask /segments/{table}/{segment}/metadata",
+    "GET /segments/segmentReloadStatus/{job}": "servers reload by themselves: ask /tables/{table}/segmentsStatus",
+    "GET /segments/{table}/servers": "ask /tables/{table}/externalview or /segments/{table}/metadata",
+    "GET /segments/{table}/crc": "ask /segments/{table}/metadata",
+    "GET /segments/{table}/zkmetadata": "ask /segments/{table}/metadata",
+    "GET /segments/{table}/tiers": "there is one tier of servers: ask /segments/{table}/metadata",
+    "GET /segments/{table}/{segment}": (
+        "a segment's file is in the deep store: ask /segments/{table}/{segment}/metadata, or /openapi.json for paths"
+    ),
     "POST /instances": _NO_MANUAL_INSTANCES,
     "PUT /instances/{instance}": _NO_MANUAL_INSTANCES,
     "DELETE /instances/{instance}": _NO_MANUAL_INSTANCES,

@@ -29,6 +29,7 @@ from merlot.controller.http import (
     merge_api,
     pinot_api,
     read_api,
+    recovery_api,
     segment_api,
     segment_deletes,
     segments_in_window,
@@ -93,8 +94,8 @@ class PublishBody(BaseModel):
     segment_lineage_entry_id: str = ""
     """The replacement that the records are outputs of: refused if it does not wait for them."""
     shape: dict[str, str] | None = None
-    """What the manifest that the segments were built by says of their rows, by field (`spec.shape`): refused if the
-    table says anything else. Left out: records' columns alone are compared."""
+    """The shape (`spec.shape`) of the manifest that the segments were built by: refused if the table has another one.
+    Left out: records' columns alone are compared."""
 
 
 class AnnotateBody(BaseModel):
@@ -156,6 +157,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
         *segment_deletes.routes(service),
         *merge_api.routes(service.merges),
         *stream_api.routes(service.streams),
+        *recovery_api.routes(service.recovery),
         *segments_in_window.routes(service),
         *lineage_api.routes(*service.lineage_source),
         web.get("/sql", api.sql),
@@ -232,12 +234,13 @@ class _Api:
 
     @answered
     async def manifest(self, request: web.Request) -> web.Response:
-        """With the deep store that the table's files have to be in; null if this process has none."""
+        """With what publishers have to keep to: the deep store of the table's files, null if this process has none, and
+        the shape that segments have to be built for."""
         name = request.match_info["table"]
         record = await asyncio.to_thread(self._service.table, name)
-        store = await asyncio.to_thread(self._service.deep_store, name)
-        body = orjson.dumps({"revision": record.revision, "manifest": record.manifest, "deepStore": store})
-        # Of before URIs with credentials were refused.
+        expected = await asyncio.to_thread(self._service.expected_of_publishers, name)
+        body = orjson.dumps({"revision": record.revision, "manifest": record.manifest, **expected})
+        # Manifests from before such URIs were refused may contain credentials.
         return web.Response(text=redact(body.decode()), content_type="application/json")
 
     @answered

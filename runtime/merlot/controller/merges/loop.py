@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from merlot.clock import Clock
 from merlot.cluster import paths
+from merlot.cluster.losses import lost_tables
 from merlot.cluster.tasks.queue import MERGE_ROLLUP
 from merlot.controller.merges.facts import RollupFacts, RollupReader
 from merlot.controller.merges.gauges import MergeGauges
@@ -127,8 +128,10 @@ class MergeLoop:
         clean_up(self._metastore, self._reader.declared, fence)
         for name in self._runs.keys() - found.keys():
             del self._runs[name]
+        lost = lost_tables(self._metastore)
         for facts in found.values():
-            self._try(facts, fence)
+            if facts.record.table not in lost:
+                self._try(facts, fence)
         self._gauges.keep({facts.record.table for facts in found.values() if facts.table is not None})
         now_ms = self._clock.now_ms()
         waits = [(run.next_ms - now_ms) / 1000 for run in self._runs.values()]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from merlot.cluster.instances.reports import ServerReport
+from merlot.cluster.losses import LostRecord
 from merlot.cluster.records import DrainRecord, EchoRecord, IndexingRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.reconcile import is_moving
@@ -32,6 +33,8 @@ class TableFacts:
     spec: TableSpec
     view: TableView
     reports: Mapping[InstanceId, ServerReport]
+    lost: LostRecord | None = None
+    """What the metastore has lost of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,7 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
         "adoptedSegments": facts.record.num_adopted,
         "updatedMs": facts.record.updated_ms,
         "suspended": facts.spec.suspend,
+        "metastoreLost": "" if facts.lost is None else facts.lost.to_text(view.table),
         "replication": facts.spec.replication,
         "segments": len(view.visible),
         "totalDocs": view.total_docs,

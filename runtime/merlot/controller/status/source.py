@@ -23,6 +23,7 @@ from merlot.cluster.instances.drains import marks
 from merlot.cluster.instances.echoes import read_echoes
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
+from merlot.cluster.losses import find_lost
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import Role
@@ -266,7 +267,7 @@ class _TableSource:
         if self._is_watched:
             return
         self.close()
-        for path in (paths.table_config(self._name), paths.segments_root(self._name)):
+        for path in (paths.table_config(self._name), paths.segments_root(self._name), paths.lost(self._name)):
             self._watches.append(self._metastore.watch(path, self._has_changed.set))
         self._reader.watch(self._has_changed.set)
         self._is_watched = True
@@ -279,6 +280,7 @@ class _TableSource:
             spec=before.spec if before is not None and is_same else spec_of(record).spec,
             reports=self._reader.read(),
             view=load(self._metastore, self._name, None if before is None else before.view),
+            lost=find_lost(self._metastore, self._name),
         )
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ SHORT_MS: Final = 1_000
 """Lag that is none: messages are on their way at any moment."""
 LAG_STEPS_S: Final = (0, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400)
 """Lags are told as the step that they have reached."""
-CHANGING: Final = ("lag", "lagMs", "bad", "worst")
+CHANGING: Final = ("lag", "lagMs", "bad", "misplaced", "worst")
 """What changes while all is well."""
 
 
@@ -63,6 +63,7 @@ def stream_status(view: TableView, facts: StreamFacts) -> Json:
         "lag": _round(sum(one["lag"] or 0 for one in parts)),
         "lagMs": max((one["lagMs"] for one in parts), default=0),
         "bad": _round(sum(one["bad"] for one in parts)),
+        "misplaced": _round(sum(one["misplaced"] for one in parts)),
         "worst": _worst(parts, is_paused=facts.control.is_paused),
         "lost": [list(one) for one in lost[-MAX_LOST:]],
         "numLost": sum(last - first for _, first, last in lost),
@@ -89,6 +90,7 @@ def _partition(view: TableView, record: StreamSegmentRecord, facts: StreamFacts)
         "lag": None if best is None else _lag(best),
         "lagMs": 0 if best is None else _step_ms(best.lag_ms),
         "bad": max((one.num_bad for one in told), default=0),
+        "misplaced": max((one.upsert.misplaced for one in told if one.upsert is not None), default=0),
         "problem": _problem(working, failing),
         "error": "" if failing is None else failing.error,
     }
@@ -143,7 +145,10 @@ def _worst(parts: Sequence[Json], *, is_paused: bool) -> list[Json]:
         behind,
         key=lambda one: (one["state"] in CONSUMED, not one["problem"], -one["lagMs"], -(one["lag"] or 0)),
     )
-    return [{name: value for name, value in one.items() if name != "bad"} for one in order[:MAX_PARTITIONS]]
+    return [
+        {name: value for name, value in one.items() if name not in ("bad", "misplaced")}
+        for one in order[:MAX_PARTITIONS]
+    ]
 
 
 def _handing_over(view: TableView, facts: StreamFacts) -> Json:

@@ -37,9 +37,14 @@ class CsvDecoder:
         records = csv_records.split(text, self._written.delimiter, self._width, is_last=True)
         assert records.count == len(there), "each line is one record"
         messages = there[records.good_numbers]
-        bad = np.setdiff1d(np.arange(len(lines)), messages)
+        has_others = np.array(records.corrupt_widths, dtype=np.int64) > 0
+        miscounted = there[records.corrupt_numbers[has_others]]
+        bad = np.setdiff1d(np.arange(len(lines)), np.concatenate([messages, miscounted]))
         columns = csv_files.texts(records.good, self._written, self._width, self._columns) if records.good else {}
-        return (Decoded(columns=columns, messages=messages, bad=split_good(bad, len(lines))[1]),)
+        faults = dict(split_good(bad, len(lines))[1])
+        if len(miscounted):
+            faults[f"the message has not {self._width} values"] = miscounted
+        return (Decoded(columns=columns, messages=messages, bad=faults),)
 
     def _line(self, message: bytes) -> bytes:
         """The one record of a message, ended by a line break; nothing if there is none, or more than one."""

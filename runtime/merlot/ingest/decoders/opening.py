@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from merlot.errors import InvalidInputError
+from merlot.extras import lacks
 from merlot.ingest.decoders.arrow import ArrowDecoder
 from merlot.ingest.decoders.csv import CsvDecoder
 from merlot.ingest.decoders.json import JsonDecoder
@@ -18,8 +19,7 @@ def open_decoder(declared: DecoderSpec, wanted: Wanted, properties: Mapping[str,
     try:
         return _open(declared, wanted, properties)
     except ModuleNotFoundError as error:
-        needs = f"a decoder of {declared.type} needs pip install 'merlot[kafka]' missing={error.name}"
-        raise InvalidInputError(needs) from error
+        raise InvalidInputError(lacks(f"a decoder of {declared.type}", "kafka", error)) from error
 
 
 def _open(declared: DecoderSpec, wanted: Wanted, properties: Mapping[str, str]) -> Decoder:

@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.decoders.protocol import Decoded, Wanted, split_good
+from merlot.ingest.message_values import JSON
 from merlot.ingest.source import names
 from merlot.ingest.text_casts import json_text
 
@@ -43,6 +44,7 @@ class ProtobufDecoder:
         self._message = _message_class(descriptor_set, message)
         fields = {field.name: field for field in self._message.DESCRIPTOR.fields}
         found = {name: names.find(name, list(fields), message) for name in wanted.columns}
+        self._as_json = wanted.as_json
         self._fields = {name: fields[one] for name, one in found.items() if one is not None}
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
@@ -60,6 +62,7 @@ class ProtobufDecoder:
                 except DecodeError:
                     bad.append(place)
         columns = {name: _column(parsed, field) for name, field in self._fields.items()}
+        columns |= {name: _as_json(columns[name], self._fields[name]) for name in self._as_json & columns.keys()}
         messages, faults = split_good(np.array(bad, dtype=np.int64), len(values))
         return (Decoded(columns=columns, messages=messages, bad=faults),)
 
@@ -89,6 +92,16 @@ def _column(parsed: Sequence[Message], field: FieldDescriptor) -> pa.Array:
         is_set = [message.HasField(field.name) for message in parsed]
         values = [value if there else None for value, there in zip(values, is_set, strict=True)]
     return pa.array(values, kind)
+
+
+def _as_json(values: pa.Array, field: FieldDescriptor) -> pa.Array:
+    """Messages and maps, whose texts are JSON, as Arrow's JSON; other values, which say what they are, as they are."""
+    is_json = field.message_type is not None and field.message_type.full_name != TIMESTAMP
+    if not is_json:
+        return values
+    if pa.types.is_list(values.type):
+        values = pa.array([None if one is None else f"[{','.join(one)}]" for one in values.to_pylist()], pa.string())
+    return pa.ExtensionArray.from_storage(JSON, values)
 
 
 def _repeated(values: Sequence[Any], field: FieldDescriptor) -> pa.Array:

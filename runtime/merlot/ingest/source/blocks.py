@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 from merlot.errors import InvalidInputError
 
 BLOCK_BYTES = 8 << 20
 MAX_RECORD_BYTES = 64 << 20
+PACKED: Final[Mapping[bytes, str]] = {
+    b"\x1f\x8b": "compressed by gzip",
+    b"BZh91AY&SY": "compressed by bzip2",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"\x04\x22\x4d\x18": "compressed by lz4",
+    b"\xfd7zXZ\x00": "compressed by xz",
+    b"\xff\x06\x00\x00sNaPpY": "compressed by snappy",
+    b"\x78\x9c": "compressed by deflate",
+    b"\x78\xda": "compressed by deflate",
+    b"PK\x03\x04": "a zip archive",
+    b"PAR1\x15": "a Parquet file",
+    b"Obj\x01": "an Avro file",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+"""The first bytes of files that are no text, and the kind of file that begins so."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -34,9 +50,12 @@ class Files(Protocol):
 def blocks(stream: Stream, take: Callable[[bytes, bool], int], file: str) -> Iterator[None]:
     """Hand blocks to `take(data, is_last)`, which answers how many bytes it has used up; the rest comes again with more
     behind it. Yields after each. InvalidInputError for a record longer than MAX_RECORD_BYTES."""
-    rest, wanted = b"", BLOCK_BYTES
+    rest, wanted, is_first = b"", BLOCK_BYTES, True
     while True:
         more = stream.read(wanted)
+        if is_first:
+            _check_is_text(more, file)
+            is_first = False
         data = rest + more if rest else more
         used = take(data, not more)
         yield
@@ -47,6 +66,15 @@ def blocks(stream: Stream, take: Callable[[bytes, bool], int], file: str) -> Ite
             raise InvalidInputError(f"a record is too long file={file} bytes={len(rest)} most={MAX_RECORD_BYTES}")
         # A record that goes on and on is looked at from its start each time: twice as far, so that it stays linear.
         wanted = max(BLOCK_BYTES, len(rest))
+
+
+def _check_is_text(start: bytes, file: str) -> None:
+    for magic, kind in PACKED.items():
+        if start.startswith(magic):
+            raise InvalidInputError(
+                f"the file is {kind}, not text file={file}; text files are unpacked if their names end in .gz, .bz2, "
+                ".zst or .lz4"
+            )
 
 
 def is_utf8(data: bytes) -> bool:

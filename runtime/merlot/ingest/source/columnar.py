@@ -29,7 +29,7 @@ INSTANTS = "us"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is in a file."""
+    """The columns and parts of a file."""
 
     schema: pa.Schema
     counts: list[int | None]
@@ -41,7 +41,7 @@ class Content:
 
 @contextmanager
 def open_parquet(filesystem: Files, path: str) -> Iterator[pq.ParquetFile]:
-    """The file by its footer. A page that has a checksum is compared with it."""
+    """The file by its footer. A page that has a checksum is compared with it, which takes about 1 ms a megabyte."""
     with (
         filesystem.open_input_file(path) as opened,
         closing(pq.ParquetFile(opened, coerce_int96_timestamp_unit=INSTANTS, page_checksum_verification=True)) as file,

@@ -116,8 +116,16 @@ class _Reader:
         rows = pa.table({**empty, **columns, SOURCE_ROW: records.good_numbers + first})
         if not records.corrupt:
             return rows
-        lines = {CORRUPT_RECORD: pa.array(records.corrupt, pa.string()), SOURCE_ROW: records.corrupt_numbers + first}
+        shown = list(map(self._shown, records.corrupt, records.corrupt_widths))
+        lines = {CORRUPT_RECORD: pa.array(shown, pa.string()), SOURCE_ROW: records.corrupt_numbers + first}
         return pa.concat_tables([rows, pa.table(lines)], promote_options="default")
+
+    def _shown(self, line: str, num_values: int) -> str:
+        """A line that is no record, with the reason before it."""
+        if not num_values:
+            return line
+        expected = f"the header has {self._width} names" if self._options.header else f"not {self._width}"
+        return f"{num_values} value{'' if num_values == 1 else 's'}, {expected}: {line}"
 
 
 def texts(good: bytes, written: Written, width: int, columns: Mapping[str, int]) -> dict[str, pa.ChunkedArray]:
@@ -126,7 +134,7 @@ def texts(good: bytes, written: Written, width: int, columns: Mapping[str, int])
     table = csv.read_csv(
         pa.py_buffer(good),
         csv.ReadOptions(column_names=numbers, use_threads=False, block_size=len(good) + 1),
-        csv.ParseOptions(delimiter=written.delimiter, newlines_in_values=True),
+        csv.ParseOptions(delimiter=written.delimiter, newlines_in_values=True, ignore_empty_lines=width > 1),
         csv.ConvertOptions(
             column_types=dict.fromkeys(numbers, pa.string()),
             null_values=["", written.null_value],

@@ -26,10 +26,13 @@ class Records:
     """Records of a block. `rows` counts those in `good`; numbers tell the place of each among all of the block."""
 
     good: bytes = b""
-    """Well-formed records with the right number of values, each ended by a line break; without blank lines."""
+    """Well-formed records with the right number of values, each ended by a line break; without blank lines,
+    unless they are records of one value."""
     good_numbers: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
     corrupt: Sequence[str] = ()
     corrupt_numbers: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
+    corrupt_widths: Sequence[int] = ()
+    """How many values each of `corrupt` has; 0 of one that is broken, by its quotes or as text."""
     used: int = 0
     """Bytes of the block that these records are; what follows is the beginning of another."""
 
@@ -108,10 +111,14 @@ def _counted(text: bytes, ends: Positions, sign: int, width: int) -> Records:
         delimiters = delimiters[_outside(quotes, delimiters)]
     values = np.diff(np.searchsorted(delimiters, ends), prepend=0) + 1
     lengths = ends - starts
-    is_blank = (lengths == 0) | ((lengths == 1) & (block[starts] == RETURN))
+    # An empty line of one column is a record whose value is null.
+    is_blank = ((lengths == 0) | ((lengths == 1) & (block[starts] == RETURN))) & (width > 1)
     is_good = (values == width) & ~is_blank
+    widths = values
     if not is_utf8(text[:used]):
-        is_good &= [is_utf8(text[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        pairs = zip(starts.tolist(), ends.tolist(), strict=True)
+        is_text = np.array([is_utf8(text[start:end]) for start, end in pairs])
+        is_good, widths = is_good & is_text, widths * is_text
     numbers = np.cumsum(~is_blank) - 1
     is_corrupt = ~is_good & ~is_blank
     return Records(
@@ -119,6 +126,7 @@ def _counted(text: bytes, ends: Positions, sign: int, width: int) -> Records:
         good_numbers=numbers[is_good],
         corrupt=[_shown(text[starts[one] : ends[one]]) for one in np.flatnonzero(is_corrupt)],
         corrupt_numbers=numbers[is_corrupt],
+        corrupt_widths=widths[is_corrupt].tolist(),
         used=used,
     )
 
@@ -128,6 +136,7 @@ def _one_by_one(text: bytes, at: int, delimiter: str, width: int, *, is_last: bo
     good_numbers: list[int] = []
     corrupt: list[str] = []
     corrupt_numbers: list[int] = []
+    widths: list[int] = []
     while at < len(text):
         values, end = _values(text, at, delimiter, is_last=is_last)
         if values is None and end <= at:
@@ -139,14 +148,23 @@ def _one_by_one(text: bytes, at: int, delimiter: str, width: int, *, is_last: bo
             lines = [line for line in record.split(b"\n") if line.strip(b"\r")]
             corrupt += map(_shown, lines)
             corrupt_numbers += range(number, number + len(lines))
-        elif record.strip(b"\r\n"):
+            widths += [0] * len(lines)
+        elif record.strip(b"\r\n") or width == 1:
             if len(values) == width and is_utf8(record):
                 good.append(_as_arrow_reads(values, delimiter))
                 good_numbers.append(number)
             else:
                 corrupt.append(_shown(record))
                 corrupt_numbers.append(number)
-    return Records(b"".join(good), np.array(good_numbers, np.int64), corrupt, np.array(corrupt_numbers, np.int64), at)
+                widths.append(len(values) if is_utf8(record) else 0)
+    return Records(
+        good=b"".join(good),
+        good_numbers=np.array(good_numbers, np.int64),
+        corrupt=corrupt,
+        corrupt_numbers=np.array(corrupt_numbers, np.int64),
+        corrupt_widths=widths,
+        used=at,
+    )
 
 
 def _values(text: bytes, at: int, delimiter: str, *, is_last: bool) -> tuple[list[bytes] | None, int]:
@@ -204,5 +222,6 @@ def _joined(first: Records, second: Records, used: int) -> Records:
         good_numbers=np.concatenate([first.good_numbers, second.good_numbers + first.count]),
         corrupt=[*first.corrupt, *second.corrupt],
         corrupt_numbers=np.concatenate([first.corrupt_numbers, second.corrupt_numbers + first.count]),
+        corrupt_widths=[*first.corrupt_widths, *second.corrupt_widths],
         used=used,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from merlot.errors import InvalidInputError
 from merlot.ingest.source.blocks import BLOCK_BYTES, BYTE_ORDER_MARK, Files, blocks
 from merlot.ingest.source.json_records import RecordColumns
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_ROW
@@ -18,7 +20,7 @@ def read(
 ) -> Iterator[pa.Table]:
     """Rows of the lines that begin in a stretch of bytes (None: of the whole file), in batches. `columns`: whether each
     wanted key holds lists. A column that no record of a batch has is left out."""
-    reader = _Reader(columns, is_first=stretch is None or stretch[0] == 0)
+    reader = _Reader(path, columns, is_first=stretch is None or stretch[0] == 0)
     with filesystem.open_input_stream(path) if stretch is None else filesystem.open_input_file(path) as file:
         stream = file if stretch is None else _Chunks(_lines_within(file, *stretch))
         for _ in blocks(stream, reader.take, path):
@@ -63,7 +65,8 @@ def _lines_within(file: Any, start: int, stop: int) -> Iterator[bytes]:
 class _Reader:
     """Rows of a file, or of a stretch of it, block by block."""
 
-    def __init__(self, columns: Mapping[str, bool], *, is_first: bool) -> None:
+    def __init__(self, path: str, columns: Mapping[str, bool], *, is_first: bool) -> None:
+        self._path = path
         self._columns = RecordColumns(columns)
         self._is_first = is_first
         self._num_rows = 0
@@ -77,6 +80,8 @@ class _Reader:
         used = len(data) if is_last else data.rfind(b"\n") + 1
         start = len(BYTE_ORDER_MARK) if self._is_first and data.startswith(BYTE_ORDER_MARK) else 0
         text = data[start:used]
+        if self._is_first:
+            _check_is_lines(data[start:], self._path)
         self._is_first = self._is_first and not used
         lines = [line for line in text.split(b"\n") if line.strip()]
         if lines:
@@ -96,3 +101,21 @@ class _Reader:
         return pa.concat_tables(
             [rows, pa.table({CORRUPT_RECORD: shown, SOURCE_ROW: numbers[corrupt]})], promote_options="default"
         )
+
+
+def _check_is_lines(text: bytes, path: str) -> None:
+    """InvalidInputError for JSON that is written otherwise: no line of it would be a record."""
+    for start, kind in OTHERWISE.items():
+        if start.match(text):
+            raise InvalidInputError(
+                f"the file holds {kind}, not JSON lines file={path}; write one object per line, as jq -c does"
+            )
+
+
+_MEMBER = rb'\s*"[^"]*"\s*:'
+OTHERWISE: Final = {
+    re.compile(rb"\s*\[\s*\{" + _MEMBER): "one JSON array",
+    re.compile(rb"\s*\{[ \t\r]*\n" + _MEMBER): "JSON over several lines",
+    re.compile(rb"\x1e\s*\{" + _MEMBER): "JSON text sequences",
+}
+"""The beginnings of files of other JSON: an array's brace, a member's name on a line of its own, a separator."""

@@ -25,7 +25,7 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 S3_ATTEMPTS = 8
 """Of each request, with waits that double: half a minute of a storage that asks to slow down, or fails now and then."""
 MAX_ATTEMPTS_VARIABLE = "AWS_MAX_ATTEMPTS"
-"""Says another number of attempts."""
+"""Environment variable that sets another number of attempts."""
 _WILD = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 

@@ -70,6 +70,8 @@ class SourcePlan:
     num_files: int
     empty_files: int
     """Files of zero bytes."""
+    present: tuple[str, ...] = ()
+    """Names of all columns of the files, wanted or not; none of JSON lines."""
 
     @property
     def num_bytes(self) -> int:
@@ -88,6 +90,8 @@ class _Described:
     columns: Mapping[str, pa.DataType]
     """Wanted ones, by the names they are wanted by."""
     pieces: tuple[Piece, ...]
+    present: tuple[str, ...] = ()
+    """Names of all columns, those of its folders too."""
     stored: Mapping[str, str] = field(default_factory=dict)
     """Of the wanted ones, those of `Content.stored`."""
 
@@ -117,6 +121,7 @@ def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), with
         types={name: tuple(kinds) for name, kinds in types.items()},
         num_files=len(files),
         empty_files=len(files) - len(filled),
+        present=tuple(dict.fromkeys(name for one in described for name in one.present)),
     )
 
 
@@ -153,7 +158,9 @@ def _describe(filesystem: Files, file: SourceFile, request: Request) -> _Describ
         raise reading_error(error, file.path, request.format) from error
     columns = _wanted(given, file, request)
     places = {name: names.find(name, list(stored), file.path) for name in columns}
-    return _Described(file, columns, pieces, {name: stored[one] for name, one in places.items() if one is not None})
+    present = (*given, *(name for name, _ in file.partitions))
+    bytes_of = {name: stored[one] for name, one in places.items() if one is not None}
+    return _Described(file, columns, pieces, present, bytes_of)
 
 
 def _wanted(given: Mapping[str, pa.DataType], file: SourceFile, request: Request) -> dict[str, pa.DataType]:

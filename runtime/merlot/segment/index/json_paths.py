@@ -60,17 +60,20 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
         return (AllOf if isinstance(condition, Every) else AnyOf)(wanted), is_exact, any(of_lists)
     is_exact = not any(isinstance(step, int) for step in condition.path)
     of_lists_too = any(not isinstance(step, str) for step in condition.path)
-    if isinstance(condition, Among):
+    if isinstance(condition, Among) and not condition.is_other:
         path = _path(condition.path) + _VALUE
         return AnyOf(tuple(exactly(f"{path}{text}".encode()) for text in condition.texts)), is_exact, of_lists_too
     return _range(condition), is_exact, of_lists_too
 
 
-def _range(condition: json_filter.Within | Exists) -> Between:
+def _range(condition: Among | json_filter.Within | Exists) -> Between:
     path = _path(condition.path)
     first, stop = f"{path}{_VALUE}".encode(), f"{path}{_KEY}".encode()
     if isinstance(condition, Exists):
         return Between(first, stop)
+    if isinstance(condition, Among):
+        others = frozenset(first + text.encode() for text in condition.texts)
+        return Between(first, stop, lambda term: term not in others)
     if json_filter.is_of_numbers(condition):
         # Terms are in the order of texts.
         return Between(first, stop, lambda term: json_filter.lies_within(condition, term[len(first) :].decode()))

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import MerlotError
+from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.stream import Pipeline, StreamRows
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.streams.protocol import Messages, NotYetError, PartitionReader
@@ -78,8 +79,8 @@ class Counts:
     filtered: int = 0
     newest_ms: int = -1
     """Timestamp of the last message; -1: none, or the stream does not say."""
-    samples: tuple[str, ...] = ()
-    """Of bad messages, the last ones."""
+    bad_rows: BadRows = field(default_factory=BadRows)
+    """Bad messages by their reasons, with samples."""
 
 
 class Intake:
@@ -211,7 +212,7 @@ class Intake:
         counts.bad += rows.bad.count
         counts.filtered += rows.num_filtered
         if rows.bad.count:
-            counts.samples = tuple(rows.bad.to_lines()[:3])
+            counts.bad_rows = (counts.bad_rows + rows.bad).bounded()
         counts.newest_ms = int(messages.timestamps_ms[-1])
 
 

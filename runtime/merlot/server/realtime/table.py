@@ -358,7 +358,7 @@ class TableStream:
             rows_per_s=self._rates.of(number, counts.rows, self._host.clock.monotonic()),
             memory_bytes=sum(part.rows.memory_bytes for part in line.parts if part.rows is not None),
             num_bad=counts.bad,
-            samples=counts.samples,
+            samples=counts.bad_rows.to_status(),
             upsert=_upsert_progress(sink),
             state=_state(consumer),
             error=consumer.error,

@@ -97,7 +97,8 @@ _SPEC_RULES = [
         ".levels",
     ),
     rule(
-        "!has(self.aggregations) || size(self.aggregations) == 0 || self.levels.exists(l, l.mergeType == 'rollup')",
+        "!has(self.aggregations) || size(self.aggregations) == 0 || "
+        "self.levels.exists(l, has(l.mergeType) && l.mergeType == 'rollup')",
         "no level rolls up; write mergeType: rollup in one, or remove aggregations",
         ".aggregations",
     ),
@@ -125,7 +126,8 @@ _LEVEL_RULES = [
         ".roundBucketTimePeriod",
     ),
     rule(
-        "!has(self.eraseDimensionValues) || size(self.eraseDimensionValues) == 0 || self.mergeType != 'concat'",
+        "!has(self.eraseDimensionValues) || size(self.eraseDimensionValues) == 0 || "
+        "(has(self.mergeType) && self.mergeType != 'concat')",
         "concat compares no rows, so nothing is won by erasing; write mergeType: rollup or dedup",
         ".eraseDimensionValues",
     ),

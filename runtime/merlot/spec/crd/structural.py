@@ -2,8 +2,12 @@
 
 Kubernetes wants a *structural* schema: no `$ref`, no unions, no keyword outside its list. Fields that may be left out
 are not `nullable`: the API server then drops an explicit null before it applies defaults, as `manifest` does.
+
+Within lists there are no defaults: `kubectl apply` replaces a list as a whole, and would find one that the API server
+has filled in different from the manifest each time. `manifest` knows them.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -108,7 +112,7 @@ def structural(model: type[SpecModel]) -> JsonSchema:
     return _structural(schema, schema.get("$defs", {}))
 
 
-def _structural(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema:
+def _structural(schema: JsonSchema, definitions: Mapping[str, JsonSchema], *, is_in_list: bool = False) -> JsonSchema:
     schema = _resolved(schema, definitions)
     result = {key: value for key, value in schema.items() if key in KEYWORDS or key.startswith("x-kubernetes-")}
     if "const" in schema:
@@ -116,14 +120,16 @@ def _structural(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> Js
     if "description" in result:
         result["description"] = " ".join(result["description"].split())
     if "properties" in result:
-        result["properties"] = {name: _structural(one, definitions) for name, one in result["properties"].items()}
+        result["properties"] = {
+            name: _structural(one, definitions, is_in_list=is_in_list) for name, one in result["properties"].items()
+        }
     if "items" in result:
-        result["items"] = _structural(result["items"], definitions)
+        result["items"] = _structural(result["items"], definitions, is_in_list=True)
     values = next(iter(schema.get("patternProperties", {}).values()), schema.get("additionalProperties"))
     result.pop("additionalProperties", None)
     if isinstance(values, dict):
-        result["additionalProperties"] = _structural(values, definitions)
-    return _with_useful_default(result)
+        result["additionalProperties"] = _structural(values, definitions, is_in_list=is_in_list)
+    return _told(result) if is_in_list else _with_useful_default(result)
 
 
 def _resolved(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema:
@@ -148,6 +154,15 @@ def _with_useful_default(schema: JsonSchema) -> JsonSchema:
             schema["default"] = {}
     elif default not in (None, [], {}, ""):
         schema["default"] = default
+    return schema
+
+
+def _told(schema: JsonSchema) -> JsonSchema:
+    """The default in words, for `kubectl explain`."""
+    default = schema.pop("default", None)
+    if default not in (None, [], {}, "") and "description" in schema and "properties" not in schema:
+        text = default if isinstance(default, str) else json.dumps(default)
+        schema["description"] = f"{schema['description']} Default: {text}"
     return schema
 
 

@@ -7,6 +7,7 @@ from pydantic.alias_generators import to_camel
 from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
 from merlot.spec.evolution import WIDER_TYPES
 from merlot.spec.indexing import INDEX_KINDS
+from merlot.spec.ingestion import UNNAMED
 from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.status import TableStatus
@@ -98,6 +99,8 @@ def _declare_lists(spec: JsonSchema) -> None:
         properties["ingestion"]["properties"]["batch"],
     ):
         keyed |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    # A key has to be there.
+    properties["ingestion"]["properties"]["batch"]["items"]["properties"]["name"]["default"] = UNNAMED
     for key in (*map(to_camel, INDEX_KINDS), "noDictionary"):
         properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"
     tree = properties["indexing"]["properties"]["starTreeIndexConfigs"]["items"]
@@ -117,7 +120,8 @@ _SPEC_RULES = [
     rule("self.pushType == oldSelf.pushType", "pushType cannot change", ".pushType"),
     rule(unchanged("schema.primaryKey"), "primaryKey cannot change", ".schema.primaryKey"),
     rule(
-        "!has(self.timeColumn) || self.schema.fields.exists(f, f.name == self.timeColumn && f.role == 'dateTime')",
+        "!has(self.timeColumn) || "
+        "self.schema.fields.exists(f, f.name == self.timeColumn && has(f.role) && f.role == 'dateTime')",
         "timeColumn must be one of schema.fields, with role: dateTime",
         ".timeColumn",
     ),
@@ -192,6 +196,9 @@ _WIDENINGS = " || ".join(
     f"(oldSelf.type == '{old}' && self.type in [{', '.join(repr(str(new)) for new in sorted(wider))}])"
     for old, wider in WIDER_TYPES.items()
 )
+_ROLE = "(has(self.role) ? self.role : 'dimension')"
+_MULTI = "(has(self.multiValue) && self.multiValue)"
+"""What a column says, or is by default."""
 _FIELD_RULES = [
     rule(
         f"self.type == oldSelf.type || {_WIDENINGS}",
@@ -199,18 +206,18 @@ _FIELD_RULES = [
         + ", ".join(f"{old} to {' or '.join(sorted(wider))}" for old, wider in WIDER_TYPES.items()),
         ".type",
     ),
-    rule("self.role == oldSelf.role", "the role of a column cannot change", ".role"),
-    rule("self.multiValue == oldSelf.multiValue", "multiValue cannot change; add a column", ".multiValue"),
+    rule(f"{_ROLE} == {_ROLE.replace('self', 'oldSelf')}", "the role of a column cannot change", ".role"),
+    rule(f"{_MULTI} == {_MULTI.replace('self', 'oldSelf')}", "multiValue cannot change; add a column", ".multiValue"),
     rule(
-        "self.role == 'dateTime' ? self.type in ['INT', 'LONG', 'TIMESTAMP', 'STRING'] : !has(self.format)",
+        f"{_ROLE} == 'dateTime' ? self.type in ['INT', 'LONG', 'TIMESTAMP', 'STRING'] : !has(self.format)",
         "a dateTime column is INT, LONG, TIMESTAMP or STRING; only a dateTime column has a format",
     ),
     rule(
-        "self.role != 'dateTime' || self.type == 'TIMESTAMP' || has(self.format)",
+        f"{_ROLE} != 'dateTime' || self.type == 'TIMESTAMP' || has(self.format)",
         "a dateTime column that is no TIMESTAMP needs a format, such as EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd",
         ".format",
     ),
-    rule("self.role == 'dimension' || !self.multiValue", "only a dimension can be multi-valued", ".multiValue"),
+    rule(f"{_ROLE} == 'dimension' || !{_MULTI}", "only a dimension can be multi-valued", ".multiValue"),
 ]
 _KEY_RULES = [
     rule(

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,6 +19,24 @@ from merlot.values.durations import DURATION
 
 if TYPE_CHECKING:
     from merlot.spec.manifest.yaml_text import Document
+
+
+PINOTS_NAMES: Final[Mapping[str, str]] = {
+    "metadataTTL": "; it is called primaryKeyTtl here",
+    "deletedKeysTTL": "; it is called deletedKeysTtl here",
+    "comparisonColumn": "; write comparisonColumns, a list",
+    "dedupTimeColumn": "; write comparisonColumns, a list",
+    "dedupConfig": "; write upsert: {config: {mode: DEDUP}}",
+    "upsertConfig": "; write upsert: {config: {mode: FULL}}",
+    "enableSnapshot": "; write snapshot: ENABLE",
+    "segmentPartitionConfig": "; it is called partitioning here",
+    "streamConfigs": "; write ingestion: {stream: {type: kafka, …}}",
+    "streamIngestionConfig": "; write ingestion: {stream: {type: kafka, …}}",
+    "replicasPerPartition": "; it is called replication here",
+    "tableIndexConfig": "; write indexing",
+}
+"""Pinot's names of settings to what says the same here; `merlot import` translates whole configs."""
+NO_UPSERTS = "; a table without spec.upsert has none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +104,18 @@ def _problems(
         case "missing":
             yield Problem(path, "is missing")
         case "extra_forbidden":
-            yield Problem(path, f"unknown field{suggestion(location[-1], _fields_at(location[:-1], model))}")
+            hint = PINOTS_NAMES.get(str(location[-1])) or suggestion(location[-1], _fields_at(location[:-1], model))
+            yield Problem(path, f"unknown field{hint}")
         case "enum" | "literal_error":
             choice = [name.strip(" '\"") for name in str(context["expected"]).replace(" or ", ", ").split(", ")]
             choice = list(kinds) if path == "kind" and kinds else [name for name in choice if name != "UNKNOWN"]
-            yield Problem(path, f"unknown {location[-1]} {_shown(item['input'])}{suggestion(item['input'], choice)}")
+            if isinstance(item["input"], dict | list):
+                yield Problem(path, f"must be {' or '.join(choice)}, got {_shown(item['input'])}")
+                return
+            hint = (
+                NO_UPSERTS if path.endswith("mode") and item["input"] == "NONE" else suggestion(item["input"], choice)
+            )
+            yield Problem(path, f"unknown {location[-1]} {_shown(item['input'])}{hint}")
         case "value_error":
             for line in str(context["error"]).splitlines():
                 inner, separator, message = line.partition(": ")

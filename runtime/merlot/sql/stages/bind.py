@@ -26,14 +26,14 @@ from merlot.sql.bind import (
 )
 from merlot.sql.budget import Budget
 from merlot.sql.dialect import CLAUSE_NAMES, SUPPORTED_CLAUSES
-from merlot.sql.expressions import Binder, Fold
+from merlot.sql.expressions import Binder, Fold, qualifier_of
 from merlot.sql.parse import STAGE_CLAUSES, ParsedStatement, feature_name, table_name
 from merlot.sql.stages.grouping import bind_grouping
 from merlot.sql.stages.joins import asof_condition, join_kind
 from merlot.sql.stages.rules import check_block
 from merlot.sql.stages.scope import Source, StageScope
 from merlot.sql.stages.slots import Slots
-from merlot.tree.errors import SqlParseError, SqlValidationError, UnknownColumnError, UnsupportedSqlError
+from merlot.tree.errors import SqlParseError, SqlValidationError, UnknownNameError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Column, Expr, OrderKey, Output
 from merlot.tree.relations import (
     Block,
@@ -241,7 +241,7 @@ class _StatementBinder:
         outputs: list[Output] = []
         aliases: dict[str, Expr] = {}
         for node in nodes:
-            qualifier = node.table if isinstance(node, exp.Column) else ""
+            qualifier = qualifier_of(node) if isinstance(node, exp.Column) else ""
             if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
                 if isinstance(node, exp.Star) and any(node.args.values()):
                     raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
@@ -321,7 +321,7 @@ class _StatementBinder:
         for name in names:
             found = source.find(name)
             if len(found) != 1:
-                raise UnknownColumnError(f"unknown column name={name}")
+                raise UnknownNameError(f"unknown column name={name}")
             mine, theirs = left.column(name), found[0]
             equal.append(binder.equal(mine, theirs))
             merged[name.lower()] = _merged(kind, mine, theirs)
@@ -470,7 +470,7 @@ def _label(node: exp.Expr, scope: StageScope, place: int) -> str:
         return node.alias
     if not isinstance(node, exp.Column):
         return f"EXPR${place}"
-    found = scope.column(node.name, node.table)
+    found = scope.column(node.name, qualifier_of(node))
     if not isinstance(found, Column):
         return node.name
     known = (name for source in scope.sources for name, column in source.columns if column == found)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merlot.sql.scope import VIRTUAL_COLUMNS
-from merlot.tree.errors import SqlValidationError, UnknownColumnError
+from merlot.tree.errors import SqlValidationError, UnknownNameError
 from merlot.tree.nodes import Column, Expr
 
 
@@ -44,20 +44,20 @@ class StageScope:
         if qualifier:
             return list(self._source(qualifier).columns)
         if not self.sources:
-            raise UnknownColumnError("SELECT * needs a FROM")
+            raise UnknownNameError("SELECT * needs a FROM")
         found: list[tuple[str, Expr]] = [(self._written(name), expr) for name, expr in self.merged.items()]
         rest = (one for source in self.sources for one in source.columns if one[0].lower() not in self.merged)
         return [*found, *rest]
 
     def column(self, name: str, qualifier: str = "") -> Expr:
-        """The column of that name, here or further out; raises UnknownColumnError."""
+        """The column of that name, here or further out; raises UnknownNameError."""
         found = self._qualified(name, qualifier) if qualifier else self.find(name)
         if found is None:
             written = f"{qualifier}.{name}" if qualifier else name
             known = [*self._names(), *self.aliases]
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UnknownColumnError(f"unknown column name={written}{hint}")
+            raise UnknownNameError(f"unknown column name={written}{hint}")
         return found
 
     def find(self, name: str) -> Expr | None:
@@ -89,7 +89,7 @@ class StageScope:
         for source in self.sources:
             if qualifier.lower() in source.qualifiers:
                 return source
-        raise UnknownColumnError(f"unknown relation name={qualifier}")
+        raise UnknownNameError(f"unknown relation name={qualifier}")
 
     def _written(self, lowered: str) -> str:
         return next(name for source in self.sources for name, _ in source.columns if name.lower() == lowered)

@@ -60,7 +60,11 @@ CASES: dict[str, tuple[bytes, list[Row], list[tuple[int, str]]]] = {
     "blank lines": (b"\n\na,b\n\n1,x\n\r\n2,y\n\n", [(1, "1", "x"), (2, "2", "y")], []),
     "a quote within a value": (b'a,b\n1,5" pipe\n2,y\n', [(1, "1", '5" pipe'), (2, "2", "y")], []),
     "a carriage return within a value": (b"a,b\n1,x\ry\n2,y\n", [(1, "1", "x\ry"), (2, "2", "y")], []),
-    "too few and too many values": (b"a,b\n1\n2,x,y\n3,z\n", [(3, "3", "z")], [(1, "1"), (2, "2,x,y")]),
+    "too few and too many values": (
+        b"a,b\n1\n2,x,y\n3,z\n",
+        [(3, "3", "z")],
+        [(1, "1 value, the header has 2 names: 1"), (2, "3 values, the header has 2 names: 2,x,y")],
+    ),
     "a quote that goes on": (b'a,b\n1,"x"y\n2,y\n', [(2, "2", "y")], [(1, '1,"x"y')]),
     "a quote that is never closed": (b'a,b\n1,x\n2,"y\n3,z\n', [(1, "1", "x")], [(2, '2,"y'), (3, "3,z")]),
     "a quote that the next one closes": (
@@ -79,6 +83,18 @@ def test_records_are_the_same_wherever_blocks_end(name: str, block_bytes: int) -
     data, rows, corrupt = CASES[name]
     found, bad = read(data)
     assert (sorted(found), sorted(bad)) == (rows, corrupt)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("is_quoted", [False, True])
+def test_an_empty_line_of_one_column_is_a_null(block_bytes: int, ending: str, is_quoted: bool) -> None:
+    """As DuckDB reads it. A quote that is not as it should be has records read one by one."""
+    values = ["", "1", "", '"q"' if is_quoted else 'q"', "", ""]
+    found, corrupt = read(("a" + ending + "".join(value + ending for value in values)).encode())
+    assert (found, corrupt) == (
+        [(number, one) for number, one in enumerate([None, "1", None, "q" if is_quoted else 'q"', None, None], 1)],
+        [],
+    )
 
 
 def test_other_texts_and_signs_are_the_sources() -> None:

@@ -1,7 +1,10 @@
 """Files of a source: which ones, what they are called, and what is refused before a row is read."""
 
+import bz2
 import gzip
+import lzma
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,9 +212,11 @@ def test_a_storage_that_asks_to_slow_down_is_asked_again(s3: FaultyS3, monkeypat
     assert s3.failures == 0
 
 
-def test_a_storage_that_refuses_the_jobs_credentials_is_not_asked_again(s3: FaultyS3) -> None:
+def test_a_storage_that_refuses_the_jobs_credentials_is_not_asked_again(
+    s3: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = s3.uri("closed", "f.csv")
-    s3.revoked.add("test")
+    monkeypatch.setattr(s3, "revoked", {"test"})
     with pytest.raises(InvalidInputError, match=r"cannot list source .* credentials may not read it"):
         planned(uri)
 
@@ -376,3 +381,49 @@ def test_a_page_that_is_not_what_its_checksum_says_is_refused(tmp_path: Path) ->
     path.write_bytes(data)
     with pytest.raises(InvalidInputError, match=rf"cannot read source file={path} .* (CRC|checksum)"):
         rows_of(planned(path, "PARQUET"))
+
+
+PACKERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "gzip": (gzip.compress, "compressed by gzip"),
+    "bz2": (bz2.compress, "compressed by bzip2"),
+    "xz": (lzma.compress, "compressed by xz"),
+    "deflate": (zlib.compress, "compressed by deflate"),
+    "zstd": (lambda data: pa.Codec("zstd").compress(data, asbytes=True), "compressed by zstd"),
+    "lz4": (lambda data: pa.Codec("lz4").compress(data, asbytes=True), "compressed by lz4"),
+    "utf-16": (lambda data: data.decode().encode("utf-16"), "UTF-16"),
+}
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+@pytest.mark.parametrize("file_format", ["CSV", "JSON"])
+@pytest.mark.parametrize("header", [True, False])
+def test_a_packed_file_whose_name_does_not_say_so_is_told_by_what_it_is(
+    tmp_path: Path, packer: str, file_format: str, header: bool
+) -> None:
+    pack, kind = PACKERS[packer]
+    path = tmp_path / "f.GZ"
+    path.write_bytes(pack(b"a,b\n1,x\n" if file_format == "CSV" else b'{"a":1}\n'))
+    with pytest.raises(InvalidInputError, match=rf"the file is {kind}, not text file={path}"):
+        rows_of(planned(path, file_format, **({"csv": {"header": header}} if file_format == "CSV" else {})))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('[{"a":1},{"a":2}]', "one JSON array"),
+        ('[\n  {"a":1},\n  {"a":2}\n]\n', "one JSON array"),
+        ('{\n  "a": 1\n}\n', "JSON over several lines"),
+        ('\x1e{"a":1}\n\x1e{"a":2}\n', "JSON text sequences"),
+    ],
+)
+def test_json_that_is_not_in_lines_is_told_by_what_it_is(tmp_path: Path, text: str, kind: str) -> None:
+    (tmp_path / "f.json").write_text(text)
+    with pytest.raises(InvalidInputError, match=rf"the file holds {kind}, not JSON lines file=.*/f\.json; write one"):
+        rows_of(planned(tmp_path, "JSON"))
+
+
+def test_blanks_around_a_name_of_a_header_are_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("a, B ,K\n1, x,y\n")
+    assert [(row["a"], row["b"], row["k"]) for row in rows_of(planned(tmp_path))] == [("1", " x", "y")]
+    (tmp_path / "f.csv").write_text("a,b,b \n1,x,y\n")
+    assert rows_of(planned(tmp_path))[0]["b"] == "x"

@@ -1,0 +1,62 @@
+"""`merlot recover` and `merlot undelete`: bring back a table that the metastore has lost, segments from the trash."""
+
+from typing import Annotated
+
+import orjson
+import typer
+
+from merlot.cli import output
+from merlot.cli.client import DEFAULT_URL, Client, Url, path_of
+from merlot.cli.errors import UsageError
+
+Table = Annotated[str, typer.Argument(help="Name of the table.", show_default=False)]
+
+
+def recover(
+    table: Table,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without what cannot be brought back.")
+    ] = False,
+    from_footers: Annotated[
+        bool,
+        typer.Option("--from-footers", help="Read all segment files of a table that has no segments."),
+    ] = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Have a table answer again that the metastore has lost.
+
+    Segments come back as the catalog beside their files has them. A table that
+    consumes a stream cannot be recovered, since its offsets are gone: with
+    --accept-loss it goes on with what the stream still has.
+    """
+    if accept_loss and from_footers:
+        raise UsageError("--accept-loss and --from-footers exclude each other")
+    flags = {"acceptLoss": accept_loss, "fromFooters": from_footers}
+    query = {name: "true" for name, is_set in flags.items() if is_set}
+    done = Client(url).post(path_of("tables", table, "recover"), b"", "application/json", query or None)
+    missing = f", {output.plural(len(done['missing']), 'segment')} without a file" if done["missing"] else ""
+    output.say(f"table/{table} recovered: {output.plural(len(done['recovered']), 'segment')} brought back{missing}")
+
+
+def undelete(
+    table: Table,
+    segments: Annotated[
+        list[str] | None, typer.Argument(help="Segments to bring back; without any, the trash is listed.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Bring removed segments back from the trash, which keeps their files for seven days.
+
+    Segments that others have replaced are in the trash too: bringing one of them
+    back would have its rows twice, unless its replacement is deleted.
+    """
+    client = Client(url)
+    if not segments:
+        found = client.get(path_of("tables", table, "trash"))
+        rows = [[one["segment"], output.instant(one["deletedMs"])] for one in found]
+        output.show_table(["SEGMENT", "REMOVED"], rows)
+        return
+    path = path_of("tables", table, "undelete")
+    done = client.post(path, orjson.dumps(segments), "application/json")
+    for name in done["restored"]:
+        output.say(f"segment/{name} restored")

@@ -1,0 +1,85 @@
+"""Tables that the metastore has lost: the deep store remembers segments that it does not.
+
+Beside a table's files lies its catalog, as the leading controller wrote it last. A metastore that is empty, that is
+another one, or that was restored from an older copy contradicts it; then the table is marked here, and stays so until
+somebody recovers it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+
+from merlot.cluster import paths
+from merlot.cluster.records import PackedRecord, Record, SegmentRecord
+from merlot.errors import NotFoundError
+from merlot.ids import TableName, raw_name
+from merlot.metastore.protocol import Check, Create, Metastore
+
+
+class CatalogRecord(PackedRecord):
+    """What a table had, in a file beside those of its segments."""
+
+    store_id: str
+    """Of the metastore that says so."""
+    created_ms: int
+    """When the table was created, by its record there."""
+    epoch: int
+    """Of the table's root."""
+    num_segments: int
+    total_docs: int
+    has_stream: bool = False
+    """Then records are those of its batches alone."""
+    records: tuple[SegmentRecord, ...] = ()
+    """Of visible segments."""
+
+
+class LostRecord(Record):
+    """What is missing of a table."""
+
+    num_segments: int
+    total_docs: int
+    reason: str
+    since_ms: int
+
+    def to_text(self, table: TableName) -> str:
+        """What is the matter, and what to do."""
+        return (
+            f"{self.reason}: {self.num_segments} segments of {self.total_docs} rows are in the deep store; "
+            f"run merlot recover {raw_name(table)}"
+        )
+
+
+def store_id(metastore: Metastore) -> str | None:
+    """The name of this metastore, which no other one has; None until a controller has looked at its tables."""
+    node = metastore.get(paths.STORE_ID)
+    return None if node is None else node.data.decode("ascii", "replace")
+
+
+def name_store(metastore: Metastore, own_id: str, fence: Check) -> None:
+    """Name the metastore: from now on a table without segments is believed to have none."""
+    metastore.multi([fence, Create(paths.STORE_ID, own_id.encode())])
+
+
+def find_lost(metastore: Metastore, table: TableName) -> LostRecord | None:
+    """What is missing of the table; None if nothing is."""
+    path = paths.lost(table)
+    node = metastore.get(path)
+    return None if node is None else LostRecord.from_bytes(node.data, path)
+
+
+def lost_tables(metastore: Metastore) -> Collection[TableName]:
+    """Tables of which something is missing."""
+    return {TableName(name) for name in metastore.children(paths.LOST)}
+
+
+def mark_lost(metastore: Metastore, table: TableName, lost: LostRecord, fence: Check) -> None:
+    """Have nobody answer for the table; one that is marked stays as it is."""
+    if metastore.get(paths.lost(table)) is None:
+        metastore.multi([fence, Create(paths.lost(table), lost.to_bytes())])
+
+
+def forget_lost(metastore: Metastore, table: TableName) -> None:
+    """The table is whole again, or as somebody wants it."""
+    with contextlib.suppress(NotFoundError):
+        metastore.delete(paths.lost(table))

@@ -1,0 +1,169 @@
+"""Keeps each table's catalog beside its files, and notices a metastore that knows less than it. Leader's thread alone.
+
+The catalog is written after the root that it tells of, so it is never ahead of a metastore that has lost nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+from merlot.clock import Clock
+from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, mark_lost, name_store, store_id
+from merlot.cluster.records import TableRecord
+from merlot.cluster.segments.parts import is_of_stream
+from merlot.cluster.segments.view import TableView
+from merlot.controller.cleaning.shelf import OpenShelf, Shelf, read_catalog, write_catalog
+from merlot.controller.cleaning.trash import declared_store
+from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
+from merlot.ids import TableName
+from merlot.metastore.protocol import Check, Metastore
+
+_LOG = logging.getLogger(__name__)
+
+SILENT_S: Final = 60.0
+"""After a deep store did not answer, so long none is asked; and the least time between two catalogs of one stream."""
+
+
+def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
+    """Why the metastore cannot be right about a table; empty if it may be. Pure."""
+    if kept is None or not kept.num_segments:
+        return ""
+    if kept.store_id != own_id:
+        here = {one.key for one in view.segments.values()}
+        is_here = bool(view.segments) if kept.has_stream else all(one.key in here for one in kept.records)
+        return "" if is_here else "the metastore is a new one"
+    if kept.created_ms > record.created_ms:
+        return "the metastore is from before the table was created"
+    if kept.created_ms == record.created_ms and kept.epoch > view.epoch:
+        return "the metastore is older than the table's files"
+    return ""
+
+
+def catalog_of(own_id: str, record: TableRecord, view: TableView) -> CatalogRecord:
+    """What a table has now. Pure."""
+    batches = [one for one in view.visible.values() if not is_of_stream(one)]
+    return CatalogRecord(
+        store_id=own_id,
+        created_ms=record.created_ms,
+        epoch=view.epoch,
+        num_segments=len(view.visible),
+        total_docs=view.total_docs,
+        has_stream=len(batches) < len(view.visible),
+        records=tuple(one.model_copy(update={"replaces": "", "replaced_by": ""}) for one in batches),
+    )
+
+
+class Catalogs:
+    """Those of one leader's tables."""
+
+    def __init__(self, metastore: Metastore, open_shelf: OpenShelf | None, clock: Clock) -> None:
+        self._metastore = metastore
+        self._open_shelf = open_shelf
+        self._clock = clock
+        self._fence: Check | None = None
+        self._id, self._is_named = "", False
+        self._kept: dict[TableName, _Kept] = {}
+        """What each table's catalog in the deep store says."""
+        self._asks_from_s = float("-inf")
+
+    def lead(self, fence: Check) -> None:
+        """Look at every table anew, once a fence: the metastore may be another one."""
+        if fence != self._fence:
+            found = store_id(self._metastore)
+            self._id, self._is_named = found or secrets.token_hex(8), found is not None
+            self._kept, self._fence = {}, fence
+
+    def settle(self) -> None:
+        """All tables that are there were looked at."""
+        if not self._is_named and self._fence is not None:
+            name_store(self._metastore, self._id, self._fence)
+            self._is_named = True
+
+    def is_lost(self, record: TableRecord, view: TableView) -> bool:
+        """Whether the table is not to be touched, nor answered for; looks into the deep store once, and marks it."""
+        table = record.name
+        if find_lost(self._metastore, table) is not None:
+            self._kept.pop(table, None)  # whoever recovers it writes another
+            return True
+        if table not in self._kept:
+            self._look(record, view)
+        return find_lost(self._metastore, table) is not None
+
+    def may_sweep(self, table: TableName) -> bool:
+        """Whether the deep store has said that the metastore knows all of the table, or there is none."""
+        return self._open_shelf is None or table in self._kept
+
+    def keep(self, record: TableRecord, view: TableView) -> None:
+        """Have the catalog tell of this view. Only of a table that `is_lost` has said it is not."""
+        table = record.name
+        before = self._kept.get(table)
+        if before is None or before.tells_of(self._id, record, view) or (before.epoch < 0 and not view.segments):
+            return
+        now_s = self._clock.monotonic()
+        catalog = catalog_of(self._id, record, view)
+        if catalog.has_stream and now_s < before.at_s + SILENT_S:
+            return  # its segments come one by one
+        try:
+            shelf = self._shelf_of(table)
+            if shelf is not None:
+                write_catalog(shelf, table, catalog)
+                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s)
+        except (UnavailableError, InvalidInputError) as error:
+            self._be_silent(table, error)
+
+    def forget(self, table: TableName) -> None:
+        """The table is gone: the next of its name is looked at anew."""
+        self._kept.pop(table, None)
+
+    def _look(self, record: TableRecord, view: TableView) -> None:
+        assert self._fence is not None
+        table, kept = record.name, None
+        try:
+            shelf = self._shelf_of(table)
+            if shelf is None:
+                return
+            kept = read_catalog(shelf, table)
+        except CorruptionError as error:
+            _LOG.error("catalog cannot be read, it is written anew table=%s cause=%s", table, error)
+        except (UnavailableError, InvalidInputError) as error:
+            self._be_silent(table, error)
+            return
+        reason = what_is_lost(kept, self._id, record, view)
+        if kept is None or not reason:
+            self._kept[table] = _Kept() if kept is None else _Kept(kept.store_id, kept.created_ms, kept.epoch)
+            return
+        _LOG.error("table is lost, nobody answers for it: %s table=%s segments=%d", reason, table, kept.num_segments)
+        lost = LostRecord(
+            num_segments=kept.num_segments,
+            total_docs=kept.total_docs,
+            reason=reason,
+            since_ms=self._clock.now_ms(),
+        )
+        mark_lost(self._metastore, table, lost, self._fence)
+
+    def _shelf_of(self, table: TableName) -> Shelf | None:
+        if self._open_shelf is None or self._clock.monotonic() < self._asks_from_s:
+            return None
+        return self._open_shelf(declared_store(self._metastore, table))
+
+    def _be_silent(self, table: TableName, error: MerlotError) -> None:
+        """A deep store that is out must not hold up what needs none."""
+        _LOG.warning("catalog is neither read nor written now table=%s cause=%s", table, error)
+        if isinstance(error, UnavailableError):
+            self._asks_from_s = self._clock.monotonic() + SILENT_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A catalog that is in the deep store, and when this process wrote it; none if its epoch is below 0."""
+
+    store_id: str = ""
+    created_ms: int = 0
+    epoch: int = -1
+    at_s: float = float("-inf")
+
+    def tells_of(self, own_id: str, record: TableRecord, view: TableView) -> bool:
+        return (self.store_id, self.created_ms, self.epoch) == (own_id, record.created_ms, view.epoch)

@@ -1,0 +1,56 @@
+"""Paths that bring back what a table has lost."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import orjson
+from aiohttp import web
+
+from merlot.controller.http.responses import answered, flag, json_answer
+from merlot.controller.recovery import Recovery
+from merlot.errors import InvalidInputError
+
+
+def routes(recovery: Recovery) -> list[web.RouteDef]:
+    """All routes."""
+    api = _Recovery(recovery)
+    return [
+        web.post("/tables/{table}/recover", api.recover),
+        web.get("/tables/{table}/trash", api.trash),
+        web.post("/tables/{table}/undelete", api.undelete),
+    ]
+
+
+class _Recovery:
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+
+    @answered
+    async def recover(self, request: web.Request) -> web.Response:
+        """Have a lost table answer again. `?acceptLoss=true`: without what cannot be brought back;
+        `?fromFooters=true`: with every segment file of its folder."""
+        call = partial(
+            self._recovery.recover,
+            request.match_info["table"],
+            accept_loss=flag(request, "acceptLoss"),
+            from_footers=flag(request, "fromFooters"),
+        )
+        return json_answer(await asyncio.to_thread(call))
+
+    @answered
+    async def trash(self, request: web.Request) -> web.Response:
+        """Segments whose files are in the trash."""
+        return json_answer(await asyncio.to_thread(self._recovery.trash, request.match_info["table"]))
+
+    @answered
+    async def undelete(self, request: web.Request) -> web.Response:
+        """Bring back the segments of a JSON array of names."""
+        try:
+            names = orjson.loads(await request.read())
+        except orjson.JSONDecodeError as error:
+            raise InvalidInputError(f"the body is not JSON: {error}") from error
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InvalidInputError("the body is no JSON array of segments' names")
+        return json_answer(await asyncio.to_thread(self._recovery.undelete, request.match_info["table"], names))

@@ -1,0 +1,194 @@
+"""Brings back what a table has lost: records from its catalog or from its files' footers, segments from the trash.
+
+Every step can be repeated: the records come back in one swap of the root, then the catalog is written, and only then
+is the table answered for again. Blocks; any thread may call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, forget_lost, store_id
+from merlot.cluster.manifests import tables
+from merlot.cluster.records import SegmentRecord, TableRecord
+from merlot.cluster.segments.publish import PublishRequest, PublishResult
+from merlot.cluster.segments.view import TableView
+from merlot.controller.cleaning.catalogs import catalog_of
+from merlot.controller.cleaning.shelf import Shelf, read_catalog, write_catalog
+from merlot.controller.cleaning.trash import OpenFiles, SegmentFiles, trash_lists
+from merlot.controller.status.pinot_json import Json
+from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.ids import SegmentKey, TableName, raw_name
+from merlot.metastore.protocol import Metastore
+from merlot.spec.table import TableSpec
+from merlot.store.allowed import AllowedStores
+
+Publish = Callable[[str, PublishRequest], PublishResult]
+
+
+class ReadRecord(Protocol):
+    """Makes a record of a file, for whoever loads what reads segments."""
+
+    def __call__(self, url: str, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A table and where its files are."""
+
+    record: TableRecord
+    spec: TableSpec
+    uri: str
+    files: SegmentFiles
+    shelf: Shelf
+
+
+class Recovery:
+    """Of one cluster's tables."""
+
+    def __init__(
+        self, metastore: Metastore, stores: AllowedStores, publish: Publish, view_of: Callable[[str], TableView]
+    ) -> None:
+        self._metastore = metastore
+        self._stores = stores
+        self._publish = publish
+        self._view_of = view_of
+        self.open_files: OpenFiles | None = None
+        """Set by the role; None: there is no deep store."""
+        self.read: ReadRecord | None = None
+        """Set by who starts the process; None: it cannot read segments."""
+
+    def recover(self, name: str, *, accept_loss: bool = False, from_footers: bool = False) -> Json:
+        """Have a lost table answer with what its deep store remembers. accept_loss: what cannot be brought back stays
+        lost. from_footers: of every segment file in the table's folder that no list in the trash names, though there is
+        no catalog; for a table without segments only."""
+        place = self._place_of(name)
+        lost = find_lost(self._metastore, place.record.name)
+        own_id = store_id(self._metastore)
+        if own_id is None:
+            raise UnavailableError("no controller has looked at this metastore yet; try again in a moment")
+        if from_footers:
+            records = self._of_footers(place, self._view_of(name))
+        elif lost is None:
+            raise InvalidInputError(
+                f"nothing of the table is missing table={raw_name(name)}; "
+                "to bring back segments that were removed: merlot undelete"
+            )
+        else:
+            records = self._of_catalog(place, lost, own_id, accept_loss=accept_loss)
+        gone = [one.name for one in records if place.files.modified_ms(one.url) is None]
+        if gone and not accept_loss:
+            raise ConflictError(
+                f"files are missing in the deep store segments={gone[:3]} num_missing={len(gone)}; "
+                "to go on without them: merlot recover --accept-loss"
+            )
+        wanted = [one for one in records if one.name not in set(gone)]
+        published = self._put(name, wanted)
+        write_catalog(place.shelf, place.record.name, catalog_of(own_id, place.record, self._view_of(name)))
+        forget_lost(self._metastore, place.record.name)
+        return {"recovered": published, "missing": gone, "segments": len(self._view_of(name).visible)}
+
+    def _put(self, name: str, wanted: Sequence[SegmentRecord]) -> list[str]:
+        """Publish what is not there. What was published since the loss under the same name stays."""
+        view = self._view_of(name)
+        absent = tuple(one for one in wanted if view.segment(one.name) is None)
+        if not absent:
+            return []
+        return list(self._publish(name, PublishRequest(records=absent, replace_rows=True)).published)
+
+    def _of_catalog(
+        self, place: _Place, lost: LostRecord, own_id: str, *, accept_loss: bool
+    ) -> Sequence[SegmentRecord]:
+        table = raw_name(place.record.name)
+        catalog = read_catalog(place.shelf, place.record.name)
+        if catalog is None:
+            raise NotFoundError(f"the table's catalog is gone from the deep store table={table}")
+        if accept_loss and (catalog.has_stream or catalog.store_id == own_id):
+            return ()
+        if catalog.has_stream or place.spec.ingestion.stream is not None:
+            raise InvalidInputError(
+                f"a table that consumes a stream cannot be recovered: its offsets were in the metastore table={table}; "
+                "to go on with what the stream still has: merlot recover --accept-loss"
+            )
+        if catalog.store_id == own_id:
+            self._remove_others(place, catalog)
+        return catalog.records
+
+    def _remove_others(self, place: _Place, catalog: CatalogRecord) -> None:
+        """Of a metastore that is older: what the table had then and no more."""
+        keys = {one.key for one in catalog.records}
+        others = tuple(one.name for one in self._view_of(place.record.name).visible.values() if one.key not in keys)
+        if others:
+            here = {one.name: one for one in catalog.records}
+            records = tuple(here[name] for name in others if name in here)
+            request = PublishRequest(records=records, replace=others, replace_rows=True)
+            self._publish(place.record.name, request)
+
+    def _of_footers(self, place: _Place, view: TableView) -> Sequence[SegmentRecord]:
+        table = place.record.name
+        if place.spec.ingestion.stream is not None:
+            raise InvalidInputError(f"a table that consumes a stream cannot be recovered table={raw_name(table)}")
+        if view.visible:
+            raise InvalidInputError(f"the table has segments, files may hold their rows again table={raw_name(table)}")
+        condemned = {url for _, one in trash_lists(self._metastore, table) for url in one.urls}
+        newest: dict[str, tuple[int, str]] = {}
+        for url in place.files.list(table):
+            modified_ms, segment = place.files.modified_ms(url), _name_of(url)
+            if url not in condemned and segment and modified_ms is not None:
+                newest[segment] = max((modified_ms, url), newest.get(segment, (0, "")))
+        return [self._read(place, url) for _, url in newest.values()]
+
+    def trash(self, name: str) -> list[Json]:
+        """Segments in the table's trash, the last removed first."""
+        table = self._place_of(name).record.name
+        found = [
+            {"segment": _name_of(url), "url": url, "deletedMs": one.deleted_ms}
+            for _, one in trash_lists(self._metastore, table)
+            for url in one.urls
+            if _name_of(url)
+        ]
+        return sorted(found, key=lambda one: (-one["deletedMs"], one["segment"]))
+
+    def undelete(self, name: str, segments: Sequence[str]) -> Json:
+        """Publish segments again whose files are in the trash; all or none."""
+        place, view = self._place_of(name), self._view_of(name)
+        if not segments:
+            raise InvalidInputError("name the segments to bring back; GET /tables/TABLE/trash lists them")
+        urls: dict[str, str] = {}
+        for one in reversed(self.trash(name)):
+            urls[one["segment"]] = one["url"]
+        absent = [one for one in segments if one not in urls]
+        if absent:
+            raise NotFoundError(f"segment is not in the trash table={raw_name(name)} segments={absent[:3]}")
+        here = [one for one in segments if view.segment(one) is not None]
+        if here:
+            raise ConflictError(f"segment exists already table={raw_name(name)} segments={here[:3]}")
+        records = tuple(self._read(place, urls[one]) for one in segments)
+        result = self._publish(name, PublishRequest(records=records))
+        return {"restored": list(result.published)}
+
+    def _read(self, place: _Place, url: str) -> SegmentRecord:
+        if self.read is None:
+            raise InvalidInputError("this controller cannot read segments")
+        return self.read(url, place.record.name, place.spec, place.uri)
+
+    def _place_of(self, name: str) -> _Place:
+        record = tables.get_table(self._metastore, name)
+        spec = tables.spec_of(record).spec
+        declared = None if spec.deep_store is None else spec.deep_store.uri
+        uri = self._stores.uri_of(declared)
+        files = None if self.open_files is None else self.open_files(declared)
+        shelf: object = files
+        if uri is None or files is None or not isinstance(shelf, Shelf):
+            raise InvalidInputError("this controller has no deep store: start it with --deep-store")
+        return _Place(record, spec, uri, files, shelf)
+
+
+def _name_of(url: str) -> str:
+    try:
+        return SegmentKey.parse(PurePosixPath(url).stem).name
+    except InvalidInputError:
+        return ""

@@ -1,0 +1,68 @@
+"""Time zones by the names that Pinot takes: IANA's, offsets (`+05:30`, `GMT+8`, `Z`), and Java's short names.
+
+Of an offset a zone is made as its TZif file (RFC 8536) would be, so that whoever reads zones reads it like any other.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import lru_cache
+from io import BytesIO
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
+_MAX_SECONDS: Final = 18 * 3_600
+"""As in Java."""
+_SHORT: Final = {
+    "Z": "UTC",
+    "UT": "UTC",
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "ART": "Africa/Cairo",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IST": "Asia/Kolkata",
+    "IET": "America/Indiana/Indianapolis",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+}
+"""java.time.ZoneId.SHORT_IDS, but for those that the data base has."""
+
+
+@lru_cache(maxsize=256)
+def zone_of(name: str) -> ZoneInfo:
+    """The zone of a name; raises ZoneInfoNotFoundError, ValueError or OSError for one that nobody knows."""
+    content = fixed_zone(name)
+    if content is not None:
+        return ZoneInfo.from_file(BytesIO(content), key=name)
+    return ZoneInfo(_SHORT.get(name, name))
+
+
+def fixed_zone(name: str) -> bytes | None:
+    """The TZif content of a zone with one offset; None of a name that is no offset."""
+    match = _OFFSET.fullmatch(name)
+    if match is None:
+        return None
+    seconds = int(match["hours"]) * 3_600 + int(match["minutes"] or 0) * 60
+    if seconds > _MAX_SECONDS:
+        raise ZoneInfoNotFoundError(f"no time zone is so far from UTC name={name}")
+    offset = -seconds if match["sign"] == "-" else seconds
+    return struct.pack(">4s16x6l", b"TZif", 0, 0, 0, 0, 1, 4) + struct.pack(">lBB", offset, 0, 0) + b"UTC\0"

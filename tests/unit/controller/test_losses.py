@@ -1,0 +1,233 @@
+"""A metastore that is empty, new or restored is noticed by what the deep store remembers: nothing is swept or answered
+until somebody has recovered the table."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from merlot.catalog import recovered
+from merlot.cluster import paths
+from merlot.cluster.losses import find_lost, store_id
+from merlot.cluster.manifests import tables
+from merlot.cluster.segments.transaction import RemoveSegments, mutate
+from merlot.controller.cleaning.cleaner import CleaningConfig
+from merlot.controller.cleaning.shelf import FILE, FOLDER
+from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.service import ControllerService
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError
+from merlot.metastore.protocol import Metastore
+from merlot.metastore.sqlite import SqliteMetastore
+from merlot.store.allowed import AllowedStores
+from merlot.testing.clock import FakeClock
+from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
+from merlot.testing.merges import ORDERS, MergeBench
+from merlot.testing.sample import orders_manifest
+
+DAY_S = 86_400
+
+
+class Cluster:
+    """A table with three segments, a controller's loop, and the service that people call."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bench = MergeBench(folder, range(3), num_rows=20)
+        self.clock = FakeClock(self.bench.clock.now_ms())
+        self.folder = folder
+        self._num_stores = 0
+
+    @property
+    def store(self) -> SqliteMetastore:
+        return self.bench.inner
+
+    def loop(self) -> ControllerLoop:
+        cleaning = CleaningConfig(orphan_scan_s=0, orphan_s=60)
+        files = self.bench.deep_store
+        return ControllerLoop(
+            self.store,
+            LoopConfig(owner="c", cleaning=cleaning, file_grace_s=60),
+            open_files=lambda _: files,
+            open_shelf=lambda _: files,
+            clock=self.clock,
+        )
+
+    def pass_days(self, days: int) -> None:
+        """With a controller that began a moment ago, and sweeps eagerly."""
+        loop = self.loop()
+        for _ in range(4 * days):
+            self.clock.advance(DAY_S / 4)
+            loop.round()
+        loop.close()
+
+    def service(self, store: Metastore | None = None) -> ControllerService:
+        service = ControllerService(store or self.store, self.clock, stores=AllowedStores(own=self.bench.store_uri))
+        service.recovery.open_files = lambda _: self.bench.deep_store
+        service.recovery.read = recovered.read
+        return service
+
+    def lose(self) -> None:
+        """Another metastore, with the table's manifest."""
+        self.store.close()
+        self._num_stores += 1
+        self.bench.inner = SqliteMetastore(self.folder / f"new{self._num_stores}.sqlite")
+        tables.put_table(self.store, orders_manifest(), clock=self.clock)
+
+    def files(self) -> set[str]:
+        return {path.name for path in Path(self.bench.store_uri, ORDERS).glob("*.mseg")}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    cluster.pass_days(1)
+    yield cluster
+    cluster.bench.close()
+
+
+def test_a_new_metastore_sweeps_nothing_and_gets_its_records_back(cluster: Cluster) -> None:
+    rows, files = cluster.bench.visible_rows(), cluster.files()
+    assert rows
+    cluster.lose()
+    cluster.pass_days(30)
+    lost = find_lost(cluster.store, ORDERS)
+    assert lost is not None
+    assert (lost.num_segments, lost.total_docs) == (3, 60)
+    assert lost.reason == "the metastore is a new one"
+    assert cluster.files() == files
+    done = cluster.service().recovery.recover("orders")
+    assert len(done["recovered"]) == 3
+    cluster.pass_days(2)
+    assert find_lost(cluster.store, ORDERS) is None
+    assert cluster.bench.visible_rows() == rows
+    assert cluster.files() == files
+    with pytest.raises(InvalidInputError, match="nothing of the table is missing"):
+        cluster.service().recovery.recover("orders")
+    cluster.lose()
+    cluster.pass_days(1)
+    assert find_lost(cluster.store, ORDERS) is not None, "the recovered metastore wrote the catalog, this one did not"
+
+
+def test_a_restored_metastore_is_older_than_its_files_and_gets_what_came_since(cluster: Cluster) -> None:
+    copy = cluster.folder / "copy.sqlite"
+    cluster.store.close()
+    shutil.copy(cluster.folder / "metastore.sqlite", copy)
+    cluster.bench.inner = SqliteMetastore(cluster.folder / "metastore.sqlite")
+    gone = cluster.bench.records[0].key
+    mutate(cluster.store, ORDERS, lambda _: [RemoveSegments((gone,))])
+    loop = cluster.loop()
+    loop.round()
+    loop.close()
+    rows = cluster.bench.visible_rows()
+    cluster.store.close()
+    cluster.bench.inner = SqliteMetastore(copy)
+    files = cluster.files()
+    cluster.pass_days(10)
+    lost = find_lost(cluster.store, ORDERS)
+    assert lost is not None
+    assert lost.reason == "the metastore is older than the table's files"
+    assert cluster.files() == files
+    cluster.service().recovery.recover("orders")
+    assert cluster.bench.visible_rows() == rows
+
+
+def test_a_table_that_was_deleted_is_no_loss_when_it_is_made_again(cluster: Cluster) -> None:
+    tables.delete_table(cluster.store, "orders", clock=cluster.clock)
+    cluster.clock.advance(1)
+    tables.put_table(cluster.store, orders_manifest(), clock=cluster.clock)
+    cluster.pass_days(1)
+    assert find_lost(cluster.store, ORDERS) is None
+    tables.delete_table(cluster.store, "orders", clock=cluster.clock)
+    cluster.pass_days(3)
+    assert cluster.files() == set()
+    assert not Path(cluster.bench.store_uri, ORDERS, FOLDER, FILE).exists()
+    cluster.lose()
+    cluster.pass_days(1)
+    assert find_lost(cluster.store, ORDERS) is None, "its files were deleted on purpose"
+
+
+def test_files_that_are_gone_are_told_and_can_be_done_without(cluster: Cluster) -> None:
+    cluster.lose()
+    cluster.pass_days(1)
+    missing = cluster.bench.records[1]
+    cluster.bench.deep_store.delete(missing.url)
+    with pytest.raises(ConflictError, match=r"files are missing .*--accept-loss"):
+        cluster.service().recovery.recover("orders")
+    assert find_lost(cluster.store, ORDERS) is not None
+    done = cluster.service().recovery.recover("orders", accept_loss=True)
+    assert done["missing"] == [missing.name]
+    assert len(cluster.bench.view().visible) == 2
+    assert find_lost(cluster.store, ORDERS) is None
+
+
+def test_a_metastore_has_no_name_before_a_controller_has_looked_at_its_tables(cluster: Cluster) -> None:
+    cluster.lose()
+    assert store_id(cluster.store) is None
+    loop = cluster.loop()
+    loop.round()
+    loop.close()
+    assert store_id(cluster.store) is not None
+    assert find_lost(cluster.store, ORDERS) is not None
+
+
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+def test_whoever_dies_while_recovering_leaves_a_table_that_is_lost_or_whole(fault: Fault, tmp_path: Path) -> None:
+    for at in itertools.count():
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        cluster = Cluster(folder)
+        rows = cluster.bench.visible_rows()
+        cluster.pass_days(1)
+        cluster.lose()
+        cluster.pass_days(1)
+        faulty = FaultyMetastore(cluster.store.session(), fault, at)
+        with contextlib.suppress(ProcessDied, MerlotError):
+            cluster.service(faulty).recovery.recover("orders")
+        cluster.pass_days(2)
+        if find_lost(cluster.store, ORDERS) is not None:
+            cluster.service().recovery.recover("orders")
+        assert cluster.bench.visible_rows() == rows
+        cluster.pass_days(2)
+        assert find_lost(cluster.store, ORDERS) is None
+        assert cluster.bench.visible_rows() == rows
+        cluster.bench.close()
+        if faulty.num_writes <= at:
+            break
+    assert at >= 2
+
+
+def test_records_come_from_the_footers_where_there_is_no_catalog(cluster: Cluster) -> None:
+    rows = cluster.bench.visible_rows()
+    cluster.bench.deep_store.delete(cluster.bench.deep_store.url_below(ORDERS, FOLDER, FILE))
+    with pytest.raises(InvalidInputError, match="the table has segments"):
+        cluster.service().recovery.recover("orders", from_footers=True)
+    cluster.lose()
+    loop = cluster.loop()
+    loop.round()
+    loop.close()
+    cluster.service().recovery.recover("orders", from_footers=True)
+    assert cluster.bench.visible_rows() == rows
+    before = {one.key: one for one in cluster.bench.records}
+    for record in cluster.bench.view().visible.values():
+        same = {"url", "total_docs", "ranges", "partitions", "columns", "start_time_ms", "end_time_ms"}
+        assert record.model_dump(include=same) == before[record.key].model_dump(include=same)
+
+
+def test_a_removed_segment_comes_back_from_the_trash_once(cluster: Cluster) -> None:
+    rows, name = cluster.bench.visible_rows(), cluster.bench.records[0].name
+    service = cluster.service()
+    service.delete_segments("orders", lambda _: [name])
+    assert [one["segment"] for one in service.recovery.trash("orders")] == [name]
+    assert service.recovery.undelete("orders", [name]) == {"restored": [name]}
+    assert cluster.bench.visible_rows() == rows
+    with pytest.raises(ConflictError, match="exists already"):
+        service.recovery.undelete("orders", [name])
+    with pytest.raises(NotFoundError, match="not in the trash"):
+        service.recovery.undelete("orders", ["other"])
+    cluster.pass_days(3)
+    assert cluster.bench.visible_rows() == rows, "the trash does not take what is named again"
+    assert cluster.store.children(paths.trash(ORDERS)) == []

@@ -83,9 +83,7 @@ class Binder:
         read = _ARGS_READ.get(type(node), _BINARY_ARGS)
         for name, value in node.args.items():
             if value and name not in read:
-                is_path = isinstance(node, exp.Column)
-                what = "a column's name with a database" if is_path else f"{feature_name(node)} {name.upper()}"
-                raise UnsupportedSqlError(what)
+                raise UnsupportedSqlError(f"{feature_name(node)} {name.upper()}")
         return handler(self, node)
 
     def call(self, name: str, args: tuple[Expr, ...]) -> Expr:

@@ -59,7 +59,7 @@ async def test_a_deep_store_gone_bad_takes_nothing_from_what_is_served(
     cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
 ) -> None:
     """Both the server's and the deep store's copies are damaged: one replica cannot mend itself, the other serves."""
-    stored = sorted(Path(cluster.deep_store_uri, ORDERS).iterdir())
+    stored = sorted(Path(cluster.deep_store_uri, ORDERS).glob("*.mseg"))
     async with QueryLoad(cluster.broker.url, cases) as load:
         await load.answered(20)
         await asyncio.to_thread(cluster.servers[0].kill)

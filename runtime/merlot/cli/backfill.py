@@ -70,9 +70,7 @@ def backfill(
     replace_rows: Annotated[
         bool, typer.Option("--replace-rows", help="Replace the window even if the source has no row in it.")
     ] = False,
-    deep_store: Annotated[
-        str | None, typer.Option(help="URI of the deep store, if the segments' URLs are not enough.")
-    ] = None,
+    deep_store: Annotated[str | None, typer.Option(help="URI of the deep store, if it is not the node's.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     url: Url = DEFAULT_URL,
 ) -> None:

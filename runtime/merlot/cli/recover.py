@@ -47,8 +47,9 @@ def undelete(
 ) -> None:
     """Bring removed segments back from the trash, which keeps their files for seven days.
 
-    Segments that others have replaced are in the trash too: bringing one of them
-    back would have its rows twice, unless its replacement is deleted.
+    Segments that others have replaced are in the trash too. Inputs of a merge whose
+    output is in the table are refused; of what somebody else replaced, delete the
+    replacement, or rows are there twice.
     """
     client = Client(url)
     if not segments:

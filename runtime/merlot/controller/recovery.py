@@ -168,6 +168,9 @@ class Recovery:
             raise ConflictError(f"segment exists already table={raw_name(name)} segments={here[:3]}")
         records = tuple(self._read(place, urls[one]) for one in segments)
         result = self._publish(name, PublishRequest(records=records))
+        if not result.published:
+            text = "rows are in the table already, in segments that took the place of these"
+            raise ConflictError(f"{text} table={raw_name(name)} segments={list(segments[:3])}")
         return {"restored": list(result.published)}
 
     def _read(self, place: _Place, url: str) -> SegmentRecord:

@@ -129,8 +129,8 @@ class _Queries(Expressions):
         if self._takes("ALL"):
             return
         self._list(self._grouped)
-        if self._takes("WITH"):
-            self._at += 1
+        if self._takes("WITH") and not self._takes_any(_TOTALS):
+            raise self._error("expected ROLLUP, CUBE or TOTALS")
 
     def _grouped(self) -> None:
         if self._words[self._at] in _GROUPINGS and self._next() == "(":
@@ -212,4 +212,5 @@ _NO_OUTPUTS: Final = RESERVED | {"BY"}
 _NO_RELATIONS: Final = RESERVED | JOIN_WORDS | {"APPLY", "BY", "MATCH_CONDITION", "PIVOT", "TABLESAMPLE", "UNPIVOT"}
 _PLACES: Final = frozenset({"ORDINALITY", "OFFSET"})
 _STAR_WORDS: Final = frozenset({"EXCEPT", "EXCLUDE", "REPLACE", "RENAME"})
+_TOTALS: Final = frozenset({"ROLLUP", "CUBE", "TOTALS"})
 _TABLE_WORDS: Final = frozenset({"TABLESAMPLE", "PIVOT", "UNPIVOT"})

@@ -8,22 +8,24 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from merlot.catalog import recovered
 from merlot.cluster import paths
-from merlot.cluster.losses import find_lost, store_id
+from merlot.cluster.losses import CatalogRecord, find_lost, store_id
 from merlot.cluster.manifests import tables
-from merlot.cluster.segments.transaction import RemoveSegments, mutate
+from merlot.cluster.segments.transaction import Assign, RemoveSegments, mutate
 from merlot.controller.cleaning.cleaner import CleaningConfig
-from merlot.controller.cleaning.shelf import FILE, FOLDER
+from merlot.controller.cleaning.shelf import FILE, FOLDER, write_catalog
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.service import ControllerService
-from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.store.allowed import AllowedStores
+from merlot.store.deepstore import DeepStore
 from merlot.testing.clock import FakeClock
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 from merlot.testing.merges import ORDERS, MergeBench
@@ -231,3 +233,68 @@ def test_a_removed_segment_comes_back_from_the_trash_once(cluster: Cluster) -> N
     cluster.pass_days(3)
     assert cluster.bench.visible_rows() == rows, "the trash does not take what is named again"
     assert cluster.store.children(paths.trash(ORDERS)) == []
+
+
+def test_an_input_of_a_merge_does_not_come_back_beside_its_output(cluster: Cluster) -> None:
+    bench = cluster.bench
+    rows = bench.visible_rows()
+    bench.queue()
+    assert bench.run() is not None
+    assert len(bench.view().visible) == 1
+    loop = cluster.loop()
+    cluster.clock.advance(DAY_S)
+    loop.round()
+    loop.close()
+    names = [one["segment"] for one in cluster.service().recovery.trash("orders")]
+    assert set(names) >= {one.name for one in bench.records}
+    with pytest.raises(ConflictError, match="rows are in the table already"):
+        cluster.service().recovery.undelete("orders", [bench.records[0].name])
+    assert bench.visible_rows() == rows
+
+
+def test_a_table_that_consumes_a_stream_is_given_up_by_hand_only(cluster: Cluster) -> None:
+    store = cluster.bench.deep_store
+    catalog = CatalogRecord(store_id="another", created_ms=1, epoch=9, num_segments=2, total_docs=10, has_stream=True)
+    cluster.lose()
+    write_catalog(store, ORDERS, catalog)
+    cluster.pass_days(1)
+    with pytest.raises(InvalidInputError, match=r"consumes a stream cannot be recovered.*--accept-loss"):
+        cluster.service().recovery.recover("orders")
+    assert find_lost(cluster.store, ORDERS) is not None
+    assert cluster.service().recovery.recover("orders", accept_loss=True)["recovered"] == []
+    cluster.pass_days(1)
+    assert find_lost(cluster.store, ORDERS) is None
+
+
+class SilentStore:
+    """A deep store that is out."""
+
+    def __init__(self, store: DeepStore) -> None:
+        self._store = store
+        self.is_out = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def read(self, *_: Any, **__: Any) -> Any:
+        if self.is_out:
+            raise UnavailableError("deep store is out")
+        return self._store.read(*_, **__)
+
+
+def test_a_deep_store_that_is_out_holds_up_no_assignment_and_nothing_is_swept_meanwhile(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    silent = SilentStore(cluster.bench.deep_store)
+    cluster.bench.deep_store = cast(DeepStore, silent)
+    mutate(cluster.store, ORDERS, lambda view: [Assign(dict.fromkeys(view.segments, ()))])
+    orphan = Path(cluster.bench.store_uri, ORDERS, "orphan@7.mseg")
+    orphan.write_bytes(b"x")
+    cluster.pass_days(3)
+    view = cluster.bench.view()
+    assert all(view.servers_of(name) for name in view.segments)
+    assert orphan.exists()
+    silent.is_out = False
+    cluster.pass_days(3)
+    assert not orphan.exists()
+    assert len(cluster.files()) == 3
+    cluster.bench.close()

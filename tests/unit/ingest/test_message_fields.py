@@ -14,12 +14,12 @@ from tests import budget
 from tests.contracts.ingestion.random_filters import AVRO, message, predicate
 
 from merlot.errors import InvalidInputError
-from merlot.ingest import stream_checks
+from merlot.ingest import row_expressions, stream_checks
 from merlot.ingest.stream import Pipeline, StreamRows
 from merlot.spec.table import TableSpec
 from merlot.streams.protocol import Messages
 
-NUM_FILTERS = budget.count("MERLOT_STREAM_FILTERS", quick=150, every=1_500, fuzz=20_000)
+NUM_FILTERS = budget.count("MERLOT_STREAM_FILTERS", quick=100, every=1_500, fuzz=20_000)
 FIELDS = [
     {"name": "id", "type": "LONG"},
     {"name": "word", "type": "STRING"},
@@ -131,6 +131,53 @@ def test_derived_columns_are_worked_out_in_the_order_in_which_they_need_each_oth
     assert rows(spec, {"id": 1, "word": "q"}, {"id": 2, "word": "Q"}) == [
         {"id": 1, "word": "Q", "other": "Qx", "number": None}
     ]
+
+
+ATOMS = ("f", "g", "id", "word", "at", "tags", "1", "'x'", "2.5", "TRUE", "NULL", "9007199254740993", "h.x")
+FORMS = (
+    *("({} + {})", "-{}", "({} < {})", "{} IN ({}, {})", "{} BETWEEN {} AND {}", "{} IS DISTINCT FROM {}"),
+    *("({}, {}) IN (({}, {}))", "({} AND {})", "({} OR {})", "NOT {}", "{} IS NOT TRUE", "{} IS NULL", "{} LIKE 'a%'"),
+    *("coalesce({}, {})", "CASE WHEN {} THEN {} ELSE {} END", "CASE {} WHEN {} THEN {} END", "CAST({} AS LONG)"),
+    *("abs({})", "concat({}, {}, '')", "jsonFormat({})", "greatest({}, {})", "toEpochDays({})"),
+)
+
+
+def any_expression(draw: random.Random, depth: int = 3) -> str:
+    """An expression that may make no sense."""
+    if depth == 0 or draw.random() < 0.2:
+        return draw.choice(ATOMS)
+    form = draw.choice(FORMS)
+    return form.format(*(any_expression(draw, depth - 1) for _ in range(form.count("{}"))))
+
+
+def test_any_expression_is_refused_or_has_a_value_or_a_reason_for_every_row() -> None:
+    fields = [
+        *FIELDS,
+        {"name": "at", "type": "TIMESTAMP", "role": "dateTime"},
+        {"name": "tags", "type": "STRING", "multiValue": True},
+    ]
+    schema = spec_of(fields).table_schema
+    values: dict[str, Any] = {
+        "f": ["1", "x", None],
+        "g": ["true", "2", ""],
+        "id": [1, 2, None],
+        "word": ["a", None, "3"],
+    }
+    rows = pa.table({**values, "word": ["a", None, "3"], "at": [1, 2, 3], "tags": [["a"], [], None]})
+    draw = random.Random(budget.seed())
+    num_taken = 0
+    for _ in range(NUM_FILTERS * 2):
+        text = any_expression(draw)
+        for filter_, derived in ((text, {}), (None, {"other": text})):
+            if row_expressions.problems(schema, filter_, derived):
+                with pytest.raises(InvalidInputError):
+                    row_expressions.RowExpressions(schema, filter_, derived)
+                continue
+            num_taken += 1
+            judged = row_expressions.RowExpressions(schema, filter_, derived).judge(rows)
+            num_dropped = 0 if judged.dropped is None else judged.dropped.num_rows
+            assert judged.rows.num_rows + num_dropped + judged.bad.count == 3, text
+    assert num_taken > NUM_FILTERS // 3
 
 
 def problems(**stream: Any) -> list[str]:

@@ -20,7 +20,7 @@ DECIDING = {
 STEERING = {
     TableSpec: {
         *("replication", "retention", "indexing", "routing", "limits", "tenants", "deep_store", "deletion_policy"),
-        "suspend",
+        *("suspend", "null_handling"),
     },
     TableSchema: set(),
     FieldSpec: {"granularity", "description"},

@@ -33,7 +33,6 @@ DIFFERENCES = {
         *_numbered("Aggregates/general_group_by_aggregate_with_filter", 7, 8),
         *_numbered("Aggregates/aggregation_with_complex_sql", 1, 5),
     ),
-    "shifts by 64 and more go round": ("BitFunctions/bitwise_functions/2",),
     "BIG_DECIMAL has 38 digits in several stages": (
         *_numbered("Comparisons/numerics_comp", *range(10)),
         *_numbered("TypeCasting/explicit_cast", 0, 1, 2),
@@ -51,10 +50,6 @@ DIFFERENCES = {
     "every column may hold nulls": (
         *_numbered("NullHandling/table_level_null_handling", 2, 3, 4, 5, 6, 11, 12, 13, 14),
         *_numbered("NullHandling/column_level_null_handling", 5, 7, 12),
-    ),
-    "MINUS is refused: EXCEPT is the same": (
-        *_numbered("SetOpsH2/set_op_test_h2", 3, 17),
-        *_numbered("SetOpsNonH2/set_op_test_non_h2", 8, 9),
     ),
     "names of columns have letters, digits and underscores": _numbered("SpecialSyntax/special_syntax", 5, 6),
     "REGEXPLIKEVAR does not exist": ("TypeCasting/udf_argument_casting/0",),

@@ -71,7 +71,9 @@ class _Bit:
     place: int
     """Among the query's columns."""
     is_known: bool
-    """Whether the query knows; else it is FALSE, beside the other side of a UNION, which does."""
+    """Whether the query knows; else it stands beside the other side of a UNION, which does."""
+    is_value: bool = False
+    """Whether it is FALSE: the column has bits, but its rows here are values."""
 
 
 class _Tracer:
@@ -130,14 +132,17 @@ class _Tracer:
         return True
 
     def _deny(self, query: Query, place: int) -> None:
-        self._note(query, place, is_known=False)
         if isinstance(query, SetOperation):
+            self._note(query, place, is_known=False)
             self._deny(query.left, place)
             self._deny(query.right, place)
+            return
+        expr = self._output(query, place)
+        self._note(query, place, is_known=False, is_value=isinstance(expr, Column) and self._ask(expr))
 
-    def _note(self, query: Query, place: int, *, is_known: bool) -> None:
+    def _note(self, query: Query, place: int, *, is_known: bool, is_value: bool = False) -> None:
         bits = self._bits.setdefault(id(query), {})
-        bits[place] = _Bit(len(query.outputs) + len(bits), is_known)
+        bits[place] = _Bit(len(query.outputs) + len(bits), is_known, is_value)
 
     def _knows(self, block: Block, expr: Expr) -> bool:
         """Whether a SELECT knows where an output is null: it is a column, or the key of groups or of distinct rows."""
@@ -173,7 +178,7 @@ class _Tracer:
         return expr
 
     def _bit(self, block: Block, place: int) -> Expr:
-        if not self._bits[id(block)][place].is_known:
+        if self._bits[id(block)][place].is_value:
             return FALSE
         test = Call("is_null", (self._output(block, place),), BOOLEAN)
         return self._by_group(block, test) if is_grouped(block) else self._by_row(test)

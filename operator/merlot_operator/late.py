@@ -21,7 +21,7 @@ from merlot_operator.rights import listed
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""Between two looks; only kinds that are missing cost a request."""
+"""Seconds between two looks; only kinds that are missing cost a request."""
 
 
 async def follow(context: Context, insights: Insights) -> None:

@@ -1,4 +1,4 @@
-"""What to do about a library that is not installed: the extras of pyproject.toml, from a checkout.
+"""Say how to install a missing library: by the extras of pyproject.toml, from a checkout.
 
 The name `merlot` on PyPI is another project's, so no text may send anybody there.
 """

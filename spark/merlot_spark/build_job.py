@@ -183,7 +183,7 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _tables(chosen: argparse.Namespace) -> tuple[Table, AppliedTable | None]:
-    """What the user's manifest says, if there is one, and what the controller has: the job builds by the latter."""
+    """Read the user's manifest, if there is one, and the controller's, which the job builds by."""
     client = None if chosen.controller is None else ControllerClient(chosen.controller)
     if chosen.table is not None:
         declared = _table(chosen.table, chosen.name)

@@ -111,7 +111,7 @@ def build_segments(
     else:
         prepared = frames.prepare(rows, table, ingestion, task)
     if controller_url is not None and ingestion is not None:
-        # What cannot be published need not be built. It is asked again in the end.
+        # Segments that cannot be published need not be built. The controller is asked again in the end.
         _overwritten(ControllerClient(controller_url), table, ingestion)
     started = time.monotonic()
     built = _run(prepared.rows, task, table, deep_store, options)
@@ -246,7 +246,7 @@ def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) 
 
 
 def _waited(report: JobReport, client: ControllerClient, options: JobOptions) -> JobReport:
-    """What is published stays so, whoever cannot be asked whether it is served."""
+    """Wait until servers answer for what is published. If none can be asked, it stays published."""
     if not options.wait_s:
         return report
     started = time.monotonic()

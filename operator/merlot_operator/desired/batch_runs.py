@@ -26,7 +26,7 @@ MAX_JOB_NAME = 41
 """Executors are named after the driver's pod, a Job's name and six characters, in at most 47."""
 NO_POD_MS = 60_000
 DEFAULT_RETRIES = 6
-"""Of a Job that does not say."""
+"""Retries of a Job whose spec names no number."""
 
 ACTIVE = (State.PENDING, State.RUNNING, State.SUSPENDED)
 _EFFECTS = ("segmentsReplaced", "segmentsRemoved", "rowsReplaced", "rowsRemoved", "rowsBefore", "rowsAfter")

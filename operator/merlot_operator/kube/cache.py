@@ -111,7 +111,7 @@ class Store:
 
 
 def _declared(body: Object) -> Object:
-    """What users say of it."""
+    """Keep the parts of an object that users write."""
     ours = ("resourceVersion", "managedFields", "finalizers")
     metadata = {key: value for key, value in body["metadata"].items() if key not in ours}
     return {**{key: value for key, value in body.items() if key != "status"}, "metadata": metadata}

@@ -1,4 +1,4 @@
-"""Whose a namespace is: a Lease in it names the release of the operator that serves it, and its process.
+"""Who owns a namespace: a Lease in it names the release of the operator that serves it, and its process.
 
 It is a mark, not an election: it is written when something is declared in a namespace first, and when another process
 comes to serve it, and it goes with the last thing that is declared. Nobody renews it, so an idle operator writes
@@ -37,7 +37,7 @@ class Owner:
 
 
 class Standing(Enum):
-    """What an operator is in a namespace."""
+    """The relation of an operator to a namespace."""
 
     OWNER = auto()
     HEIR = auto()
@@ -57,7 +57,7 @@ def standing(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: boo
 
 
 def owner_of(lease: Object | None) -> Owner | None:
-    """Whom the Lease names; None if there is none, or it names nobody."""
+    """Read the owner that a Lease names; None without a Lease, or if it names nobody."""
     process = "" if lease is None else (lease.get("spec") or {}).get("holderIdentity") or ""
     return None if lease is None or not process else Owner(annotations_of(lease).get(RELEASE, "unknown"), process)
 

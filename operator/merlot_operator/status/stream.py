@@ -23,7 +23,7 @@ FAILED = "StreamFailed"
 """For a problem that is none of these."""
 NOT_COMMITTED, COMMITS_FAIL = "NOT_COMMITTED", "CommitsFail"
 KEYS_MOVED = "KeysMoved"
-"""Of rows of an upsert table that come in another partition than its partitioning says."""
+"""Reason: rows of an upsert table come in another partition than its partitioning says."""
 STREAM_CHOSEN = ("Paused", "Suspended", "ScaledToZero")
 """Reasons that somebody wanted."""
 CONSUMED = ("CONSUMING", "CATCHING_UP")

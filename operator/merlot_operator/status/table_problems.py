@@ -109,7 +109,7 @@ def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
 
 
 def _store_problems(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Of the metastore and the deep store, as the controller tells."""
+    """List problems of the metastore and the deep store that the controller reports."""
     if table.get("metastoreLost"):
         yield "MetastoreLost", table["metastoreLost"]
     if table.get("storeProblem"):

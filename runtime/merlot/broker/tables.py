@@ -70,7 +70,7 @@ class ServedTable:
     rule: BoundaryRule | None = None
     """Of a hybrid table."""
     lost: LostRecord | None = None
-    """What the metastore has lost of it."""
+    """The part of it that the metastore has lost."""
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
         """Whom to ask for what, for a query with this filter."""
@@ -128,7 +128,7 @@ class ServedTable:
 _UNKNOWN = LostRecord(
     num_segments=0, total_docs=0, reason="no controller has compared the metastore with the deep store", since_ms=0
 )
-"""Of a table without segments in a metastore that may have lost them."""
+"""The record for a table without segments in a metastore that may have lost them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def import_configs(
 
 
 def _problems(manifests: Sequence[Manifest]) -> list[Problem]:
-    """What apply would refuse of tables besides: upserts, and expressions if the engine is installed to bind them."""
+    """List what apply would refuse too: upserts, and expressions if the engine is installed to bind them."""
     from merlot.spec.manifest import upsert_checks
     from merlot.spec.table import Table
 

@@ -18,24 +18,24 @@ from merlot.metastore.protocol import Check, Create, Metastore
 
 
 class CatalogRecord(PackedRecord):
-    """What a table had, in a file beside those of its segments."""
+    """The records of a table, in a file beside those of its segments."""
 
     store_id: str
-    """Of the metastore that says so."""
+    """Id of the metastore that wrote it."""
     created_ms: int
     """When the table was created, by its record there."""
     epoch: int
-    """Of the table's root."""
+    """The epoch of the table's root."""
     num_segments: int
     total_docs: int
     has_stream: bool = False
     """Then records are those of its batches alone."""
     records: tuple[SegmentRecord, ...] = ()
-    """Of visible segments."""
+    """Records of visible segments."""
 
 
 class LostRecord(Record):
-    """What is missing of a table."""
+    """A count of what is missing of a table."""
 
     num_segments: int
     total_docs: int
@@ -43,7 +43,7 @@ class LostRecord(Record):
     since_ms: int
 
     def to_text(self, table: TableName) -> str:
-        """What is the matter, and what to do."""
+        """Say in one line what is lost, and what to do."""
         return (
             f"{self.reason}: {self.num_segments} segments of {self.total_docs} rows are in the deep store; "
             f"run merlot recover {raw_name(table)}"
@@ -62,7 +62,7 @@ def name_store(metastore: Metastore, own_id: str, fence: Check) -> None:
 
 
 def find_lost(metastore: Metastore, table: TableName) -> LostRecord | None:
-    """What is missing of the table; None if nothing is."""
+    """Find the record of what a table has lost; None if nothing is missing."""
     path = paths.lost(table)
     node = metastore.get(path)
     return None if node is None else LostRecord.from_bytes(node.data, path)

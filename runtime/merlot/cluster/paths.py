@@ -201,7 +201,7 @@ def lease(name: str) -> str:
 
 
 def lost(table: str) -> str:
-    """What is missing of a table."""
+    """Path of the record of what a table has lost."""
     return _join(LOST, table)
 
 

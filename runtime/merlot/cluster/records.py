@@ -426,7 +426,7 @@ class TrashRecord(PackedRecord):
     deleted_ms: int
     urls: tuple[str, ...]
     noticed_ms: int = 0
-    """Since when the cleaner counts its grace period; 0: it has not seen it yet. Others' clocks may be wrong."""
+    """Start of the grace period by the cleaner's clock, since others' may be wrong; 0: it has not seen the list yet."""
     deep_store: str | None = None
     """URI of the deep store, if the table that is gone named one of its own."""
     is_urgent: bool = False

@@ -180,7 +180,7 @@ def _rollup_problems(
 
 
 def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[Problem]:
-    """What its own upsert settings, or the UpsertConfig that it names, say against it, and against its rows."""
+    """List conflicts of its upsert settings, or of the UpsertConfig that it names, with the table and with its rows."""
     declared = table.spec.upsert
     if declared is None:
         return []

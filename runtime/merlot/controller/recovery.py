@@ -47,7 +47,7 @@ class _Place:
 
 
 class Recovery:
-    """Of one cluster's tables."""
+    """Recovers tables of one cluster."""
 
     def __init__(
         self, metastore: Metastore, stores: AllowedStores, publish: Publish, view_of: Callable[[str], TableView]
@@ -118,7 +118,7 @@ class Recovery:
         return catalog.records
 
     def _remove_others(self, place: _Place, catalog: CatalogRecord) -> None:
-        """Of a metastore that is older: what the table had then and no more."""
+        """Remove segments that an older metastore still has, and that the table no longer had."""
         keys = {one.key for one in catalog.records}
         others = tuple(one.name for one in self._view_of(place.record.name).visible.values() if one.key not in keys)
         if others:

@@ -16,7 +16,7 @@ from merlot.spec.upserting import UpsertSpec
 
 
 def changed(metastore: Metastore, table: TableName, new: TableSpec, upsert: UpsertSpec, path: str) -> list[Problem]:
-    """What would decide the rows of a table otherwise than those that it has, or that an earlier one of its name left.
+    """List settings that would decide rows otherwise than those of the table, or of an earlier one of its name.
 
     new, upsert: the table and its upsert settings as they will be. path: of these settings, in the problems. Nothing if
     the table itself declares them before and after, which `evolution.compare` judges."""

@@ -86,17 +86,17 @@ class RowExpressions:
 
     @property
     def names(self) -> frozenset[str]:
-        """What expressions name of a message."""
+        """Fields of a message that expressions name."""
         return frozenset().union(*(one.columns | {*one.fields.values()} for one in self._bound))
 
     @property
     def texts(self) -> frozenset[str]:
-        """Those of them that are no columns of the table there."""
+        """Named fields that are no columns of the table there."""
         return frozenset().union(*(one.fields.values() for one in self._bound))
 
     @property
     def json_texts(self) -> frozenset[str]:
-        """Those of them that an expression wants as JSON."""
+        """Named fields that an expression wants as JSON."""
         return frozenset().union(*(one.json_fields for one in self._bound))
 
     def judge(self, rows: pa.Table) -> Judged:
@@ -155,7 +155,7 @@ def _column_names(expr: Expr) -> Iterator[str]:
 
 
 class _Names:
-    """What names are in the expressions of a table."""
+    """Resolves names in the expressions of a table."""
 
     def __init__(self, schema: TableSchema, derived: Mapping[str, str], written: Collection[str]) -> None:
         self._schema = schema

@@ -16,7 +16,7 @@ from merlot.spec.table import TableSpec
 from merlot.tree.types import SqlType
 
 CONSUMED_CRC: Final = "0"
-"""Of keys that stand for a segment's rows as they were consumed."""
+"""The crc in keys that stand for a segment's rows as they were consumed."""
 
 
 @dataclass(frozen=True)

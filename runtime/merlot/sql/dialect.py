@@ -84,7 +84,7 @@ class MerlotDialect(Dialect):
             return method, side, kind
 
         def _parse_cube_or_rollup(self, with_prefix: bool = False) -> exp.Cube | exp.Rollup | None:
-            """Of any expressions: sqlglot takes no conditions there."""
+            """Parse any expressions: sqlglot takes no conditions there."""
             kind = exp.Cube if self._match(TokenType.CUBE) else exp.Rollup if self._match(TokenType.ROLLUP) else None
             if kind is None:
                 return None

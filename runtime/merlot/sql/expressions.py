@@ -133,7 +133,7 @@ def cast(expr: Expr, target: SqlType) -> Expr:
 
 
 def qualifier_of(node: exp.Column) -> str:
-    """What stands before a column's name, without the name of the one data base there is."""
+    """Read what stands before a column's name, without the name of the only database."""
     return ".".join(part.name for part in node.parts[:-1] if part.name != "default")
 
 

@@ -77,13 +77,13 @@ class Expressions:
             item()
 
     def _within(self, read: Callable[[], None]) -> None:
-        """What stands in parentheses."""
+        """Read what stands in parentheses."""
         self._expect("(")
         read()
         self._expect(")")
 
     def _skip_parentheses(self) -> None:
-        """What no query here can have, up to the parenthesis that closes it: binding refuses it by its name."""
+        """Skip what no query here can have, up to its closing parenthesis: binding refuses it by name."""
         self._expect("(")
         depth = 1
         while depth and self._words[self._at] != END:
@@ -256,7 +256,7 @@ class Expressions:
         return self._words[at] == ")" or self._words[at] in SET_OPERATIONS or self._words[at] in _QUERY_ENDS
 
     def _value(self) -> None:
-        """What arithmetic may be of."""
+        """Read an operand of arithmetic."""
         self._primary()
         while True:
             if self._takes_any(BINARY) or self._takes_all("<", "<") or self._takes_all(">", ">"):

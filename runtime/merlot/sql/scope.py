@@ -53,7 +53,7 @@ class Scope:
     aliases: Mapping[str, Expr] = field(default_factory=dict)
 
     def all_columns(self, qualifier: str = "") -> tuple[Column, ...]:
-        """What `*` stands for: the schema's columns in its order. Raises UnknownColumnError for another's `u.*`."""
+        """List the columns that `*` stands for, in the schema's order; UnknownColumnError for another table's `u.*`."""
         if self.schema is None:
             raise UnknownColumnError("SELECT * needs a FROM")
         if qualifier and qualifier.lower() not in self.qualifiers:

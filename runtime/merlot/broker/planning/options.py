@@ -29,7 +29,7 @@ class AnswerWishes:
 
 
 def wishes(query: BoundQuery | Statement, limits: QueryLimits | None = None) -> AnswerWishes:
-    """What a query's options say of its answer, where these are its table's limits."""
+    """Read from a query's options how its answer is to look, within the limits of its table."""
     return AnswerWishes(
         drops_rows=(query.option("dropResults") or "").lower() == "true",
         client_request_id=query.option("clientQueryId"),

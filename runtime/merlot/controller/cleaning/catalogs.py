@@ -43,7 +43,7 @@ def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, v
 
 
 def catalog_of(own_id: str, record: TableRecord, view: TableView) -> CatalogRecord:
-    """What a table has now. Pure."""
+    """Write down what a table has now. Pure."""
     batches = [one for one in view.visible.values() if not is_of_stream(one)]
     return CatalogRecord(
         store_id=own_id,
@@ -57,7 +57,7 @@ def catalog_of(own_id: str, record: TableRecord, view: TableView) -> CatalogReco
 
 
 class Catalogs:
-    """Those of one leader's tables."""
+    """The catalogs of one leader's tables."""
 
     def __init__(self, metastore: Metastore, open_shelf: OpenShelf | None, clock: Clock) -> None:
         self._metastore = metastore
@@ -66,7 +66,7 @@ class Catalogs:
         self._fence: Check | None = None
         self._id, self._is_named = "", False
         self._kept: dict[TableName, _Kept] = {}
-        """What each table's catalog in the deep store says."""
+        """By table, the content of its catalog in the deep store."""
         self._asks_from_s = float("-inf")
 
     def lead(self, fence: Check) -> None:

@@ -48,7 +48,7 @@ class SureClock:
         self._mark = Mark(0, clock.monotonic())
         self._version = -1
         self._others: Mark | None = None
-        """What the metastore's own clock said at the last write, if it has one."""
+        """The time by the metastore's own clock at the last write, if it has one."""
         self._pass_ms = 0
         self._fence: Check | None = None
 

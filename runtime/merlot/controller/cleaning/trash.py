@@ -66,16 +66,16 @@ OpenFiles = Callable[[str | None], SegmentFiles]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """What a pass over the trash goes by."""
+    """The inputs of a pass over the trash."""
 
     sure: Clock
     """Says what is old enough."""
     last_pass_ms: int = 0
-    """What was not seen yet came after this time, whatever its stamp says; 0: stamps are believed."""
+    """A list that was not seen before came after this time, whatever its stamp says; 0: stamps are believed."""
     spared: Collection[TableName] = ()
     """Tables whose lists stay as they are: what records name is not known."""
     views: Mapping[TableName, TableView] = field(default_factory=dict)
-    """Of tables: spares reading what is known already."""
+    """Views of tables that the caller has read already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def empty_trash(
 
 
 def _noticed(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, last_pass_ms: int) -> int:
-    """Since when a list's grace period counts, and have it noted: whoever stamped it may have had a wrong clock."""
+    """Note when a list's grace period began, and return it: whoever stamped the list may have had a wrong clock."""
     if record.noticed_ms:
         return record.noticed_ms
     since_ms = min(max(record.deleted_ms, last_pass_ms), now_ms)

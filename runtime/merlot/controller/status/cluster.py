@@ -34,7 +34,7 @@ class TableFacts:
     view: TableView
     reports: Mapping[InstanceId, ServerReport]
     lost: LostRecord | None = None
-    """What the metastore has lost of it."""
+    """The part of it that the metastore has lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

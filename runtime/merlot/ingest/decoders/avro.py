@@ -244,7 +244,7 @@ def _of_objects(values: Sequence[Any], field: Field) -> tuple[pa.Array, NDArray[
     try:
         return _typed(pa.array(values, field.raw), field), is_bad
     except pa.ArrowInvalid:
-        # Of a decimal that has more digits than Arrow's.
+        # A decimal has more digits than Arrow's have.
         for row, value in enumerate(values):
             try:
                 pa.array([value], field.raw)

@@ -160,7 +160,7 @@ class _Reader:
                 return {"type": kind, **(_annotations(found) if is_inner else {})}
 
     def _named_type(self, schema: Schema, *, is_inner: bool) -> Schema:
-        """Whose definition stands where it is used first; inner ones are others, which may have logical types."""
+        """Name a type, which its first use defines. Inner ones have other names, and may have logical types."""
         kind = schema["type"]
         is_inner = is_inner or kind == "record"
         name = f"{schema['name']}__inner" if is_inner else schema["name"]

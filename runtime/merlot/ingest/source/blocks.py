@@ -36,7 +36,7 @@ class Stream(Protocol):
 
 
 class Files(Protocol):
-    """What files are opened by: a file system of pyarrow, or one file of it."""
+    """Opens files: a file system of pyarrow, or one file of it."""
 
     def open_input_file(self, path: str, /) -> Any:
         """For random access."""

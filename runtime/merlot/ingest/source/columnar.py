@@ -18,7 +18,7 @@ BATCH_ROWS = 65_536
 STORED_TYPES = frozenset({"Variant", "Geometry", "Geography", "Interval", "INTERVAL"})
 """Logical types whose values Arrow leaves to whoever reads them."""
 TOP_INDENT = 2
-"""Of a column, in a schema as it is printed."""
+"""Blanks before a column in a printed schema."""
 _NODE = re.compile(
     r"(?P<indent> *)(?:required|optional|repeated) \w+(?:\(\d+\))? field_id=-?\d+ (?P<name>.*?)"
     r"(?: \((?P<type>\w+)(?:\(.*\))?\))?(?: \{|;)$"

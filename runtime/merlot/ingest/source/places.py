@@ -23,7 +23,7 @@ from merlot.uris import credentials_problem, redact, s3_option_problems
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 S3_ATTEMPTS = 8
-"""Of each request, with waits that double: half a minute of a storage that asks to slow down, or fails now and then."""
+"""Attempts of each request, with waits that double: they cover half a minute in which a storage asks to slow down."""
 MAX_ATTEMPTS_VARIABLE = "AWS_MAX_ATTEMPTS"
 """Environment variable that sets another number of attempts."""
 _WILD = re.compile(r"[*?\[{]")

@@ -93,7 +93,7 @@ class _Described:
     present: tuple[str, ...] = ()
     """Names of all columns, those of its folders too."""
     stored: Mapping[str, str] = field(default_factory=dict)
-    """Of the wanted ones, those of `Content.stored`."""
+    """The wanted columns among those of `Content.stored`."""
 
 
 def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), without: Iterable[str] = ()) -> SourcePlan:

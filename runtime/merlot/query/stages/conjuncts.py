@@ -57,7 +57,7 @@ def reachable_by_condition(join: Join) -> frozenset[str]:
 
 
 def inner_conditions(relation: Relation | None) -> list[Expr]:
-    """What every row of a FROM has met: conditions of its inner joins."""
+    """List the conditions that every row of a FROM has met: those of its inner joins."""
     if not isinstance(relation, Join) or relation.kind is not JoinKind.INNER:
         return []
     return [*inner_conditions(relation.left), *inner_conditions(relation.right), *conjuncts(relation.condition)]

@@ -28,9 +28,9 @@ from merlot.vectors.vector import Vector, arrow_type, from_arrow
 PIECE_ROWS: Final = 1 << 20
 """Rows that an aggregate takes in before it asks whether it is to stop."""
 MAX_DIGITS: Final = 38
-"""Of a DECIMAL of the engine."""
+"""Digits of a DECIMAL of the engine, at most."""
 MAX_PLACES: Final = 18
-"""Of those, the ones after the point where a function of ours gives a BIG_DECIMAL: the engine wants to know how many
+"""Digits after the point where a function of ours gives a BIG_DECIMAL: the engine wants to know how many
 before it has a row."""
 _FITS: Final = rf"\A-?[0-9]{{1,{MAX_DIGITS - MAX_PLACES}}}(\.[0-9]{{1,{MAX_PLACES}}})?\z"
 ENGINE_TYPES: Mapping[TypeName, str] = {

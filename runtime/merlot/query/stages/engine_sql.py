@@ -229,7 +229,7 @@ class _Expressions:
         return " AND ".join(texts)
 
     def having(self, expr: Expr) -> str:
-        """What HAVING asks of groups. Of keys alone the engine would ask it of rows, before it drops any: not beside a
+        """Write a condition of HAVING. Of keys alone the engine would ask it of rows, before it drops any: not beside a
         count."""
         texts = [(self.write(part), may_fail(part) and not has_aggregate(part)) for part in conjuncts(expr)]
         return " AND ".join(f"(CASE WHEN count(*) > 0 THEN {text} END)" if fails else text for text, fails in texts)

@@ -81,7 +81,7 @@ def _is_small(call: Call) -> bool:
 
 
 def _most(expr: Expr) -> int | None:
-    """What a whole number is at most, without its sign; None if nothing is known of it."""
+    """Bound a whole number without its sign; None if nothing is known of it."""
     if isinstance(expr, Literal):
         return abs(expr.value) if isinstance(expr.value, int) else None
     if isinstance(expr, Call) and expr.function in ARITHMETIC and expr.type == LONG:

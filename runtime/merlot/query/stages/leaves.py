@@ -106,7 +106,7 @@ class _Cutter:
         return Cut(map_statement(rest, lambda expr: substituted(expr, lambda one: self._brought(one, brought))), leaves)
 
     def _brought(self, expr: Expr, brought: Mapping[Expr, Column]) -> Expr | None:
-        """What a leaf brings in the place of what is read."""
+        """Name the column of a leaf that takes the place of what is read."""
         if self._is_null_test(expr):
             assert isinstance(expr, Call)
             is_null = brought.get(replace(expr, function="is_null"))

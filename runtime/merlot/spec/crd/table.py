@@ -198,7 +198,7 @@ _WIDENINGS = " || ".join(
 )
 _ROLE = "(has(self.role) ? self.role : 'dimension')"
 _MULTI = "(has(self.multiValue) && self.multiValue)"
-"""What a column says, or is by default."""
+"""The value that a column declares, or has by default."""
 _FIELD_RULES = [
     rule(
         f"self.type == oldSelf.type || {_WIDENINGS}",

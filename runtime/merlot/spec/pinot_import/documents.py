@@ -112,7 +112,7 @@ def _manifest(kind: str, name: str, spec: Json) -> Json:
 
 
 def _part(table: Source, type_: str, of_columns: Mapping[str, str]) -> Json:
-    """What the config of one part says of the table. `of_columns`: transforms of the schema."""
+    """Convert what the config of one part says about the table. `of_columns`: transforms of the schema."""
     index = table.inner("tableIndexConfig")
     ingestion = table.inner("ingestionConfig")
     shared = settings.transforms(ingestion, of_columns)

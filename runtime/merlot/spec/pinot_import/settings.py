@@ -65,7 +65,7 @@ def segments(source: Source, type_: str) -> Json:
 
 
 def _replication(source: Source, type_: str) -> int | None:
-    """What Pinot takes: of a stream, replicasPerPartition comes first."""
+    """Read the replication that Pinot uses: for a stream, replicasPerPartition comes first."""
     first, second = "replication", "replicasPerPartition"
     if type_ == REALTIME:
         first, second = second, first

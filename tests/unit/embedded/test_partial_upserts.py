@@ -89,7 +89,7 @@ class Carts(OwnNode):
     def write(self, rows: list[Row]) -> None:
         """Append rows, and note what they come to."""
         for given in rows:
-            row = given | {"kinds": None if given["kinds"] is None else sorted(set(given["kinds"]))}
+            row = dict(given)
             before = self.known.get(row["id"])
             if before is None or (row["version"] >= before["version"] and (before["gone"] or row["gone"])):
                 self.known[row["id"]] = row

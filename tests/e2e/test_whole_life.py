@@ -103,6 +103,10 @@ def identities(cluster: Cluster) -> dict[str, dict[str, str]]:
     return {role: {name: uid for name, uid in pods.items() if KEPT not in name} for role, pods in found.items()}
 
 
+def uids(objects: list[Json]) -> set[str]:
+    return {one["metadata"]["uid"] for one in objects}
+
+
 def are_settled(cluster: Cluster, servers: int = 2) -> bool:
     """Whether every table that is asked has that many servers and says that it is well; upserts keep their two."""
     return all(is_settled(cluster, name, 2 if name == NAME else servers) for name in SERVED)
@@ -283,7 +287,8 @@ def test_an_operator_that_restarts_for_another_namespace_restarts_nothing(
     served.await_true("the first is served", lambda: served.holds("table", "flights", "ConfigInSync"))
     another.await_true("the other has servers", lambda: another.pods(SERVERS))
     assert identities(served) == before
-    assert [one["metadata"]["uid"] for one in served.all("jobs", MANAGED)] == [one["metadata"]["uid"] for one in jobs]
+    # A merge may have ended meanwhile, and its Job with it.
+    assert uids(served.all("jobs", MANAGED)) <= uids(jobs)
 
 
 def test_a_month_is_merged_by_spark_and_its_table_retained(undisturbed: None, served: Cluster) -> None:

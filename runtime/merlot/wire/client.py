@@ -203,7 +203,8 @@ class _ClientConnection(Connection):
     def lost(self, reason: str) -> None:
         if not self.ready.done():
             self.ready.set_exception(self._gone())
-        self.ready.exception()  # seen, though nobody may wait for it
+        if not self.ready.cancelled():  # whoever waited may have given up
+            self.ready.exception()  # seen, though nobody may wait for it
         if self._alarm is not None:
             self._alarm.cancel()
         for call in list(self._calls):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import orjson
 from aiohttp import web
 
-from merlot.controller.http.responses import answered, flag, json_answer
+from merlot.controller.http.responses import answered, flag, json_answer, segment_names
 from merlot.controller.recovery import Recovery
-from merlot.errors import InvalidInputError
 
 
 def routes(recovery: Recovery) -> list[web.RouteDef]:
@@ -47,10 +45,5 @@ class _Recovery:
     @answered
     async def undelete(self, request: web.Request) -> web.Response:
         """Bring back the segments of a JSON array of names."""
-        try:
-            names = orjson.loads(await request.read())
-        except orjson.JSONDecodeError as error:
-            raise InvalidInputError(f"the body is not JSON: {error}") from error
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InvalidInputError("the body is no JSON array of segments' names")
+        names = await segment_names(request)
         return json_answer(await asyncio.to_thread(self._recovery.undelete, request.match_info["table"], names))

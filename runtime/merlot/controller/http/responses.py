@@ -69,6 +69,17 @@ def parse_body(model: type[B], data: bytes) -> B:
         raise InvalidInputError(f"request cannot be read at={path} problem={first['msg']!r}") from error
 
 
+async def segment_names(request: web.Request) -> list[str]:
+    """Read the body as a JSON array of segments' names; raises InvalidInputError."""
+    try:
+        names = orjson.loads(await request.read())
+    except orjson.JSONDecodeError as error:
+        raise InvalidInputError(f"the body is not JSON: {error}") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError("the body is no JSON array of segments' names")
+    return names
+
+
 def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
     """A parameter that says yes or no. InvalidInputError for any other word: a misspelt `dryRun` must not write."""
     text = request.query.get(name, "").strip().lower()

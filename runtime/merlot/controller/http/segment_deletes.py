@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import orjson
 from aiohttp import web
 
 from merlot.cluster.segments.halves import half_of
 from merlot.cluster.segments.view import TableView
-from merlot.controller.http.responses import answered, asked_half, json_answer
+from merlot.controller.http.responses import answered, asked_half, json_answer, segment_names
 from merlot.controller.http.segments_in_window import select, window_of
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
@@ -64,12 +63,7 @@ class _Deletes:
     async def delete_listed(self, request: web.Request) -> web.Response:
         """Delete the segments of a JSON array of names."""
         _check_words(request, {"type", "retention"})
-        try:
-            names = orjson.loads(await request.read())
-        except orjson.JSONDecodeError as error:
-            raise InvalidInputError(f"the body is not JSON: {error}") from error
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise InvalidInputError("the body is no JSON array of segments' names")
+        names = await segment_names(request)
         return await self._delete(request, _listed(names, asked_half(request)))
 
     @answered

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from kafka_brokers import KafkaBrokers
 from tests.budget import IS_QUICK
 
 from merlot.testing import dying
+from merlot.testing.patience import PATIENCE_S
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
@@ -55,6 +57,24 @@ async def freeze(process: RoleProcess, rng: random.Random) -> None:
     process.send(signal.SIGCONT)
 
 
+async def thaw(process: RoleProcess, rng: random.Random) -> None:
+    """Let a process go on that freezes itself; it may not have done so yet, and would then stay frozen."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not process.is_frozen:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(rng.uniform(0.2, 2.0))
+    process.send(signal.SIGCONT)
+
+
+def taken_back(path: Path) -> bool:
+    """Take an order back; False if the server has met it, which takes the file away first."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 async def order(cluster: ClusterProcesses, ordered: dying.Order, rng: random.Random) -> None:
     """The server that comes to the step first meets it there; now and then both do."""
     paths = {one: dying.give(cluster.server_dir(number), ordered) for number, one in enumerate(cluster.servers)}
@@ -62,11 +82,12 @@ async def order(cluster: ClusterProcesses, ordered: dying.Order, rng: random.Ran
         async with asyncio.timeout(ORDER_S):
             while all(path.exists() for path in paths.values()):
                 await asyncio.sleep(0.01)
-    met = [server for server, path in paths.items() if not path.exists()]
-    for path in paths.values():
-        path.unlink(missing_ok=True)
-    for server in met or [rng.choice(cluster.servers)]:
-        await (freeze if ordered.signal == signal.SIGSTOP else kill)(server, rng)
+    met = [server for server, path in paths.items() if not taken_back(path)]
+    is_freeze = ordered.signal == signal.SIGSTOP
+    for server in met:
+        await (thaw if is_freeze else kill)(server, rng)
+    if not met:
+        await (freeze if is_freeze else kill)(rng.choice(cluster.servers), rng)
 
 
 def faults_of_steps(cluster: ClusterProcesses) -> list[Fault]:

@@ -87,7 +87,10 @@ class _Victim:
             if self._reached <= order.skips:
                 return
             self._reached = 0
-            self._path.unlink()
+            try:
+                self._path.unlink()
+            except FileNotFoundError:  # whoever ordered it has taken it back
+                return
         os.kill(os.getpid(), order.signal)
 
 

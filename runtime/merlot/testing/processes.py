@@ -84,6 +84,12 @@ class RoleProcess:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether a signal has stopped it. Linux."""
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    @property
     def peak_bytes(self) -> int:
         """Most memory that it has had resident since it was started. Linux."""
         assert self._process is not None

@@ -53,6 +53,10 @@ class OwnNode:
 
     async def restart(self, port: int = 0) -> None:
         await self.node.stop()
+        await self.start_again(port)
+
+    async def start_again(self, port: int = 0) -> None:
+        """Start a new node in the folder, after the one before has stopped."""
         self.node = self._made() if not port else Node(NodeConfig(data_dir=self._data, http_port=port))
         await self.node.start()
 

@@ -372,9 +372,12 @@ async def test_a_node_that_restarts_soon_after_a_commit_answers_in_full_or_says_
         is_held.wait(PATIENCE_S)
         settle(sink)
 
+    port = board.node.port if keeps_its_port else 0
+    # Only then: the threads of the node that stops settle too, and it waits for them.
+    await board.node.stop()
     monkeypatch.setattr(UpsertSink, "settle", held)
     answers: list[dict[str, Any]] = []
-    await board.restart(port=board.node.port if keeps_its_port else 0)
+    await board.start_again(port)
     for number in range(60):
         answers.append(await board.call("POST", "/query/sql", json={"sql": "SELECT COUNT(*) FROM board"}))
         if number == 20:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -159,7 +160,12 @@ class Replica:
             cast(
                 Around,
                 SimpleNamespace(
-                    clock=SystemClock(), room=MemoryRoom(1 << 40), is_loaded=self.loaded.__contains__, grace_s=0.0
+                    clock=SystemClock(),
+                    room=MemoryRoom(1 << 40),
+                    is_loaded=self.loaded.__contains__,
+                    told_as_of=lambda: math.inf,
+                    on_change=lambda: None,
+                    grace_s=0.0,
                 ),
             ),
             self.sink,

@@ -116,6 +116,8 @@ class Host:
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
+    told_as_of: Callable[[], float]
+    """The time, monotonic, whose state the table's report in the metastore has."""
     is_loaded: Callable[[str], bool]
     borrow: Callable[[str], AbstractContextManager[Segment | None]]
     """A sealed segment as it is stored, held while it is read; None if it is not loaded. Any thread but the loop's."""
@@ -402,6 +404,7 @@ class TableStream:
             is_to_hold=self._is_to_hold,
             on_change=host.on_change,
             on_made=host.on_made,
+            told_as_of=host.told_as_of,
             grace_s=host.grace_s,
         )
 

@@ -299,6 +299,8 @@ class StreamRecord(Record):
     """Why the last look failed."""
     problem: str = ""
     """The same as one of `consuming.progress.StreamProblem`."""
+    topic_id: str = ""
+    """Of the topic as it was first seen: offsets are of its messages alone. Empty: the stream does not say."""
 
 
 class StreamControlRecord(Record):

@@ -397,6 +397,8 @@ class RetainedRecord(Record):
     """As it was last applied."""
     num_segments: int
     deleted_ms: int = -1
+    decided_by: dict[str, Any] | None = None
+    """Settings of upserts by which its rows were decided."""
 
 
 class RootRecord(Record):
@@ -465,6 +467,8 @@ class TableRecord(ManifestRecord):
     name: TableName
     num_adopted: int = 0
     """Segments that it took over when it was created, from a table of its name whose files were retained."""
+    decided_by: dict[str, Any] | None = None
+    """Settings of upserts by which its rows were decided when the document that says so was last changed or deleted."""
 
 
 class Role(StrEnum):

@@ -145,6 +145,7 @@ def test_what_decides_rows_that_are_there_cannot_change_and_the_rest_can_go(
 ) -> None:
     api.create("tables", flights(**TABLE))
     api.create(KINDS, config())
+    wait(running, lambda: api.reason("Accepted"), "True/Valid")
     wait(running, lambda: api.reason("Executed", NAME, KINDS), "True/Executed")
     api.patch(KINDS, NAME, {"spec": {"comparisonColumns": ["time_hour"]}})
     wait(running, lambda: api.reason("Accepted", NAME, KINDS), "False/Invalid")
@@ -155,3 +156,27 @@ def test_what_decides_rows_that_are_there_cannot_change_and_the_rest_can_go(
     api.delete(KINDS, NAME)
     wait(running, lambda: api.get(KINDS, NAME), None)
     wait(running, lambda: api.reason("UpsertConfigured"), "False/NoUpsertConfig")
+
+
+def test_a_table_cannot_name_settings_that_would_decide_its_rows_otherwise(
+    api: Api, controller: Controller, running: SharedOperator
+) -> None:
+    other = {**config(comparisonColumns=["time_hour"]), "metadata": {"name": "other"}}
+    api.create("tables", flights(**TABLE))
+    api.create(KINDS, config())
+    wait(running, lambda: api.reason("Accepted"), "True/Valid")
+    wait(running, lambda: api.reason("Executed", NAME, KINDS), "True/Executed")
+    api.create(KINDS, other)
+    wait(running, lambda: api.reason("Accepted", "other", KINDS), "True/Valid")
+    api.patch("tables", "flights", {"spec": {"upsert": {"configRef": "other"}}})
+    wait(running, lambda: api.reason("Accepted"), "False/ChangeRefused")
+    message = api.condition("Accepted")["message"]
+    assert "keep it (hour), or create a table under another name and ingest again" in message
+
+    api.patch("tables", "flights", {"spec": {"upsert": {"configRef": NAME}}})
+    wait(running, lambda: api.reason("Accepted"), "True/Valid")
+    api.patch(KINDS, NAME, {"spec": {"comparisonColumns": ["time_hour"]}})
+    wait(running, lambda: api.reason("Accepted", NAME, KINDS), "False/Invalid")
+    wait(running, lambda: api.reason("UpsertConfigured"), "False/UpsertConfigInvalid")
+    api.patch(KINDS, NAME, {"spec": SPEC})
+    wait(running, lambda: api.reason("UpsertConfigured"), "True/Fits")

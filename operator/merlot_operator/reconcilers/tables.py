@@ -10,13 +10,16 @@ from datetime import datetime
 from typing import Any
 
 from merlot.cluster import homes
+from merlot.cluster.manifests import row_rules
 from merlot.cluster.manifests import tables as shared_tables
+from merlot.cluster.manifests import upserts as shared_upserts
 from merlot.cluster.records import TableRecord
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.table import Table
+from merlot.spec.upsert import UpsertConfig
 from merlot_operator import restrictions
 from merlot_operator.accepted import as_run, spec_of, text_of
 from merlot_operator.config import Config
@@ -49,7 +52,7 @@ from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table import table_conditions, table_status
 from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
-from merlot_operator.status.upsert_links import table_condition
+from merlot_operator.status.upsert_links import table_condition, upsert_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,7 +77,8 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     table, refusal = _judge(body, context.config)
     revision, problem = body.get("status", {}).get("revision"), None
     if table is not None:
-        revision, refusal, problem = await _publish_config(context, namespace, table, revision)
+        declared = upsert_of(context.store.get(UPSERTS, namespace, config_ref(body) or ""))
+        revision, refusal, problem = await _publish_config(context, namespace, table, revision, declared)
     is_accepted = table is not None and refusal is None and problem is None
     accepted = text_of(body["spec"]) if is_accepted else body.get("status", {}).get("accepted")
     running = table if is_accepted else _run_meanwhile(body, table, refusal)
@@ -131,11 +135,14 @@ def accept(body: Object) -> tuple[Table | None, Refusal | None]:
 
 
 async def _publish_config(
-    context: Context, namespace: str, table: Table, known: int | None
+    context: Context, namespace: str, table: Table, known: int | None, declared: UpsertConfig | None = None
 ) -> tuple[int | None, Refusal | None, str | None]:
-    """Write the desired config; returns its revision, why it is refused, why it could not be written."""
+    """Write the desired config; returns its revision, why it is refused, why it could not be written. `declared`: the
+    UpsertConfig that the table names."""
     try:
-        record = await context.metastores.call(namespace, lambda store: _put(store, table, namespace, context.config))
+        record = await context.metastores.call(
+            namespace, lambda store: _put(store, table, namespace, context.config, declared)
+        )
     except NotAllowedError as error:
         return known, Refusal("NotAllowed", str(error)), None
     except InvalidInputError as error:
@@ -145,12 +152,33 @@ async def _publish_config(
     return record.revision, None, None
 
 
-def _put(metastore: Metastore, table: Table, namespace: str, config: Config) -> TableRecord:
+def _put(
+    metastore: Metastore, table: Table, namespace: str, config: Config, upsert: UpsertConfig | None
+) -> TableRecord:
     check_places(table, config, namespace)  # here, where it is known by now where the namespace's files are
     owner = homes.other_owner(metastore, table.name, namespace)
     if owner is not None:
         raise InvalidInputError(f"namespace {owner} has a table of that name in the shared state of both")
+    problems = _changed_rules(metastore, table, upsert)
+    if problems:
+        raise InvalidInputError("; ".join(map(str, problems)))
     return shared_tables.put_table(metastore, table)
+
+
+def _changed_rules(metastore: Metastore, table: Table, declared: UpsertConfig | None) -> list[manifest.Problem]:
+    """List settings of upserts that would decide rows otherwise than those of the table until now. declared: the
+    UpsertConfig that the Table names, which counts as long as shared state has none of that name."""
+    upsert = table.spec.upsert
+    if upsert is None:
+        return []
+    if upsert.config is not None or upsert.config_ref is None:
+        settings = upsert.config
+    else:
+        record = shared_upserts.find_upsert(metastore, upsert.config_ref)
+        known = declared if record is None else shared_upserts.spec_of(record)
+        settings = None if known is None else known.spec
+    path = "spec.upsert.config" if upsert.config is not None else "spec.upsert.configRef"
+    return [] if settings is None else row_rules.changed(metastore, table.name, table.spec, settings, path)
 
 
 async def _plan_batches(

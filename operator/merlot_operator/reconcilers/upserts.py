@@ -3,15 +3,11 @@ controller takes it up."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from merlot.cluster.manifests import row_rules
 from merlot.cluster.manifests import upserts as shared_upserts
 from merlot.errors import InvalidInputError, MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
-from merlot.spec.evolution import compare_upserts
-from merlot.spec.manifest.upsert_checks import against_table
-from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
 from merlot_operator.context import Context
 from merlot_operator.kube.kinds import TABLES, UPSERTS, Object, as_written, config_ref, is_deleting, name_of
@@ -40,7 +36,7 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         config = manifest.load_document(as_written(body), UpsertConfig)
         tables = [(name_of(one), accept(one)[0]) for one in linked]
         degraded = degraded_by(config, tables)
-        record = await context.metastores.call(namespace, lambda store: _put(store, config, tables))
+        record = await context.metastores.call(namespace, lambda store: _put(store, config))
         revision = record.revision
     except InvalidInputError as error:
         accepted = Condition("Accepted", False, "Invalid", str(error))
@@ -65,17 +61,11 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
     return context.config.resync_s if is_written else WAITING_S
 
 
-def _put(
-    store: Metastore, config: UpsertConfig, tables: Sequence[tuple[str, Table | None]]
-) -> shared_upserts.UpsertRecord:
+def _put(store: Metastore, config: UpsertConfig) -> shared_upserts.UpsertRecord:
     """Write it, unless it would change which rows of a table count that are there."""
-    before = shared_upserts.find_upsert(store, config.metadata.name)
-    if before is not None:
-        old = shared_upserts.spec_of(before)
-        followed = [name for name, table in tables if table is not None and not against_table(old.spec, table.spec)]
-        problems = list(compare_upserts(old.spec, config.spec, "spec"))
-        if problems and followed:
-            raise InvalidInputError(f"{'; '.join(map(str, problems))}; followed by {', '.join(followed)}")
+    problems = row_rules.changed_by(store, config)
+    if problems:
+        raise InvalidInputError("; ".join(map(str, problems)))
     return shared_upserts.put_upsert(store, config)
 
 

@@ -19,9 +19,8 @@ def table_condition(name: str, config: Object | None, table: Table | None) -> Co
     """What becomes of a Table's `spec.upsert`. config: as stored, None if there is none of that name."""
     if config is None or is_deleting(config):
         return Condition("UpsertConfigured", False, "NoUpsertConfig", f'waits for the UpsertConfig "{name}": apply it')
-    try:
-        upsert = manifest.load_document(as_written(config), UpsertConfig)
-    except manifest.ManifestError:
+    upsert = upsert_of(config)
+    if upsert is None or _is_refused(config):
         text = f'the UpsertConfig "{name}" is not accepted; see its condition Accepted'
         return Condition("UpsertConfigured", False, "UpsertConfigInvalid", text)
     problems = [] if table is None else against_named(upsert.spec, table)
@@ -29,6 +28,22 @@ def table_condition(name: str, config: Object | None, table: Table | None) -> Co
         text = f'the UpsertConfig "{name}" does not fit: {"; ".join(map(str, problems))}'
         return Condition("UpsertConfigured", False, "UpsertConfigUnfit", text)
     return Condition("UpsertConfigured", True, "Fits", f'by the UpsertConfig "{name}"')
+
+
+def upsert_of(config: Object | None) -> UpsertConfig | None:
+    """The UpsertConfig of an object; None if there is none, or it is going, or wrong by itself."""
+    if config is None or is_deleting(config):
+        return None
+    try:
+        return manifest.load_document(as_written(config), UpsertConfig)
+    except manifest.ManifestError:
+        return None
+
+
+def _is_refused(config: Object) -> bool:
+    """Whether its last look at it found that it cannot be taken, such as for rows that would be decided anew."""
+    conditions = (config.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Accepted" and one["status"] == "False" for one in conditions)
 
 
 def degraded_by(config: UpsertConfig, tables: Iterable[tuple[str, Table | None]]) -> Condition:

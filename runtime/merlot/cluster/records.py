@@ -299,6 +299,8 @@ class StreamRecord(Record):
     """Why the last look failed."""
     problem: str = ""
     """The same as one of `consuming.progress.StreamProblem`."""
+    topic_id: str = ""
+    """Of the topic as it was first seen: offsets are of its messages alone. Empty: the stream does not say."""
 
 
 class StreamControlRecord(Record):
@@ -395,6 +397,8 @@ class RetainedRecord(Record):
     """As it was last applied."""
     num_segments: int
     deleted_ms: int = -1
+    decided_by: dict[str, Any] | None = None
+    """Settings of upserts by which its rows were decided."""
 
 
 class RootRecord(Record):
@@ -463,6 +467,8 @@ class TableRecord(ManifestRecord):
     name: TableName
     num_adopted: int = 0
     """Segments that it took over when it was created, from a table of its name whose files were retained."""
+    decided_by: dict[str, Any] | None = None
+    """Settings of upserts by which its rows were decided when the document that says so was last changed or deleted."""
 
 
 class Role(StrEnum):

@@ -13,10 +13,9 @@ from typing import assert_never
 
 from merlot.clock import Clock
 from merlot.cluster.instances import liveness
-from merlot.cluster.manifests import rollups, tables, upserts
+from merlot.cluster.manifests import rollups, row_rules, tables, upserts
 from merlot.cluster.manifests.store import Outcome
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.controller import row_rules
 from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
@@ -219,10 +218,9 @@ def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: S
         table = tables.spec_of(record)
         if table_name in applied or table.spec.upsert is None or table.spec.upsert.config_ref != name:
             continue
-        changed = row_rules.changed(metastore, table_name, table.spec, config.spec, "spec")
-        found = [*upsert_checks.against_named(config.spec, table), *changed]
+        found = upsert_checks.against_named(config.spec, table)
         problems += [Problem(one.path, f'table "{table.raw_name}": {one.message}') for one in found]
-    return problems
+    return [*problems, *row_rules.changed_by(metastore, config, applied)]
 
 
 def _table_of(metastore: Metastore, document: MergeRollupTask, documents: Sequence[Manifest]) -> Table | None:

@@ -47,6 +47,7 @@ class StreamService:
             "table": raw_name(table),
             "isPaused": control.is_paused,
             "error": self._waits_for(name) or ("" if looked is None else looked.error),
+            "topicId": "" if looked is None else looked.topic_id,
             "partitions": [
                 {
                     "partition": number,

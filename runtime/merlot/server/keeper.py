@@ -346,6 +346,7 @@ class TableKeeper:
             clock=around.clock,
             store_of=around.store_of,
             grace_s=around.grace_s,
+            told_as_of=lambda: self._reporter.told_as_of,
             is_loaded=self.segments.__contains__,
             borrow=self._borrow,
             on_change=lambda: run_on(self._loop, self._reporter.mark),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
@@ -86,6 +87,8 @@ class TableReporter:
         self._num_asked = 0
         """Reports that somebody waits for; `_num_written` of them have been written."""
         self._num_written = 0
+        self.told_as_of = -math.inf
+        """The time, monotonic, whose state stands in the metastore; any thread."""
         self._worked_s = 0.0
         """Of the processor's time, for the last report."""
         self._is_doubtful = False
@@ -160,14 +163,14 @@ class TableReporter:
         async with self._writing:
             # What is so is looked at under the lock: of two reports, the one written last is the newer one.
             asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
-            started = time.thread_time()
+            started, as_of = time.thread_time(), self._clock.monotonic()
             standing = self._standing()
             looked_s = time.thread_time() - started
             loaded = () if self._is_withdrawn else standing.loaded
             if is_doubtful:
                 self._writer.doubt()
             has_changed, wrote_s = await self._in_io(partial(self._write, loaded, standing))
-            self._worked_s = looked_s + wrote_s
+            self._worked_s, self.told_as_of = looked_s + wrote_s, as_of
         async with self._written:
             self._num_written = max(self._num_written, asked)
             self._written.notify_all()

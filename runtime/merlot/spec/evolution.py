@@ -6,7 +6,7 @@ make segments that exist mean something else; so a dimension that is widened kee
 would otherwise be that of the wider type.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
 from pydantic.alias_generators import to_camel
@@ -116,7 +116,18 @@ def compare_upserts(old: UpsertSpec, new: UpsertSpec, path: str) -> Iterator[Pro
     for name in DECIDES_ROWS:
         before, after = getattr(old, name), getattr(new, name)
         if before != after:
-            yield Problem(f"{path}.{to_camel(name)}", f"cannot change on tables that have rows; {NEW_TABLE}")
+            kept = _as_declared(before)
+            message = f"cannot change on tables that have rows: keep it ({kept}), or {NEW_TABLE}"
+            yield Problem(f"{path}.{to_camel(name)}", message)
+
+
+def _as_declared(value: object) -> str:
+    """A setting as a manifest has it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {one}" for name, one in value.items()) or "none"
+    if isinstance(value, Collection) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "none"
+    return str(value or "none")
 
 
 def compare_compared(old: TableSpec, new: TableSpec, upsert: UpsertSpec) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -177,14 +177,21 @@ class _SameTopic:
             self._ask()
         if self._is_other:
             raise TopicGoneError(
-                f"topic was deleted and made anew, its offsets are other messages' topic={self._topic}"
+                f"topic was deleted and made anew, its offsets are other messages' topic={self._topic}: delete the "
+                "table and apply it again, or apply a table under another name"
             )
 
     def make_sure(self) -> None:
-        """Ask, and wait for the answer, if there is one to compare with; TopicGoneError as `look`."""
+        """Ask, and wait for the answer, if there is one to compare with; TopicGoneError as `look`, UnavailableError if
+        no answer comes."""
         if self.identity:
-            with suppress(KafkaException, TimeoutError):
+            try:
                 self._ask().result(QUIET_ASK_S)
+            except TimeoutError as error:
+                text = "brokers do not say whether the topic is still the same"
+                raise UnavailableError(f"{text} topic={self._topic}") from error
+            except KafkaException:
+                pass  # whoever asks for messages is told why
         self.look()
 
     def close(self) -> None:

@@ -11,11 +11,14 @@ from merlot.cluster.consuming.pinned import pin
 from merlot.cluster.consuming.transactions import Begin, begin
 from merlot.cluster.manifests import tables, upserts
 from merlot.cluster.manifests.upserts import upserting_of
-from merlot.cluster.segments.transaction import mutate
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.transaction import PutSegments, mutate
 from merlot.controller.apply import ApplyError, apply_manifests
-from merlot.ids import TableName
+from merlot.ids import SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.spec import manifest
 from merlot.spec.evolution import DECIDES_ROWS
+from merlot.spec.upsert import UpsertConfig
 from merlot.store.allowed import AllowedStores
 
 TABLE = """
@@ -139,3 +142,89 @@ def test_a_config_that_was_deleted_comes_back_as_the_rows_were_decided(store: Sq
     with pytest.raises(ApplyError, match="cannot change on tables that have rows"):
         apply(store, config("mode: FULL, comparisonColumns: [other]"))
     assert apply(store, config(f"{FULL}, primaryKeyTtl: '2'")) == ["created"]
+
+
+def batch_named(name: str = "a") -> str:
+    return named(name).replace("{stream: {type: files, topic: /topic, flush: {rows: 100}}}", "{}")
+
+
+def add_rows(store: SqliteMetastore, *, to_stream: bool) -> None:
+    """Add a segment, as the settings in force decide its rows."""
+    spec = tables.spec_of(tables.get_table(store, "board")).spec
+    if to_stream:
+        pinned = pin(spec, upserting_of(store, spec).spec)
+        mutate(store, BOARD, lambda view: begin(view, [Begin(partition=0, offset=0, servers=())], pinned, 1))
+        return
+    record = SegmentRecord(
+        name=SegmentName("batch"), crc=1, size_bytes=1, url="file:///x", total_docs=5, creation_time_ms=0
+    )
+    mutate(store, BOARD, lambda _: [PutSegments((record,))])
+
+
+OTHER = "mode: FULL, comparisonColumns: [other]"
+Gone = Callable[[SqliteMetastore, str], None]
+
+
+def delete_config(store: SqliteMetastore, _: str) -> None:
+    upserts.delete_upsert(store, "a")
+
+
+def name_another(store: SqliteMetastore, table: str) -> None:
+    apply(store, table.replace("configRef: a", "configRef: b"))
+
+
+def leave_files(store: SqliteMetastore, _: str) -> None:
+    """Delete the table but for its files; nothing keeps its config from changing then."""
+    tables.delete_table(store, "board", files=tables.Files.KEEP)
+
+
+def outgrow(store: SqliteMetastore, _: str) -> None:
+    """Write a config that does not fit the table any more, as the operator may."""
+    (document,) = manifest.load(config(f"{FULL}, outOfOrderRecordColumn: amount").removeprefix("\n---"))
+    assert isinstance(document, UpsertConfig)
+    upserts.put_upsert(store, document)
+    assert upserting_of(store, tables.spec_of(tables.get_table(store, "board")).spec).waits_for
+
+
+BACK: dict[str, tuple[Gone, Callable[[str, str], str]]] = {
+    "the config was deleted": (delete_config, lambda _, spec: config(spec)),
+    "the table named one that was not there yet": (name_another, lambda _, spec: config(spec, "b")),
+    "the table was deleted but for its files": (leave_files, lambda table, spec: table + config(spec)),
+    "the config did not fit for a while": (outgrow, lambda _, spec: config(spec)),
+}
+
+
+@pytest.mark.parametrize("to_stream", [False, True])
+@pytest.mark.parametrize("way", BACK)
+def test_settings_that_come_back_decide_rows_as_they_were_decided(
+    store: SqliteMetastore, way: str, *, to_stream: bool
+) -> None:
+    table, (take_away, bring_back) = named() if to_stream else batch_named(), BACK[way]
+    apply(store, table + config(FULL))
+    add_rows(store, to_stream=to_stream)
+    take_away(store, table)
+    with pytest.raises(ApplyError, match=r"cannot change on tables that have rows: keep it \(version\)"):
+        apply(store, bring_back(table, OTHER))
+    apply(store, bring_back(table, FULL))
+
+
+@pytest.mark.parametrize("to_stream", [False, True])
+@pytest.mark.parametrize("way", BACK)
+def test_settings_of_a_table_without_rows_may_come_back_as_others(
+    store: SqliteMetastore, way: str, *, to_stream: bool
+) -> None:
+    table, (take_away, bring_back) = named() if to_stream else batch_named(), BACK[way]
+    apply(store, table + config(FULL))
+    take_away(store, table)
+    apply(store, bring_back(table, OTHER))
+
+
+def test_a_config_that_changes_while_a_deleted_table_has_left_its_files_is_judged_with_the_next_table(
+    store: SqliteMetastore,
+) -> None:
+    apply(store, batch_named() + config(FULL))
+    add_rows(store, to_stream=False)
+    leave_files(store, "")
+    apply(store, config(OTHER))
+    with pytest.raises(ApplyError, match="cannot change on tables that have rows"):
+        apply(store, batch_named())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from kafka_topics import REAL, KafkaTopic, mock_cluster, mock_topic, real_topic
 
 from merlot.embedded.node import Node, NodeConfig
@@ -74,3 +75,48 @@ async def test_rows_of_a_topic_are_answered_once_and_over_a_restart(tmp_path: Pa
             await shows(node, 2000)
             await asyncio.to_thread(write, topic, 2000, 500)
             await shows(node, 2500)
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(not REAL, reason="MERLOT_KAFKA names no Kafka, and the mock cluster makes no topic anew")
+async def test_nothing_is_read_of_a_topic_that_was_made_anew_while_no_server_ran(tmp_path: Path) -> None:
+    with ExitStack() as exits:
+        topic = exits.enter_context(real_topic())
+        async with started(tmp_path) as node:
+            await call(node, "/apply", manifest(topic), "application/yaml")
+            await asyncio.to_thread(write, topic, 0, 1000)
+            await shows(node, 1000)
+            await has_recorded_its_topic(node)
+        await asyncio.to_thread(topic.make_anew)
+        await asyncio.to_thread(write, topic, 5000, 3000)
+        async with started(tmp_path) as node:
+            for text in ("topic was deleted and made anew", "delete the table and apply it again"):
+                await says(node, text)
+                sql = "SELECT COUNT(*), MAX(id) FROM events"
+                answer = await call(node, "/query/sql", json.dumps({"sql": sql}), "application/json")
+                [[count, largest]] = answer["resultTable"]["rows"]
+                assert (count <= 1000, largest < 1000) == (True, True), (
+                    "rows of the new topic are among those of the old"
+                )
+
+
+async def stream_of(node: Node) -> Any:
+    async with aiohttp.ClientSession(node.url) as session, session.get("/tables/events/stream") as answer:
+        return await answer.json()
+
+
+async def has_recorded_its_topic(node: Node) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not (await stream_of(node))["topicId"]:
+            await asyncio.sleep(POLL_S)
+
+
+async def says(node: Node, text: str) -> None:
+    """Wait until every partition says that it is not consumed, and why."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            found = await stream_of(node)
+            errors = [replica["error"] for one in found["partitions"] for replica in one["replicas"].values()]
+            if len(errors) == 2 and all(text in error for error in errors):
+                return
+            await asyncio.sleep(POLL_S)

@@ -60,7 +60,7 @@ async def test_replaced_rows_leave_sealed_segments_while_others_replace_more_and
 
 async def test_no_answer_lacks_a_key_or_has_it_twice_while_files_take_the_place_of_others(board: Board) -> None:
     await board.create(BY_VERSION, rows=150)
-    keys = WatchedKeys(board, 100, may_miss=True)
+    keys = WatchedKeys(board, 100)
 
     async def until_compacted() -> None:
         for _ in range(40):

@@ -8,21 +8,17 @@ from collections.abc import Awaitable, Callable
 
 from tests.unit.embedded.test_upserts import Board, Row
 
-from merlot.codes import QueryErrorCode
 from merlot.testing.patience import PATIENCE_S
 
 COUNTS = "SELECT COUNT(*), SUM(amount), COUNT(DISTINCT id) FROM board"
 FEWEST_LOOKS = 20
-UNAVAILABLE = {QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE, QueryErrorCode.SERVER_SEGMENT_MISSING}
 
 
 class WatchedKeys:
     """Each row is newer than those before, and has the amount 1: all counts are the number of keys."""
 
-    def __init__(self, board: Board, num_keys: int, *, may_miss: bool = False) -> None:
-        """may_miss: answers may say for a moment that segments are unavailable; what they hold counts then no more."""
+    def __init__(self, board: Board, num_keys: int) -> None:
         self._board = board
-        self._may_miss = may_miss
         self._keys = range(num_keys)
         self._draw = random.Random(3)
         self._version = 0
@@ -57,10 +53,7 @@ class WatchedKeys:
         number, right = 0, [[len(self._keys)] * 3]
         while not self._is_over:
             answer = await self._board.call("POST", "/query/sql", json={"sql": COUNTS})
-            codes = {one["errorCode"] for one in answer["exceptions"]}
-            if self._may_miss and codes and codes <= UNAVAILABLE:
-                continue
-            assert not codes, answer["exceptions"]
+            assert not answer["exceptions"], answer["exceptions"]
             assert answer["resultTable"]["rows"] == right
             number += 1
         return number

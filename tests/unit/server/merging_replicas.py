@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,7 +103,12 @@ class Replica:
         )
         self.sink = UpsertSink(around, lambda: self.stream.records)
         room = SimpleNamespace(
-            clock=SystemClock(), room=MemoryRoom(1 << 40), is_loaded=self.loaded.__contains__, grace_s=0.0
+            clock=SystemClock(),
+            room=MemoryRoom(1 << 40),
+            is_loaded=self.loaded.__contains__,
+            told_as_of=lambda: math.inf,
+            on_change=lambda: None,
+            grace_s=0.0,
         )
         self.heads = Heads(cast(Around, room), self.sink)
         assert self.sink.may_begin()

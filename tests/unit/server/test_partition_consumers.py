@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -170,6 +171,7 @@ class ReplicaOnTest:
             is_to_hold=lambda _: True,
             on_change=lambda: None,
             on_made=lambda: None,
+            told_as_of=lambda: -math.inf,
             grace_s=1e9,
         )
         self.consumer = PartitionConsumer(0, around)

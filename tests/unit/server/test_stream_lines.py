@@ -1,5 +1,6 @@
 """What a server has of a partition answers for everything from a segment on, whatever became of it."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.intake import Batch
-from merlot.server.realtime.line import Line, Part, released
+from merlot.server.realtime.line import Line, Part, Released
 from merlot.server.realtime.memory import MemoryRoom
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.values.types import TypeName
@@ -36,6 +37,12 @@ def line() -> Line:
     )
 
 
+def released(line: Line, now: float, told_as_of: float = math.inf) -> Line:
+    """The line, of which the file of the first segment is loaded, once more is let go."""
+    loaded = {"a@7"}.__contains__
+    return Released(is_loaded=loaded, told_as_of=told_as_of, now=now, grace_s=GRACE_S).of(line, 2)
+
+
 @pytest.mark.parametrize(("name", "expected"), [("a", [10, 10, 5]), ("b", [10, 5])])
 def test_a_name_stands_for_all_rows_from_its_beginning_on(name: str, expected: list[int]) -> None:
     resolved = line().resolve(name, lambda _: False)
@@ -49,7 +56,7 @@ def test_a_part_whose_rows_are_let_go_is_read_from_the_file() -> None:
     resolved = line().resolve("a", loaded)
     assert resolved is not None
     assert resolved.keys == (), "rows answer until they are let go, however early the file is there"
-    resolved = released(line(), loaded, 100.0, GRACE_S, 2).resolve("a", loaded)
+    resolved = released(line(), 100.0).resolve("a", loaded)
     assert resolved is not None
     assert (resolved.keys, [one.num_docs for one in resolved.rows]) == (("a@7",), [10, 5])
 
@@ -69,15 +76,25 @@ def test_what_is_carried_on_behind_an_end_is_as_fresh_as_before() -> None:
 
 
 def test_rows_are_let_go_when_the_file_is_loaded_and_the_part_when_nobody_asks_any_more() -> None:
-    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S, 2)
+    loaded = released(line(), 100.0)
     assert [part.rows is None for part in loaded.parts] == [True, False, False]
     assert loaded.names() == ["a", "b"]
-    assert released(loaded, {"a@7"}.__contains__, 159.0, GRACE_S, 2).names() == ["a", "b"]
-    assert released(loaded, {"a@7"}.__contains__, 160.0, GRACE_S, 2).names() == ["b"]
+    assert released(loaded, 159.0).names() == ["a", "b"]
+    assert released(loaded, 160.0).names() == ["b"]
+
+
+def test_a_part_stays_until_brokers_can_have_heard_of_its_file() -> None:
+    loaded = released(line(), 100.0, told_as_of=99.0)
+    assert [part.rows is None for part in loaded.parts] == [True, False, False]
+    waiting = released(loaded, 1000.0, told_as_of=99.9)
+    assert waiting.names() == ["a", "b"], "the metastore was out, or the report is late"
+    told = released(waiting, 1001.0, told_as_of=100.0)
+    assert released(told, 1060.0, told_as_of=1059.0).names() == ["a", "b"]
+    assert released(told, 1061.0, told_as_of=1059.0).names() == ["b"]
 
 
 def test_a_part_that_is_neither_rows_nor_a_loaded_file_is_not_answered_for() -> None:
-    loaded = released(line(), {"a@7"}.__contains__, 100.0, GRACE_S, 2)
+    loaded = released(line(), 100.0)
     assert loaded.resolve("a", lambda _: False) is None
     assert loaded.resolve("b", lambda _: False) is not None
     assert loaded.resolve("unknown", lambda _: False) is None

@@ -50,14 +50,31 @@ def tell_stream(
     path = paths.stream(table)
     while True:
         node = metastore.get(path)
-        known = {} if node is None else StreamRecord.from_bytes(node.data, path).starts
+        known = StreamRecord() if node is None else StreamRecord.from_bytes(node.data, path)
         problem, error = failure
-        record = StreamRecord(starts={**starts, **known}, looked_ms=now_ms, by=by, error=error, problem=problem)
+        record = StreamRecord(
+            starts={**starts, **known.starts},
+            looked_ms=now_ms,
+            by=by,
+            error=error,
+            problem=problem,
+            topic_id=known.topic_id,
+        )
         try:
             _write(metastore, path, node, record.to_bytes())
         except (ConflictError, NotFoundError):
             continue
         return record
+
+
+def tell_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None:
+    """Write down which topic it is that the table consumes, unless that is written."""
+    path = paths.stream(table)
+    node = metastore.get(path)
+    while node is not None and not (known := StreamRecord.from_bytes(node.data, path)).topic_id:
+        with suppress(ConflictError, NotFoundError):
+            metastore.put(path, known.model_copy(update={"topic_id": topic_id}).to_bytes(), node.version)
+        node = metastore.get(path)
 
 
 def find_control(metastore: Metastore, table: TableName) -> StreamControlRecord:

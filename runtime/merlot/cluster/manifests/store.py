@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from merlot.cluster.records import ManifestRecord
+from merlot.cluster import paths
+from merlot.cluster.records import ManifestRecord, TableRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Metastore, Node
 
@@ -95,3 +96,6 @@ class Manifests(Generic[RecordT]):
         changed = record.model_copy(update=update)
         metastore.put(self.path(record.name), changed.to_bytes(), version)
         return Applied(changed, Outcome.CONFIGURED)
+
+
+TABLES = Manifests(kind="Table", root=paths.TABLES, path=paths.table_config, record=TableRecord)

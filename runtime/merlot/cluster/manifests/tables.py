@@ -14,7 +14,8 @@ from merlot.cluster import paths
 from merlot.cluster.consuming.found import forget_stream
 from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.manifests.remains import Remains
-from merlot.cluster.manifests.store import Applied, Manifests, Outcome
+from merlot.cluster.manifests.store import TABLES, Applied, Outcome
+from merlot.cluster.manifests.upserts import noting
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule
 from merlot.cluster.segments.lineage_nodes import epoch_of_node
@@ -29,9 +30,6 @@ from merlot.spec.table import Table
 
 _ATTEMPTS = 20
 _MOST_SEGMENTS_AT_ONCE = 50_000
-
-
-TABLES = Manifests(kind="Table", root=paths.TABLES, path=paths.table_config, record=TableRecord)
 
 
 class EvolutionError(InvalidInputError):
@@ -67,6 +65,7 @@ def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = 
     def change(record: TableRecord, version: int) -> Applied[TableRecord]:
         if record.manifest != document:
             _check_evolution(record, manifest)
+            record = noting(metastore, record)
         return TABLES.revise(metastore, record, version, document, now_ms)
 
     return TABLES.apply(metastore, manifest.name, lambda: _create(metastore, manifest.name, document, now_ms), change)
@@ -190,7 +189,8 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
     root = _first_root(document).model_copy(update={"epoch": old.epoch + 1})
     if old.is_deleted and old.retained is not None:
         _check_retained(old.retained, from_stored(document))
-        record = record.model_copy(update={"num_adopted": old.retained.num_segments})
+        update = {"num_adopted": old.retained.num_segments, "decided_by": old.retained.decided_by}
+        record = record.model_copy(update=update)
         root = old.model_copy(update={"epoch": old.epoch + 1, "is_deleted": False, "retained": None})
     create = Create(paths.table_config(table), record.to_bytes())
     metastore.multi([create, Put(root_path, root.to_bytes(), node.version)])
@@ -226,7 +226,7 @@ def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Fi
     with contextlib.suppress(NotFoundError):
         view = view or load(metastore, table)
     if view is not None and files is Files.KEEP:
-        ops.append(_retaining(view, config, clock))
+        ops.append(_retaining(metastore, view, config, clock))
     elif view is not None:
         if retained is None:
             view = _emptied_if_huge(metastore, view, clock)
@@ -237,13 +237,16 @@ def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Fi
         metastore.multi(ops)
 
 
-def _retaining(view: TableView, config: Node | None, clock: Clock) -> Put:
+def _retaining(metastore: Metastore, view: TableView, config: Node | None, clock: Clock) -> Put:
     """The root that keeps buckets and lineage for the next table of the name. One without segments has none to keep."""
     update: dict[str, Any] = {"epoch": view.epoch + 1, "is_deleted": True}
     if config is not None and view.segments:
-        document = TABLES.read(view.table, config).manifest
+        record = noting(metastore, TABLES.read(view.table, config))
         update["retained"] = RetainedRecord(
-            manifest=document, num_segments=len(view.visible), deleted_ms=clock.now_ms()
+            manifest=record.manifest,
+            num_segments=len(view.visible),
+            deleted_ms=clock.now_ms(),
+            decided_by=record.decided_by,
         )
     kept = view.root if "retained" in update else RootRecord()
     return Put(paths.segments_root(view.table), kept.model_copy(update=update).to_bytes(), view.version)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.manifests.store import Applied, Manifests, Outcome
-from merlot.cluster.records import ManifestRecord
+from merlot.cluster.manifests.store import TABLES, Applied, Manifests, Outcome
+from merlot.cluster.records import ManifestRecord, TableRecord
+from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import dump, from_stored
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.table import TableSpec
 from merlot.spec.upsert import BackfillSpec, UpsertConfig
 from merlot.spec.upserting import UpsertSpec
+
+_ATTEMPTS = 20
 
 
 class UpsertRecord(ManifestRecord):
@@ -43,6 +47,8 @@ def apply_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock |
         return record
 
     def change(record: UpsertRecord, version: int) -> Applied[UpsertRecord]:
+        if record.manifest != document:
+            _note_of_tables(metastore, name)
         return UPSERTS.revise(metastore, record, version, document, now_ms)
 
     return UPSERTS.apply(metastore, name, create, change)
@@ -57,8 +63,9 @@ def check_upsert(metastore: Metastore, manifest: UpsertConfig) -> Outcome:
 
 
 def delete_upsert(metastore: Metastore, name: str) -> None:
-    """Delete it; NotFoundError if there is none."""
+    """Delete it; NotFoundError if there is none. Tables note what it said, which holds for whatever comes after it."""
     get_upsert(metastore, name)
+    _note_of_tables(metastore, name)
     metastore.delete(paths.upsert_config(name))
 
 
@@ -102,3 +109,32 @@ def upserting_of(metastore: Metastore, table: TableSpec) -> Upserting:
     if problems:
         return Upserting(waits_for="; ".join(map(str, problems)), revision=revision)
     return Upserting(spec, revision=revision, backfill=backfill)
+
+
+def noting(metastore: Metastore, record: TableRecord) -> TableRecord:
+    """The record of a table that is about to change, with the settings by which its rows are decided until then."""
+    declared = from_stored(record.manifest).spec
+    spec = None if declared.upsert is None else upserting_of(metastore, declared).spec
+    if spec is None:
+        return record
+    fields = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=set(UpsertSpec.model_fields))
+    return record.model_copy(update={"decided_by": fields})
+
+
+def _note_of_tables(metastore: Metastore, config: str) -> None:
+    """Have all tables that name an UpsertConfig note its settings, which are about to change or to go."""
+    for name in TABLES.versions(metastore):
+        for _ in range(_ATTEMPTS):
+            node = metastore.get(paths.table_config(name))
+            if node is None:
+                break
+            record = TABLES.read(name, node)
+            declared = from_stored(record.manifest).spec.upsert
+            noted = record if declared is None or declared.config_ref != config else noting(metastore, record)
+            if noted == record:
+                break
+            with contextlib.suppress(ConflictError, NotFoundError):
+                metastore.put(paths.table_config(name), noted.to_bytes(), node.version)
+                break
+        else:
+            raise ConflictError(f"table is changed by too many at once table={name}")

@@ -64,4 +64,6 @@ class Around:
     """What may be asked for, or errors, have changed; any thread."""
     on_made: Callable[[], None]
     """A sealed segment's file has been made here, or has to be fetched after all; any thread."""
+    told_as_of: Callable[[], float]
+    """The time, monotonic, whose state the server's report in the metastore has."""
     grace_s: float

@@ -78,15 +78,19 @@ class Files:
         """Whether docs are numbered by rows that were consumed, of which the record's file has only some."""
         return COMPACTED in record.custom_map and record.sequence not in self.keys
 
-    def numbered(self, records: Records, sequences: Collection[int]) -> Records:
-        """The records of some segments, each with the file that its docs are numbered by."""
-        found = {}
-        for sequence in sequences:
-            record, key = records.get(sequence), self.keys.get(sequence)
-            if record is not None:
-                crc = record.crc if key is None else int(key.rpartition("@")[2])
-                found[sequence] = record if crc == record.crc else record.model_copy(update={"crc": crc})
-        return found
+    def numbered(self, records: Records, sequences: Collection[int]) -> Mapping[int, str]:
+        """The keys of the files that docs of sealed segments are numbered by, by sequence."""
+        sealed = {one: records[one].key_text for one in sequences if one in records and not records[one].is_open}
+        return sealed | {one: self.keys[one] for one in sequences if one in self.keys}
+
+    def may_be_asked(self, sequence: int) -> bool:
+        """Whether the file that a segment's docs are numbered by is still here: brokers that have not heard that the
+        segment is gone ask for it until then."""
+        key = self.keys.get(sequence)
+        if key is None:
+            return False
+        with self._borrow(key) as segment:
+            return segment is not None
 
     def shown(self, before: View | None) -> tuple[Mapping[int, str], Mapping[str, Former]]:
         """For a view: files by sequence, and those that were replaced."""

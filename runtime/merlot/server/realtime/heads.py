@@ -14,7 +14,7 @@ from merlot.cluster.records import StreamSegmentRecord
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.around import Around, Settings
 from merlot.server.realtime.intake import Batch
-from merlot.server.realtime.line import Line, Part, released
+from merlot.server.realtime.line import Line, Part, Released
 from merlot.server.realtime.sink import RowSink
 
 
@@ -120,8 +120,16 @@ class Heads:
 
     def release(self) -> None:
         """Let go of rows whose file is loaded, and of parts that nobody asks for any more."""
-        now = self._around.clock.monotonic()
-        self._change(released(self.line, self._around.is_loaded, now, self._around.grace_s, self._sequence))
+        around, before = self._around, self.line
+        releasing = Released(
+            is_loaded=around.is_loaded,
+            told_as_of=around.told_as_of(),
+            now=around.clock.monotonic(),
+            grace_s=around.grace_s,
+        )
+        self._change(releasing.of(before, self._sequence))
+        if any(part.loaded_at is not None and part.told_at is None for part in self.line.parts):
+            around.on_change()  # the report may be from before
 
     def tell_room(self) -> None:
         """How much memory the rows take."""

@@ -161,17 +161,20 @@ class IndexedRows:
         self.numbers[sequence], self.num_docs[sequence] = number, record.total_docs
 
     def remove_gone(self) -> None:
-        """Forget segments that are of the table no more."""
+        """Forget segments that are of the table no more, once their files are not here either: an answer that lacks one
+        of them lacks the whole partition."""
         assert self.index is not None
         records = self.records
         last = max(records, default=-1)
-        awaited = self.files.awaited(records)
-        for sequence in sorted(self.numbers.keys() - awaited):
-            if sequence < last and sequence not in records and self.line.part(sequence) is None:
-                self.index.remove_segment(self.numbers.pop(sequence))
-                self.num_docs.pop(sequence)
-                self.decided_by.pop(sequence, None)
-                self.files.keys.pop(sequence, None)
+        kept = self.files.awaited(records) | records.keys()
+        gone = [one for one in self.numbers if one < last and one not in kept and self.line.part(one) is None]
+        for sequence in sorted(gone):
+            if self.files.may_be_asked(sequence):
+                continue
+            self.index.remove_segment(self.numbers.pop(sequence))
+            self.num_docs.pop(sequence)
+            self.decided_by.pop(sequence, None)
+            self.files.keys.pop(sequence, None)
 
     def new_number(self) -> int:
         """A number that no segment had before."""
@@ -183,8 +186,8 @@ class IndexedRows:
         known, places = np.unique(numbers, return_inverse=True)
         sequence_of = {number: sequence for sequence, number in self.numbers.items()}
         sequences = np.array([sequence_of[number] for number in known.tolist()], np.int64)[places]
-        records = self.files.numbered(self.records, set(sequences.tolist()))
-        return StoredRows(self.around.borrow, self.line, records).of(sequences, docs, fields)
+        keys = self.files.numbered(self.records, set(sequences.tolist()))
+        return StoredRows(self.around.borrow, self.line, keys).of(sequences, docs, fields)
 
     # Settings.
 

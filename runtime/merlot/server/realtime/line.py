@@ -35,6 +35,8 @@ class Part:
     """`name@crc`, once it is committed."""
     loaded_at: float | None = None
     """Since when its file is loaded, monotonic."""
+    told_at: float | None = None
+    """Since when that is in the server's report."""
 
     @property
     def is_whole(self) -> bool:
@@ -123,16 +125,27 @@ class Line:
         return Resolved(tuple(keys), tuple(rows), newest_ms)
 
 
-def released(line: Line, is_loaded: Callable[[str], bool], now: float, grace_s: float, worked: int) -> Line:
-    """Without rows that are loaded as files, and without parts that no broker asks for any more, before the segment
-    that is worked on."""
-    parts = [_released(part, is_loaded, now) if part.sequence < worked else part for part in line.parts]
-    while parts and parts[0].loaded_at is not None and now - parts[0].loaded_at >= grace_s:
-        parts.pop(0)
-    return Line(tuple(parts))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """What lets go of parts of a line: `now` and `told_as_of` are monotonic."""
 
+    is_loaded: Callable[[str], bool]
+    told_as_of: float
+    """What was so at that time is in the server's report: brokers ask by it from then on."""
+    now: float
+    grace_s: float
+    """How long brokers may ask by what they heard before."""
 
-def _released(part: Part, is_loaded: Callable[[str], bool], now: float) -> Part:
-    if not part.key or not is_loaded(part.key):
-        return part
-    return part if part.loaded_at is not None else replace(part, rows=None, loaded_at=now)
+    def of(self, line: Line, worked: int) -> Line:
+        """Without rows that are loaded as files, and without parts that no broker asks for any more, before the segment
+        that is worked on."""
+        parts = [self._of(part) if part.sequence < worked else part for part in line.parts]
+        while parts and parts[0].told_at is not None and self.now - parts[0].told_at >= self.grace_s:
+            parts.pop(0)
+        return Line(tuple(parts))
+
+    def _of(self, part: Part) -> Part:
+        if part.loaded_at is None and part.key and self.is_loaded(part.key):
+            part = replace(part, rows=None, loaded_at=self.now)
+        is_told = part.loaded_at is not None and part.loaded_at <= self.told_as_of
+        return replace(part, told_at=self.now) if is_told and part.told_at is None else part

@@ -21,13 +21,20 @@ class _Opened:
 class OpenedStreams:
     """One client for all partitions of the same settings and the same content of their Secret."""
 
-    def __init__(self, secrets_of: Callable[[str], Mapping[str, str]], allowed: AllowedStreams) -> None:
-        """`secrets_of`: properties in a Secret as it is now, by its name."""
+    def __init__(
+        self,
+        secrets_of: Callable[[str], Mapping[str, str]],
+        allowed: AllowedStreams,
+        recorded_id: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`secrets_of`: properties in a Secret as it is now, by its name. `recorded_id`: the topic's id as shared state
+        has it, empty if it has none; blocks."""
         self._read = secrets_of
         self._allowed = allowed
         self._known: dict[str, _Opened] = {}
-        self._identity = ""
-        """Of the topic, as it was first heard of: streams that are opened later hold to it."""
+        self._recorded_id = recorded_id
+        self.identity = ""
+        """The topic's id as it was recorded, or first heard of: streams that are opened later hold to it."""
         self._lock = threading.Lock()
 
     def of(self, declared: StreamIngestion) -> Stream:
@@ -40,8 +47,9 @@ class OpenedStreams:
                 self._allowed.check(declared)
                 if known is not None:
                     known.stream.close()
-                known = self._known[key] = _Opened(open_stream(declared, secrets, self._identity), secrets)
-            self._identity = self._identity or known.stream.identity()
+                self.identity = self.identity or self._recorded_id()
+                known = self._known[key] = _Opened(open_stream(declared, secrets, self.identity), secrets)
+            self.identity = self.identity or known.stream.identity()
             return known.stream
 
     def secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import UnavailableError
 from merlot.segment.arrow_types import arrow_type
 from merlot.segment.reader import Segment
@@ -29,10 +28,11 @@ Borrow = Callable[[str], AbstractContextManager[Segment | None]]
 class StoredRows:
     """A partition's rows as they are at the moment."""
 
-    def __init__(self, borrow: Borrow, line: Line, records: Mapping[int, StreamSegmentRecord]) -> None:
+    def __init__(self, borrow: Borrow, line: Line, keys: Mapping[int, str]) -> None:
+        """keys: `name@crc` of sealed segments, by sequence."""
         self._borrow = borrow
         self._line = line
-        self._records = records
+        self._keys = keys
 
     def of(self, sequences: Longs, docs: Longs, fields: Sequence[FieldSpec]) -> pa.Table:
         """Columns of docs, by the sequence of their segments, in that order. Raises UnavailableError if a segment is
@@ -64,5 +64,5 @@ class StoredRows:
         if part is not None and part.rows is not None:
             # Without the end of the part: what is behind it moves to the next one with the next line.
             return nullcontext(part.rows.snapshot())
-        record = self._records.get(sequence)
-        return nullcontext(None) if record is None or record.is_open else self._borrow(record.key_text)
+        key = self._keys.get(sequence)
+        return nullcontext(None) if key is None else self._borrow(key)

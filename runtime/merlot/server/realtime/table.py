@@ -116,6 +116,8 @@ class Host:
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
+    told_as_of: Callable[[], float]
+    """The time, monotonic, whose state the table's report in the metastore has."""
     is_loaded: Callable[[str], bool]
     borrow: Callable[[str], AbstractContextManager[Segment | None]]
     """A sealed segment as it is stored, held while it is read; None if it is not loaded. Any thread but the loop's."""
@@ -143,7 +145,7 @@ class TableStream:
         """Given to others: asked for until these have them."""
         self._revision = 0
         """Of the table's own settings."""
-        self._streams = OpenedStreams(threads.secrets_of, threads.allowed)
+        self._streams = OpenedStreams(threads.secrets_of, threads.allowed, self._recorded_id)
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
         self._around = self._make_around()
@@ -284,6 +286,8 @@ class TableStream:
         known = found.find_stream(host.metastore, host.table)
         if host.instance in servers and found.is_due(known, host.instance, servers, host.clock.now_ms()):
             self._find_partitions(declared, {} if known is None else known.starts)
+        if known is not None and not known.topic_id and self._streams.identity:
+            found.tell_topic_id(host.metastore, host.table, self._streams.identity)
         positions = read_positions(host.metastore, host.table)
         self._held_elsewhere = self._keys_elsewhere(live)
         for consumer in list(self._consumers.values()):
@@ -315,6 +319,10 @@ class TableStream:
             failure = (problem_of(problem), str(problem))
             telemetry.STREAM_FAILURES.labels(host.table, type(problem).__name__).inc()
         found.tell_stream(host.metastore, host.table, starts, host.instance, host.clock.now_ms(), failure)
+
+    def _recorded_id(self) -> str:
+        known = found.find_stream(self._host.metastore, self._host.table)
+        return "" if known is None else known.topic_id
 
     def _measure(self, declared: StreamIngestion) -> None:
         """Lag and rates, for metrics and for whoever asks."""
@@ -402,6 +410,7 @@ class TableStream:
             is_to_hold=self._is_to_hold,
             on_change=host.on_change,
             on_made=host.on_made,
+            told_as_of=host.told_as_of,
             grace_s=host.grace_s,
         )
 

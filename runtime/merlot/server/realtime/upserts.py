@@ -229,6 +229,7 @@ class UpsertSink:
                 return
             if renumbered is not None:
                 rows.renumber(record, renumbered)
+        rows.remove_gone()
         files.settle(records)
         self._show()
 

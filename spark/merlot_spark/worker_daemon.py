@@ -5,12 +5,26 @@ is cold, a compilation of its own. What was loaded stays shared, and is no longe
 """
 
 import gc
+import socket
 
 from pyspark import daemon
 
 from merlot_spark import executor
 
+_worker = daemon.worker
+
+
+def worker(sock: socket.socket, authenticated: bool) -> int:
+    """pyspark's worker, without a traceback if the JVM has hung up: it does so once a task has failed elsewhere, and
+    has told the driver why."""
+    try:
+        return _worker(sock, authenticated)
+    except (ConnectionError, EOFError):
+        return 1
+
+
 if __name__ == "__main__":
+    daemon.worker = worker
     executor.warm()
     gc.freeze()
     daemon.manager()

@@ -1,6 +1,8 @@
 """What goes wrong in Spark, its JVM and its Python workers is told with its cause, and to whoever must act."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -143,3 +145,37 @@ def test_expressions_that_fail_on_a_value_are_told_with_the_value(
 def test_what_is_ours_already_stays_what_it_is() -> None:
     with pytest.raises(NotFoundError, match="no source files"), failures.told():
         raise NotFoundError("no source files uri=x")
+
+
+KILLED = """
+import os, signal, sys, time
+from pyspark import TaskContext
+from merlot.errors import MerlotError
+from merlot_spark import failures
+from merlot_spark.session import create_session
+
+def work(batches):
+    for batch in batches:
+        if TaskContext.get().partitionId() == 0:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        for _ in range(100):
+            time.sleep(0.05)
+            yield batch
+
+spark = create_session("local[2]", is_short=True)
+try:
+    with failures.told():
+        spark.range(0, 100_000, 1, 2).mapInArrow(work, "id long").count()
+except MerlotError as error:
+    print(error, file=sys.stderr)
+spark.stop()
+"""
+
+
+@pytest.mark.slow("it starts a Spark of its own; whether the cause is told, a session that is there shows too")
+def test_of_a_worker_that_is_killed_beside_another_only_the_cause_is_shown() -> None:
+    answer = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True)
+    [line] = answer.stderr.splitlines()
+    assert line.startswith("the Spark job failed: ")
+    assert "Python worker exited unexpectedly" in line

@@ -27,6 +27,11 @@ def test_the_bundled_java_takes_sparks_flag_in_both_forms(tmp_path: Path) -> Non
     assert java_version(home, "--add-modules=no.such.module").returncode != 0, "other modules are still asked for"
 
 
+def test_a_java_that_has_the_module_does_not_warn_of_it() -> None:
+    answer = java_version(jvm.java_home(), "--add-modules=jdk.incubator.vector")
+    assert (answer.returncode, "incubator" in answer.stderr) == (0, False), answer.stderr
+
+
 def test_the_bundled_home_is_made_once(tmp_path: Path) -> None:
     home = jvm.bundled_home(tmp_path)
     made_ns = (home / "bin" / "java").stat().st_mtime_ns

@@ -130,6 +130,9 @@ def _unscaled(source: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]] | 
     """The integers that decimals are 10^scale times as large as, 0 for null; None if they need more than 64 bits."""
     if not pa.types.is_decimal128(source.type):
         return None
+    if not len(source):
+        # Arrow's buffer of no values may be as long as it likes, or be none.
+        return np.zeros(0, np.int64)
     words = np.frombuffer(source.buffers()[1], dtype=np.int64)[2 * source.offset : 2 * (source.offset + len(source))]
     low, high = words[0::2], words[1::2]
     if source.null_count:

@@ -121,7 +121,9 @@ def source_values(table: pa.Table, column: FieldSpec) -> pa.Array:
     """What a source has for a column, in the column's type; null where a value does not fit."""
     if column.name not in table.column_names:
         return pa.nulls(table.num_rows, cast_type(column))
-    return _cast(arrays.plain(table.column(column.name)), column).values
+    cast = _cast(arrays.plain(table.column(column.name)), column)
+    # Of a list that is bad, the cast has the values that are not.
+    return arrays.with_nulls(cast.values, cast.bad) if column.multi_value else cast.values
 
 
 def _conform_column(table: pa.Table, column: FieldSpec, verdict: _Verdict) -> pa.Array:

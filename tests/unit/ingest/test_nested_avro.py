@@ -246,6 +246,14 @@ def test_fixed_of_sixteen_bytes_is_a_uuid_alone_and_in_a_list() -> None:
     assert [as_text(rows, name).to_pylist()[0] for name in ("one", "some", "mixed")] == [text, f'["{text}"]', text]
 
 
+def test_uuids_of_sixteen_bytes_in_a_flat_record_are_uuids() -> None:
+    uuid = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+    raw = bytes(range(16))
+    rows = column(Drawn(uuid, raw, None))
+    assert as_text(rows, "v").to_pylist() == ["00010203-0405-0607-0809-0a0b0c0d0e0f"]
+    assert casts.cast(arrays.plain(rows.column("v")), TypeName.BYTES).values.to_pylist() == [raw]
+
+
 @pytest.mark.parametrize("nanos", [0, 1, 1_000, -1, 1_577_836_800_123_456_789])
 def test_instant_of_nanoseconds_is_the_same_alone_and_within_others(nanos: int) -> None:
     kind = logical("long", "timestamp-nanos")

@@ -188,7 +188,7 @@ class _Column:
             case "null":
                 return pa.nulls(len(self.numbers))
             case "string" | "bytes" | "fixed":
-                return self._texts(field.raw)
+                return _typed(self._texts(field.raw), field)
             case "enum":
                 symbols = pa.array(field.symbols, pa.string())
                 return pa.DictionaryArray.from_arrays(pa.array(self.numbers, mask=self._nulls()), symbols)
@@ -241,26 +241,56 @@ def _of_objects(values: Sequence[Any], field: Field) -> tuple[pa.Array, NDArray[
         write = avro_values.json_of if field.as_json else avro_values.text_of
         texts = pa.array([None if value is None else write(value) for value in values], pa.string())
         return pa.ExtensionArray.from_storage(JSON, texts) if field.as_json else texts, is_bad
+    storage = _storage(field.raw)
     try:
-        return _typed(pa.array(values, field.raw), field), is_bad
+        return _typed(pa.array(values, storage), field), is_bad
     except pa.ArrowInvalid:
         # A decimal has more digits than Arrow's have.
         for row, value in enumerate(values):
             try:
-                pa.array([value], field.raw)
+                pa.array([value], storage)
             except pa.ArrowInvalid:
                 is_bad[row] = True
     kept = [None if bad else value for value, bad in zip(values, is_bad.tolist(), strict=True)]
-    return _typed(pa.array(kept, field.raw), field), is_bad
+    return _typed(pa.array(kept, storage), field), is_bad
 
 
 def _typed(values: pa.Array, field: Field) -> pa.Array:
     """With the logical type; decimals come later."""
     if field.arrow is None or values.type == field.arrow or field.is_decimal:
         return values
+    if pa.types.is_nested(field.arrow):
+        return _with_uuids(values, field.arrow)
     if isinstance(field.arrow, pa.UuidType):
         return pa.ExtensionArray.from_storage(field.arrow, values.cast(field.arrow.storage_type))
     return values.cast(field.arrow)
+
+
+def _storage(kind: pa.DataType) -> pa.DataType:
+    """The type that Arrow makes arrays of: it does not make UUIDs within others."""
+    if isinstance(kind, pa.UuidType):
+        return kind.storage_type
+    if pa.types.is_list(kind):
+        return pa.list_(_storage(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _storage(kind.item_type))
+    return pa.struct([(one.name, _storage(one.type)) for one in kind]) if pa.types.is_struct(kind) else kind
+
+
+def _with_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """An array of `_storage(kind)`, not sliced, in the type itself."""
+    if values.type == kind:
+        return values
+    if isinstance(kind, pa.UuidType):
+        return pa.ExtensionArray.from_storage(kind, values)
+    nulls = values.is_null()
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(values.offsets, _with_uuids(values.values, kind.value_type), mask=nulls)
+    if pa.types.is_map(kind):
+        items = _with_uuids(values.items, kind.item_type)
+        return pa.MapArray.from_arrays(values.offsets, values.keys, items, mask=nulls)
+    members = [_with_uuids(values.field(place), one.type) for place, one in enumerate(kind)]
+    return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
 
 
 def _decimals(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:

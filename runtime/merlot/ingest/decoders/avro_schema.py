@@ -228,8 +228,8 @@ def _field(column: str, name: str, schema: Schema, named: Mapping[str, Schema], 
     if isinstance(inner, list):
         return Field(column, name, "union", None, None, as_json=as_json)
     kind = inner["type"]
-    raw = ARROW[kind] if kind in ARROW else _arrow(inner, named, ())
-    arrow = _logical(inner) if kind in ARROW else raw
+    arrow = _logical(inner) if kind in ARROW else _arrow(inner, named, ())
+    raw = ARROW.get(kind, arrow)
     return Field(column, name, kind, raw, arrow, tuple(inner.get("symbols", ())), as_json=as_json)
 
 
@@ -261,7 +261,7 @@ def _arrow(schema: Schema, named: Mapping[str, Schema], above: tuple[str, ...]) 
             members = [(one["name"], _arrow(one["type"], named, (*above, inner["name"]))) for one in inner["fields"]]
             return None if any(kind is None for _, kind in members) else pa.struct(members)
         case _:
-            return pa.string() if _key(inner) in avro_values.READERS else _logical(inner)
+            return _logical(inner)
 
 
 def _steps(schema: Schema, named: Mapping[str, Schema], column: int) -> Iterator[tuple[int, int, int, int]]:

@@ -16,6 +16,21 @@ NANOS = 1_000
 """In a microsecond."""
 
 
+class Nanos(int):
+    """An instant of nanoseconds, which datetime has none of; an int for Arrow."""
+
+    def __str__(self) -> str:
+        moment, below = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self // NANOS), self % NANOS
+        return f"{moment:%Y-%m-%d %H:%M:%S.%f}{below:03}" if below else str(_plain(moment, str))
+
+
+class Uuid(bytes):
+    """A UUID; bytes for Arrow."""
+
+    def __str__(self) -> str:
+        return str(UUID(bytes=bytes(self)))
+
+
 def text_of(value: Any) -> str:
     """A text as it is, an instant or a number as people write it, all else as JSON."""
     return value if isinstance(value, str) else _plain(value, json_of)
@@ -34,6 +49,8 @@ def json_of(value: Any) -> str:
 
 def _plain(value: Any, of_others: Callable[[Any], Any]) -> Any:
     match value:
+        case Nanos() | Uuid():
+            return str(value)
         case Decimal():
             return f"{value:f}"
         case datetime():
@@ -50,17 +67,10 @@ def _plain(value: Any, of_others: Callable[[Any], Any]) -> Any:
             return of_others(value)
 
 
-def _nanos(value: int, *_: Any) -> str:
-    """An instant of nanoseconds, which datetime has none of."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value // NANOS)
-    nanos = value % NANOS
-    return f"{moment:%Y-%m-%d %H:%M:%S.%f}{nanos:03}" if nanos else str(_plain(moment, str))
-
-
-READERS: Final[Mapping[str, Callable[..., str]]] = {
-    "fixed-uuid": lambda value, *_: str(UUID(bytes=value)),
-    "long-timestamp-nanos": _nanos,
-    "long-local-timestamp-nanos": _nanos,
+READERS: Final[Mapping[str, Callable[..., Nanos | Uuid]]] = {
+    "fixed-uuid": lambda value, *_: Uuid(value),
+    "long-timestamp-nanos": lambda value, *_: Nanos(value),
+    "long-local-timestamp-nanos": lambda value, *_: Nanos(value),
 }
-"""Logical types that fastavro does not know, by its names; as text."""
+"""Logical types that fastavro does not know, by its names."""
 fastavro.read.LOGICAL_READERS.update(READERS)

@@ -97,7 +97,7 @@ class Recovery:
         absent = tuple(one for one in wanted if view.segment(one.name) is None)
         if not absent:
             return []
-        return list(self._publish(name, PublishRequest(records=absent, replace_rows=True)).published)
+        return list(self._publish(name, PublishRequest(records=absent, replace_rows=True, is_recovery=True)).published)
 
     def _of_catalog(
         self, place: _Place, lost: LostRecord, own_id: str, *, accept_loss: bool
@@ -124,7 +124,7 @@ class Recovery:
         if others:
             here = {one.name: one for one in catalog.records}
             records = tuple(here[name] for name in others if name in here)
-            request = PublishRequest(records=records, replace=others, replace_rows=True)
+            request = PublishRequest(records=records, replace=others, replace_rows=True, is_recovery=True)
             self._publish(place.record.name, request)
 
     def _of_footers(self, place: _Place, view: TableView) -> Sequence[SegmentRecord]:

@@ -165,7 +165,7 @@ class Life:
 
         def right() -> bool:
             self.look()
-            assert self.wrong == []
+            assert not self.wrong, self.wrong
             return (self.orders.least, self.events.least) == (self.orders.most, self.events.most)
 
         wait_until(right)
@@ -196,6 +196,6 @@ class Life:
         finally:
             is_over.set()
             thread.join()
-        assert self.wrong == []
+        assert not self.wrong, self.wrong
         assert seen
         assert is_sweeping or seen <= self.stored(), "files are gone from the deep store"

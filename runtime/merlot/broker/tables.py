@@ -233,6 +233,9 @@ class TableWatch:
         record = get_table(metastore, self._name)
         is_same = before is not None and before.record == record
         spec = before.spec if before is not None and is_same else spec_of(record).spec
+        # A metastore gets its name after its losses are marked, and a mark goes after the records are back.
+        is_named = store_id(metastore) is not None
+        lost = find_lost(metastore, self._name)
         # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
         reports = self._reader.read()
         loaded = view.load(metastore, self._name, None if before is None else before.view)
@@ -242,8 +245,7 @@ class TableWatch:
             # What batches have before the boundary was reported before it moved: with the very first view, too. And a
             # file that segments were merged into before these went.
             reports = self._reader.read()
-        lost = find_lost(metastore, self._name)
-        if lost is None and not loaded.segments and store_id(metastore) is None:
+        if lost is None and not loaded.segments and not is_named:
             lost = _UNKNOWN
         keys = {instance: report.loaded for instance, report in reports.items()}
         served = frozenset[str]().union(*(report.served for report in reports.values()))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from merlot.cluster.lineage.replacements import list_entries, revert_replacement
 from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, forget_lost, store_id
 from merlot.cluster.manifests import tables
-from merlot.cluster.records import SegmentRecord, TableRecord
+from merlot.cluster.records import LineageState, SegmentRecord, TableRecord
 from merlot.cluster.segments.publish import PublishRequest, PublishResult
 from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.catalogs import catalog_of
@@ -118,7 +119,11 @@ class Recovery:
         return catalog.records
 
     def _remove_others(self, place: _Place, catalog: CatalogRecord) -> None:
-        """Remove segments that an older metastore still has, and that the table no longer had."""
+        """Remove segments that an older metastore still has, and that the table no longer had. Replacements that were
+        under way then are over."""
+        for entry in list_entries(self._metastore, place.record.name):
+            if entry.state is LineageState.IN_PROGRESS:
+                revert_replacement(self._metastore, place.record.name, entry.id)
         keys = {one.key for one in catalog.records}
         others = tuple(one.name for one in self._view_of(place.record.name).visible.values() if one.key not in keys)
         if others:

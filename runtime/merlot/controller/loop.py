@@ -222,7 +222,8 @@ class ControllerLoop:
         for name, record in records.items():
             if is_everything or name in dirty or name not in self._tables:
                 self._try(name, partial(self._reconcile, self._table(name), record, cluster))
-        self._catalogs.settle()
+        if records:  # an empty metastore may have lost tables that are applied again
+            self._catalogs.settle()
         if is_resync:
             self._clean(records, cluster)
             self._next_resync = now + self._config.resync_s

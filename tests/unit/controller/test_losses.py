@@ -170,8 +170,13 @@ def test_files_that_are_gone_are_told_and_can_be_done_without(cluster: Cluster) 
 
 def test_a_metastore_has_no_name_before_a_controller_has_looked_at_its_tables(cluster: Cluster) -> None:
     cluster.lose()
+    tables.delete_table(cluster.store, "orders", clock=cluster.clock)
     assert store_id(cluster.store) is None
     loop = cluster.loop()
+    loop.round()
+    assert store_id(cluster.store) is None, "no table has been applied again yet"
+    cluster.clock.advance(1)
+    tables.put_table(cluster.store, orders_manifest(), clock=cluster.clock)
     loop.round()
     loop.close()
     assert store_id(cluster.store) is not None

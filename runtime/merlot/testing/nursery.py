@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from merlot.kernels.warm import warm
 
@@ -156,10 +156,10 @@ def main() -> None:
     return None
 
 
-def _sleep(seconds: float) -> None:
+def _sleep(seconds: float | SupportsIndex) -> None:
     """Sleep as `time.sleep` does, without `clock_nanosleep`: libfaketime takes its moments of monotonic time for
     moments of the clock that it changes."""
-    select.select((), (), (), seconds)
+    select.select((), (), (), float(seconds))
 
 
 def _reap(codes: dict[int, int | None], pid: int) -> int | None:

@@ -12,13 +12,14 @@ import threading
 from collections.abc import Callable, Mapping, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from merlot.broker.refresher import Refresher
 from merlot.broker.routing import behind, pruning
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.pruning import Selection, TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
+from merlot.broker.setbacks import Setbacks
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.consuming.merged import is_merged
@@ -102,7 +103,7 @@ class ServedTable:
         if self.lost is not None:
             raise TableLostError(
                 f"table cannot be answered table={self.raw_name}: {self.lost.reason}; it waits for one"
-                if self.lost is _UNKNOWN
+                if self.lost in (_UNKNOWN, _BEHIND)
                 else f"table is lost table={self.raw_name}: {self.lost.to_text(self.name)}"
             )
         if self.spec.suspend:
@@ -129,6 +130,14 @@ _UNKNOWN = LostRecord(
     num_segments=0, total_docs=0, reason="no controller has compared the metastore with the deep store", since_ms=0
 )
 """The record for a table without segments in a metastore that may have lost them."""
+_BEHIND = LostRecord(
+    num_segments=0,
+    total_docs=0,
+    reason="the metastore is older than it was, and no controller has compared it with the deep store",
+    since_ms=0,
+)
+LOOK_S: Final = 1.0
+"""Time between two looks at a table that waits for a controller's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,7 @@ class TableWatch:
         self._reader = ReportReader(sources.metastore, name)
         self._refresher = Refresher(f"table {name}", self._refresh)
         self._watches: list[Watch] = []
+        self._setbacks = Setbacks(sources.clock)
         self._state: _State | None = None
         self._served: ServedTable | None = None
         self._passed: tuple[TableView, ...] = ()
@@ -214,6 +224,7 @@ class TableWatch:
             try:
                 self._state = await self._in_thread(self._read)
             except NotFoundError:
+                self._setbacks.forget()
                 self._drop()
             except BaseException as error:
                 self._is_read_due = True
@@ -221,6 +232,9 @@ class TableWatch:
                 raise
         if self._state is not None:
             await self._route(self._state)
+            if self._state.lost is _BEHIND:
+                self._is_read_due = True
+                self._refresher.poke_in(LOOK_S)
         self.is_settled = True
 
     def _read(self) -> _State:
@@ -233,6 +247,9 @@ class TableWatch:
         record = get_table(metastore, self._name)
         is_same = before is not None and before.record == record
         spec = before.spec if before is not None and is_same else spec_of(record).spec
+        # A metastore gets its name after its losses are marked, and a mark goes after the records are back.
+        is_named = store_id(metastore) is not None
+        lost = find_lost(metastore, self._name)
         # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
         reports = self._reader.read()
         loaded = view.load(metastore, self._name, None if before is None else before.view)
@@ -242,9 +259,11 @@ class TableWatch:
             # What batches have before the boundary was reported before it moved: with the very first view, too. And a
             # file that segments were merged into before these went.
             reports = self._reader.read()
-        lost = find_lost(metastore, self._name)
-        if lost is None and not loaded.segments and store_id(metastore) is None:
+        is_behind = self._setbacks.is_behind(record.created_ms, loaded.epoch, is_marked=lost is not None)
+        if lost is None and not loaded.segments and not is_named:
             lost = _UNKNOWN
+        elif is_behind:
+            lost = _BEHIND
         keys = {instance: report.loaded for instance, report in reports.items()}
         served = frozenset[str]().union(*(report.served for report in reports.values()))
         return _State(record, spec, loaded, keys, served, lost)

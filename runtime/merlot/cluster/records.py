@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 from pydantic import (
     AfterValidator,
@@ -105,6 +105,10 @@ _NOTHING: dict[str, Any] = {}
 """The empty mapping of every record that has none."""
 _GIVEN: dict[frozenset[str], set[str]] = {}
 """Sets of fields that were given: a few for all records."""
+
+
+RECOVERED: Final = "merlot.recovered"
+"""In the custom map of a segment that came back after the metastore was lost: milliseconds since the epoch."""
 
 
 class SegmentRecord(Record):

@@ -173,9 +173,7 @@ class ControllerLoop:
         for watch in self._watches:
             watch.cancel()
         self._watches = []
-        for table in self._tables.values():
-            table.close()
-        self._tables = {}
+        self._forget_tables()
         if self._lease is not None:
             self._lease.release(self._metastore)
             self._lease = None
@@ -193,13 +191,20 @@ class ControllerLoop:
         self._lease = Lease.acquire(self._metastore, LEASE, self._config.owner, self._clock)
         if self._lease is not None:
             _LOG.info("controller leads owner=%s version=%d", self._lease.owner, self._lease.version)
+            self._forget_tables()
             self._next_resync = float("-inf")
         return self._lease is not None
 
+    def _forget_tables(self) -> None:
+        """Drop what was read under another lease: another metastore may have other tables under the same revisions."""
+        for table in self._tables.values():
+            table.close()
+        self._tables = {}
+
     def _act(self) -> float:
         assert self._lease is not None
-        self._sure.lead(self._lease.fence)
-        self._catalogs.lead(self._lease.fence)
+        self._sure.lead(self._lease)
+        self._catalogs.lead(self._lease)
         now = self._clock.monotonic()
         is_resync = now >= self._next_resync
         records = list_tables(self._metastore)
@@ -217,7 +222,8 @@ class ControllerLoop:
         for name, record in records.items():
             if is_everything or name in dirty or name not in self._tables:
                 self._try(name, partial(self._reconcile, self._table(name), record, cluster))
-        self._catalogs.settle()
+        if records:  # an empty metastore may have lost tables that are applied again
+            self._catalogs.settle()
         if is_resync:
             self._clean(records, cluster)
             self._next_resync = now + self._config.resync_s

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from merlot.cluster.lineage.replacements import list_entries, revert_replacement
 from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, forget_lost, store_id
 from merlot.cluster.manifests import tables
-from merlot.cluster.records import SegmentRecord, TableRecord
+from merlot.cluster.records import LineageState, SegmentRecord, TableRecord
 from merlot.cluster.segments.publish import PublishRequest, PublishResult
 from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.catalogs import catalog_of
@@ -97,7 +98,7 @@ class Recovery:
         absent = tuple(one for one in wanted if view.segment(one.name) is None)
         if not absent:
             return []
-        return list(self._publish(name, PublishRequest(records=absent, replace_rows=True)).published)
+        return list(self._publish(name, PublishRequest(records=absent, replace_rows=True, is_recovery=True)).published)
 
     def _of_catalog(
         self, place: _Place, lost: LostRecord, own_id: str, *, accept_loss: bool
@@ -118,13 +119,17 @@ class Recovery:
         return catalog.records
 
     def _remove_others(self, place: _Place, catalog: CatalogRecord) -> None:
-        """Remove segments that an older metastore still has, and that the table no longer had."""
+        """Remove segments that an older metastore still has, and that the table no longer had. Replacements that were
+        under way then are over."""
+        for entry in list_entries(self._metastore, place.record.name):
+            if entry.state is LineageState.IN_PROGRESS:
+                revert_replacement(self._metastore, place.record.name, entry.id)
         keys = {one.key for one in catalog.records}
         others = tuple(one.name for one in self._view_of(place.record.name).visible.values() if one.key not in keys)
         if others:
             here = {one.name: one for one in catalog.records}
             records = tuple(here[name] for name in others if name in here)
-            request = PublishRequest(records=records, replace=others, replace_rows=True)
+            request = PublishRequest(records=records, replace=others, replace_rows=True, is_recovery=True)
             self._publish(place.record.name, request)
 
     def _of_footers(self, place: _Place, view: TableView) -> Sequence[SegmentRecord]:

@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from merlot.kernels.warm import warm
 
@@ -36,6 +37,9 @@ PRELOADED = (
 """A program that is not among them works too, and starts more slowly. pyarrow imports pandas, where it is installed,
 for its first array."""
 POLL_S = 0.005
+PRELOAD = "LD_PRELOAD"
+PRELOAD_OPTIONS = ("FAKETIME_DONT_FAKE_MONOTONIC", "FAKETIME_CACHE_DURATION", "FAKETIME_DONT_RESET", "NO_FAKE_STAT")
+"""Variables that a preloaded library reads when it is loaded: the nursery starts with them."""
 
 
 class Child:
@@ -50,23 +54,27 @@ class Child:
         environment: Mapping[str, str] | None = None,
         is_fresh: bool = False,
     ) -> None:
-        """module: has `main()`, which may return an exit code and reads `sys.argv`. environment: ours if left out.
-        is_fresh: an interpreter of its own after all, for who measures its memory."""
+        """module: has `main()`, which may return an exit code and reads `sys.argv`. environment: ours if left out; with
+        a LD_PRELOAD it comes from another nursery, since a fork loads no library. is_fresh: an interpreter of its own
+        after all, for who measures its memory."""
         log.touch()
+        environment = dict(os.environ if environment is None else environment)
+        preloaded = {name: value for name, value in environment.items() if name == PRELOAD or name in PRELOAD_OPTIONS}
+        self._home = _nursery(tuple(sorted(preloaded.items())) if PRELOAD in preloaded else ())
         order = {
             "module": module,
             "arguments": list(arguments),
             "log": str(log),
-            "environment": dict(os.environ if environment is None else environment),
+            "environment": environment,
             "is_fresh": is_fresh,
         }
-        self.pid: int = _nursery().ask({"start": order, "path": sys.path})
+        self.pid: int = self._home.ask({"start": order, "path": sys.path})
         self._code: int | None = None
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
         if self._code is None:
-            self._code = _nursery().ask({"poll": self.pid})
+            self._code = self._home.ask({"poll": self.pid})
         return self._code
 
     def send(self, number: signal.Signals) -> None:
@@ -89,9 +97,10 @@ class _Nursery:
 
     Orders and answers are numbered: a test that is interrupted while it waits leaves an answer behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, preloaded: Mapping[str, str]) -> None:
         command = [sys.executable, "-m", "merlot.testing.nursery"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        environment = {**os.environ, **preloaded}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self._lock = threading.Lock()
         self._number = 0
         atexit.register(self._close)
@@ -114,12 +123,14 @@ class _Nursery:
 
 
 @functools.cache
-def _nursery() -> _Nursery:
-    return _Nursery()
+def _nursery(preloaded: tuple[tuple[str, str], ...] = ()) -> _Nursery:
+    return _Nursery(dict(preloaded))
 
 
 def main() -> None:
     """The nursery itself: takes orders until its input ends, then kills who is left."""
+    if PRELOAD in os.environ:
+        time.sleep = _sleep
     for module in PRELOADED:
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
@@ -143,6 +154,12 @@ def main() -> None:
         if _reap(codes, pid) is None:
             os.kill(pid, signal.SIGKILL)
     return None
+
+
+def _sleep(seconds: float | SupportsIndex) -> None:
+    """Sleep as `time.sleep` does, without `clock_nanosleep`: libfaketime takes its moments of monotonic time for
+    moments of the clock that it changes."""
+    select.select((), (), (), float(seconds))
 
 
 def _reap(codes: dict[int, int | None], pid: int) -> int | None:

@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -59,6 +59,8 @@ class RoleProcess:
         self.log = folder / f"{name}.log"
         self.program = "merlot.cli.main"
         """Module that the next start runs."""
+        self.environment: Mapping[str, str] = {}
+        """Variables that the next start adds to ours."""
         self._arguments = arguments
         self._ports = {option: free_port() for option in ports}
         self._moves_left = MAX_MOVES
@@ -67,8 +69,8 @@ class RoleProcess:
 
     @property
     def url(self) -> str:
-        """Of its HTTP endpoint."""
-        return f"http://127.0.0.1:{self._ports['--http-port']}"
+        """Of its HTTP endpoint, on the first of its ports."""
+        return f"http://127.0.0.1:{next(iter(self._ports.values()))}"
 
     def port(self, option: str) -> int:
         """The one that it was given by an option."""
@@ -108,7 +110,8 @@ class RoleProcess:
         """Returns at once; see `wait_ready`."""
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self._process = Child(self.program, [*self._arguments, *ports], self.log)
+        environment = {**os.environ, **self.environment}
+        self._process = Child(self.program, [*self._arguments, *ports], self.log, environment=environment)
 
     def wait_ready(self) -> None:
         """Until its health is OK; UnavailableError, with the end of its log, if it ends before."""
@@ -197,6 +200,12 @@ class ClusterProcesses:
         """Have the broker take queries over gRPC too, on its port of `--grpc-port`: to be called before it starts."""
         ports = ("--http-port", "--grpc-port")
         self.broker = RoleProcess(self.folder, "broker", ["broker", *self._shared, "--warm-up", "0"], ports)
+        return self
+
+    def with_files(self) -> Self:
+        """Have the controller delete files from the deep store, and keep catalogs there: to be called before it
+        starts."""
+        self.controller = self._role("controller", [*self._shared, "--deep-store", self.deep_store_uri], "controller")
         return self
 
     def new_server(self, instance: str | None = None) -> RoleProcess:

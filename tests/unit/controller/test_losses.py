@@ -12,10 +12,12 @@ from typing import Any, cast
 
 import pytest
 
+from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.catalog import recovered
 from merlot.cluster import paths
 from merlot.cluster.losses import CatalogRecord, find_lost, store_id
 from merlot.cluster.manifests import tables
+from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, RemoveSegments, mutate
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.cleaning.shelf import FILE, FOLDER, write_catalog
@@ -168,8 +170,13 @@ def test_files_that_are_gone_are_told_and_can_be_done_without(cluster: Cluster) 
 
 def test_a_metastore_has_no_name_before_a_controller_has_looked_at_its_tables(cluster: Cluster) -> None:
     cluster.lose()
+    tables.delete_table(cluster.store, "orders", clock=cluster.clock)
     assert store_id(cluster.store) is None
     loop = cluster.loop()
+    loop.round()
+    assert store_id(cluster.store) is None, "no table has been applied again yet"
+    cluster.clock.advance(1)
+    tables.put_table(cluster.store, orders_manifest(), clock=cluster.clock)
     loop.round()
     loop.close()
     assert store_id(cluster.store) is not None
@@ -280,6 +287,54 @@ class SilentStore:
         if self.is_out:
             raise UnavailableError("deep store is out")
         return self._store.read(*_, **__)
+
+
+@pytest.mark.parametrize("hours", [0, 20], ids=["inputs are there", "inputs are gone"])
+def test_what_a_recovered_segment_was_merged_of_is_not_added_again(cluster: Cluster, hours: int) -> None:
+    bench = cluster.bench
+    rows = bench.visible_rows()
+    bench.queue()
+    bench.run()
+    for _ in range(1 + hours):
+        loop = cluster.loop()
+        loop.round()
+        loop.close()
+        cluster.clock.advance(3600)
+    cluster.lose()
+    cluster.pass_days(1)
+    cluster.service().recovery.recover("orders")
+    assert bench.visible_rows() == rows
+    again = publish(cluster.store, ORDERS, bench.records)
+    assert (again.published, len(again.unchanged)) == ((), 3)
+    assert bench.visible_rows() == rows
+
+
+def test_a_recovered_segment_is_as_old_as_it_was_and_not_new_to_brokers(cluster: Cluster) -> None:
+    before = {one.key: one.push_time_ms for one in cluster.bench.view().visible.values()}
+    cluster.lose()
+    cluster.pass_days(1)
+    cluster.service().recovery.recover("orders")
+    view = cluster.bench.view()
+    assert {one.key: one.push_time_ms for one in view.visible.values()} == before
+    now_ms = min(before.values())
+    nobody = RoutingInputs(view=view, reports={}, standings={}, now_ms=now_ms)
+    assert len(build(nobody, None).segments) == 3, "missing, and not too new to be missed"
+
+
+def test_a_metastore_that_is_emptied_below_a_leader_is_a_new_one_to_it(cluster: Cluster) -> None:
+    """Its lease has the same version there as before."""
+    loop = cluster.loop()
+    loop.round()
+    cluster.lose()
+    vars(loop)["_metastore"] = cluster.store
+    for part in ("_sure", "_catalogs", "_cleaner"):
+        vars(vars(loop)[part])["_metastore"] = cluster.store
+    for _ in range(40):
+        cluster.clock.advance(DAY_S / 4)
+        loop.round()
+    assert loop.is_leader
+    assert find_lost(cluster.store, ORDERS) is not None
+    loop.close()
 
 
 def test_a_deep_store_that_is_out_holds_up_no_assignment_and_nothing_is_swept_meanwhile(tmp_path: Path) -> None:

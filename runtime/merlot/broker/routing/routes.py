@@ -46,7 +46,7 @@ from merlot.broker.routing.health import Standing
 from merlot.broker.routing.lines import CONSUMING_SUFFIX, Tail
 from merlot.cluster.consuming.merged import taken
 from merlot.cluster.consuming.names import StreamSegmentName
-from merlot.cluster.records import LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.records import RECOVERED, LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
 from merlot.cluster.segments.editions import editions_of, is_edition
 from merlot.cluster.segments.view import TableView
@@ -502,7 +502,7 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         # This broker started in the middle of a refresh: the version that is served goes on being served. Not if others
         # were published with it: rows may have moved between them.
         return facts.route(older[0], record)
-    is_new = not (older or facts.is_switched(record)) and facts.are_new_trusted
+    is_new = not (older or facts.is_switched(record) or RECOVERED in record.custom_map) and facts.are_new_trusted
     return None if is_new and facts.now_ms < _ends_being_new(record) else RoutedSegment(key, record, ())
 
 

@@ -132,7 +132,7 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
     draft.details.pop(entry, None)
     concerned = [one for one in draft.all_records() if entry in (one.replaces, one.replaced_by)]
     if is_completed:
-        concerned = _with_origins(entry, mark, concerned)
+        concerned = with_origins(entry, mark, concerned)
     for record in concerned:
         if is_completed if record.replaced_by == entry else not is_completed:
             draft.drop(record.name)
@@ -142,7 +142,7 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
             draft.store(record.model_copy(update={"replaced_by": ""}))
 
 
-def _with_origins(entry: str, mark: LineageMark, records: Sequence[SegmentRecord]) -> list[SegmentRecord]:
+def with_origins(entry: str, mark: LineageMark, records: Sequence[SegmentRecord]) -> list[SegmentRecord]:
     """The inputs and outputs of an entry, of which the outputs keep in mind what the inputs were."""
     inputs = [one for one in records if one.replaced_by == entry]
     outputs = [one for one in records if one.replaces == entry]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
+from merlot.cluster.records import RECOVERED, LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.segments import coverage
 from merlot.cluster.segments.coverage import RowCounts, Taken
 from merlot.cluster.segments.lineage_nodes import read_details
@@ -57,6 +57,7 @@ class PublishRequest:
     `entry`: the replacement that all records are outputs of; without it, names that a replacement waits for are its
     outputs, and all others are segments of their own.
     `shape`: that of the manifest which the segments were built by; None if the publisher tells nothing of it.
+    `is_recovery`: the table had the records before: they keep their times and what they were made of.
     """
 
     records: tuple[SegmentRecord, ...]
@@ -66,6 +67,7 @@ class PublishRequest:
     replace_rows: bool = False
     entry: str = ""
     shape: Shape | None = None
+    is_recovery: bool = False
 
 
 def publish(
@@ -167,7 +169,7 @@ def _decide(
             again.check_hidden(record)
             unchanged.append(record.name)
         else:
-            changed.append(_stamped(record, present, now_ms))
+            changed.append(_recovered(record, now_ms) if request.is_recovery else _stamped(record, present, now_ms))
             if present is not None and is_visible(present, view.lineage):
                 replaced[record.name] = present
     seen = [record for record in removed if is_visible(record, view.lineage)]
@@ -240,6 +242,15 @@ def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) 
     if present is None:
         return record.model_copy(update={"push_time_ms": now_ms})
     return record.model_copy(update={"push_time_ms": present.push_time_ms, "refresh_time_ms": now_ms})
+
+
+def _recovered(record: SegmentRecord, now_ms: int) -> SegmentRecord:
+    """It was answered before: brokers do not take it for a new one, however young it is."""
+    push_time_ms = record.push_time_ms if record.push_time_ms > 0 else now_ms
+    marks = {**record.custom_map, RECOVERED: str(now_ms)}
+    return record.model_copy(
+        update={"replaces": "", "replaced_by": "", "custom_map": marks, "push_time_ms": push_time_ms}
+    )
 
 
 def _check_records(request: PublishRequest) -> None:

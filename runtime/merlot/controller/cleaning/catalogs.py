@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
 from merlot.clock import Clock
+from merlot.cluster.instances.leases import Lease
 from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, mark_lost, name_store, store_id
-from merlot.cluster.records import TableRecord
+from merlot.cluster.records import LineageState, SegmentRecord, TableRecord
+from merlot.cluster.segments.lineage_rules import with_origins
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.shelf import OpenShelf, Shelf, read_catalog, write_catalog
 from merlot.controller.cleaning.trash import declared_store
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import TableName
-from merlot.metastore.protocol import Check, Metastore
+from merlot.metastore.protocol import Metastore
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, v
 
 def catalog_of(own_id: str, record: TableRecord, view: TableView) -> CatalogRecord:
     """Write down what a table has now. Pure."""
-    batches = [one for one in view.visible.values() if not is_of_stream(one)]
+    batches = [one for one in _with_origins(view) if not is_of_stream(one)]
     return CatalogRecord(
         store_id=own_id,
         created_ms=record.created_ms,
@@ -56,6 +59,20 @@ def catalog_of(own_id: str, record: TableRecord, view: TableView) -> CatalogReco
     )
 
 
+def _with_origins(view: TableView) -> list[SegmentRecord]:
+    """Visible records, each with what it took the place of: a batch that runs again must not add it twice."""
+    found = dict(view.segments)
+    concerned: dict[str, set[str]] = defaultdict(set)
+    for record in found.values():
+        for entry in filter(None, (record.replaces, record.replaced_by)):
+            concerned[entry].add(record.name)
+    for entry, mark in sorted(view.lineage.items(), key=lambda one: one[1].since_ms):
+        if mark.state is LineageState.COMPLETED:
+            records = [found[name] for name in sorted(concerned[entry])]
+            found |= {one.name: one for one in with_origins(entry, mark, records)}
+    return [found[name] for name in view.visible]
+
+
 class Catalogs:
     """The catalogs of one leader's tables."""
 
@@ -63,23 +80,23 @@ class Catalogs:
         self._metastore = metastore
         self._open_shelf = open_shelf
         self._clock = clock
-        self._fence: Check | None = None
+        self._lease: Lease | None = None
         self._id, self._is_named = "", False
         self._kept: dict[TableName, _Kept] = {}
         """By table, the content of its catalog in the deep store."""
         self._asks_from_s = float("-inf")
 
-    def lead(self, fence: Check) -> None:
-        """Look at every table anew, once a fence: the metastore may be another one."""
-        if fence != self._fence:
+    def lead(self, lease: Lease) -> None:
+        """Look at every table anew, once a lease: the metastore may be another one, whose lease has the same fence."""
+        if lease != self._lease:
             found = store_id(self._metastore)
             self._id, self._is_named = found or secrets.token_hex(8), found is not None
-            self._kept, self._fence = {}, fence
+            self._kept, self._lease = {}, lease
 
     def settle(self) -> None:
         """All tables that are there were looked at."""
-        if not self._is_named and self._fence is not None:
-            name_store(self._metastore, self._id, self._fence)
+        if not self._is_named and self._lease is not None:
+            name_store(self._metastore, self._id, self._lease.fence)
             self._is_named = True
 
     def is_lost(self, record: TableRecord, view: TableView) -> bool:
@@ -119,7 +136,7 @@ class Catalogs:
         self._kept.pop(table, None)
 
     def _look(self, record: TableRecord, view: TableView) -> None:
-        assert self._fence is not None
+        assert self._lease is not None
         table, kept = record.name, None
         try:
             shelf = self._shelf_of(table)
@@ -142,7 +159,7 @@ class Catalogs:
             reason=reason,
             since_ms=self._clock.now_ms(),
         )
-        mark_lost(self._metastore, table, lost, self._fence)
+        mark_lost(self._metastore, table, lost, self._lease.fence)
 
     def _shelf_of(self, table: TableName) -> Shelf | None:
         if self._open_shelf is None or self._clock.monotonic() < self._asks_from_s:

@@ -14,6 +14,7 @@ from typing import Final
 
 from merlot.clock import Clock
 from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
 from merlot.errors import CorruptionError
 from merlot.metastore.protocol import Check, Create, Metastore, Put
 
@@ -50,12 +51,14 @@ class SureClock:
         self._others: Mark | None = None
         """The time by the metastore's own clock at the last write, if it has one."""
         self._pass_ms = 0
-        self._fence: Check | None = None
+        self._lease: Lease | None = None
 
-    def lead(self, fence: Check) -> None:
-        """Go on with what the last leader kept, once a fence. ConflictError if another one leads by now."""
-        if fence == self._fence:
+    def lead(self, lease: Lease) -> None:
+        """Go on with what the last leader kept, once a lease. ConflictError if another one leads by now. In a metastore
+        that was emptied another lease may have the same fence."""
+        if lease == self._lease:
             return
+        fence = lease.fence
         node = self._metastore.get(paths.SURE_TIME)
         self._version = -1 if node is None else node.version
         self._pass_ms = 0 if node is None else _parsed(node.data)
@@ -64,7 +67,7 @@ class SureClock:
         if not self._pass_ms:
             self._mark = Mark(self._wall_ms(), self._clock.monotonic())
             self._keep(fence)
-        self._fence = fence
+        self._lease = lease
 
     def now_ms(self) -> int:
         """The mark as it is now."""

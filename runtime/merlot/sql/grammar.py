@@ -18,9 +18,9 @@ from merlot.sql.grammar_expressions import Expressions
 from merlot.sql.grammar_words import (
     END,
     JOIN_WORDS,
+    NO_ALIASES,
     NUMBER,
     QUERY_STARTS,
-    RESERVED,
     SET_OPERATIONS,
     STRING,
     STRUCTURE,
@@ -208,8 +208,8 @@ class _Queries(Expressions):
 _AFTER_OUTPUTS: Final = frozenset({"FROM", ")", END})
 _GROUPINGS: Final = frozenset({"ROLLUP", "CUBE", "GROUPING SETS"})
 _JOIN_KINDS: Final = JOIN_WORDS - {"JOIN"}
-_NO_OUTPUTS: Final = RESERVED | {"BY"}
-_NO_RELATIONS: Final = RESERVED | JOIN_WORDS | {"APPLY", "BY", "MATCH_CONDITION", "PIVOT", "TABLESAMPLE", "UNPIVOT"}
+_NO_OUTPUTS: Final = NO_ALIASES | {"BY"}
+_NO_RELATIONS: Final = NO_ALIASES | JOIN_WORDS | {"APPLY", "BY", "MATCH_CONDITION", "PIVOT", "TABLESAMPLE", "UNPIVOT"}
 _PLACES: Final = frozenset({"ORDINALITY", "OFFSET"})
 _STAR_WORDS: Final = frozenset({"EXCEPT", "EXCLUDE", "REPLACE", "RENAME"})
 _TOTALS: Final = frozenset({"ROLLUP", "CUBE", "TOTALS"})

@@ -40,6 +40,11 @@ RESERVED: Final = STRUCTURE | {
 }
 """Words that are no names without quotes, calls of functions apart."""
 
+NO_ALIASES: Final = RESERVED | {
+    *("ARRAY", "ASYMMETRIC", "BOTH", "CAST", "COLLATE", "LEADING", "SOME", "SYMMETRIC", "TABLE", "TRAILING"),
+}
+"""Words that are no alias without AS: the added ones stand within expressions, and Calcite and DuckDB reserve them."""
+
 QUERY_STARTS: Final = frozenset({"SELECT", "WITH", "VALUES"})
 ROWS: Final = frozenset({"ROW", "ROWS"})
 SET_OPERATIONS: Final = frozenset({"UNION", "INTERSECT", "EXCEPT"})

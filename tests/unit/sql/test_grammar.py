@@ -66,6 +66,8 @@ _CLAUSES = frozenset(
         ("SELECT a FROM t WHERE a = NOT b", "expected an expression"),
         ("SELECT 'a' 'b' FROM t", "expected an operator between texts"),
         ("SELECT a 'x' FROM t", "unexpected token"),
+        ("SELECT a FROM t CAST", 'near "CAST": unexpected token'),
+        ("SELECT a BOTH FROM t", 'near "BOTH FROM t": unexpected token'),
         ("SELECT 1a FROM t", "expected a space before a name"),
         ("SELECT f(DISTINCT) FROM t", "expected an expression"),
         ("SELECT a FROM t LEFT", "unexpected token"),

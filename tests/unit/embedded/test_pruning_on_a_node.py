@@ -42,6 +42,7 @@ async def test_pruning_is_turned_on_without_a_restart(node: Node) -> None:
 async def test_a_truncated_time_prunes_as_the_time_does(node: Node) -> None:
     start_ms = START_MS + 2 * DAY_MS
     sql = f"SELECT sum(amount), count(*) FROM orders WHERE DATETRUNC('DAY', at) = {start_ms} AND at + 1 > {start_ms}"
+    await until_answer(node, sql, "totalDocs", 100 * len(DAYS))
     await turn_on(node, "time")
     for _ in range(2):
         after = await until_answer(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
@@ -71,8 +72,9 @@ async def test_an_answer_without_servers_is_the_answer_of_servers(node: Node) ->
 
 
 async def test_explain_tells_which_pruner_removes_how_many_segments(node: Node) -> None:
-    await turn_on(node, "empty", "time")
     sql = f"SELECT count(*) FROM orders WHERE at < {START_MS + DAY_MS}"
+    await until_answer(node, sql, "totalDocs", 100 * len(DAYS))
+    await turn_on(node, "empty", "time")
     await until_answer(node, sql, "numSegmentsPrunedByBroker", len(DAYS) - 1)
     answer = await ask(node, f"EXPLAIN PLAN FOR {sql}")
     assert answer["exceptions"] == []

@@ -125,6 +125,33 @@ async def test_nobody_there_is_unavailable_at_once(exits: AsyncExitStack) -> Non
     await channel.close()
 
 
+async def test_a_channel_that_is_closed_while_it_connects_leaves_no_failed_callback(exits: AsyncExitStack) -> None:
+    failures: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    accepted, let_go = asyncio.Event(), asyncio.Event()
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set()
+        while await reader.read(1024):
+            pass
+        writer.close()
+        let_go.set()
+
+    listener = await asyncio.start_server(stay_silent, "127.0.0.1", 0)
+    exits.push_async_callback(listener.wait_closed)
+    exits.callback(listener.close)
+    channel = TcpChannel("127.0.0.1", listener.sockets[0].getsockname()[1])
+    task = asyncio.create_task(channel.execute(REQUEST, PATIENCE_S))
+    async with asyncio.timeout(PATIENCE_S):
+        await accepted.wait()
+        await channel.close()
+        with pytest.raises(UnavailableError):
+            await task
+        await let_go.wait()
+    await asyncio.sleep(0)
+    assert failures == []
+
+
 async def test_an_address_that_never_answers_is_given_up_before_the_query(
     exits: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

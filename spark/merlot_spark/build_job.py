@@ -195,7 +195,7 @@ def _tables(chosen: argparse.Namespace) -> tuple[Table, AppliedTable | None]:
 
 
 def _deep_store(table: Table, applied: AppliedTable | None, chosen: str | None) -> str:
-    declared = None if table.spec.deep_store is None else table.spec.deep_store.uri
+    declared = table.spec.deep_store_uri
     found = chosen or declared or (None if applied is None else applied.deep_store)
     if found is None:
         raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")

@@ -240,7 +240,7 @@ def _sample(order: Order, table: Table, folder: Path) -> tuple[int, list[Path]]:
     chosen = newest([one for one in visible if one.total_docs], order.max_segments, order.max_rows)
     if not chosen:
         raise CommandError(f"nothing to advise on: {table.raw_name} has no sealed segment")
-    declared = None if table.spec.deep_store is None else table.spec.deep_store.uri
+    declared = table.spec.deep_store_uri
     store = DeepStore(order.deep_store or declared or chosen[0].url.rsplit("/", 2)[0], keeps_copies=False)
     num_bytes = sum(one.size_bytes for one in chosen)
     check_room(folder, 3 * num_bytes)

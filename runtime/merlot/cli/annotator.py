@@ -31,7 +31,7 @@ class Target:
 
     def deep_store_of(self, record: SegmentRecord) -> str:
         """URI of the deep store of a segment's file: given, declared, or the part of its URL before the table."""
-        declared = None if self.table.spec.deep_store is None else self.table.spec.deep_store.uri
+        declared = self.table.spec.deep_store_uri
         return self.deep_store or declared or record.url.rsplit("/", 2)[0]
 
 

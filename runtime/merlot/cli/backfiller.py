@@ -203,7 +203,7 @@ def _rest_name(record: SegmentRecord, number: int, suffix: str) -> str:
 
 
 def _store_uri(order: Order, inputs: Sequence[SegmentRecord]) -> str:
-    declared = None if order.table.spec.deep_store is None else order.table.spec.deep_store.uri
+    declared = order.table.spec.deep_store_uri
     found = order.deep_store or declared or next((one.url.rsplit("/", 2)[0] for one in inputs), None)
     if found is None:
         statuses: Mapping[str, Any] = order.client.get(path_of("segments", order.table.raw_name, "metadata"))

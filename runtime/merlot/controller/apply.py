@@ -104,8 +104,8 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedS
 
 def _store_problems(table: Table, stores: AllowedStores) -> list[Problem]:
     """Why the table may not have the deep store that it names for itself, if it names one."""
-    declared = table.spec.deep_store
-    problem = None if declared is None else stores.problem_of(declared.uri)
+    declared = table.spec.deep_store_uri
+    problem = None if declared is None else stores.problem_of(declared)
     return [] if problem is None else [Problem("spec.deepStore.uri", problem)]
 
 

@@ -186,7 +186,7 @@ class Recovery:
     def _place_of(self, name: str) -> _Place:
         record = tables.get_table(self._metastore, name)
         spec = tables.spec_of(record).spec
-        declared = None if spec.deep_store is None else spec.deep_store.uri
+        declared = spec.deep_store_uri
         uri = self._stores.uri_of(declared)
         files = None if self.open_files is None else self.open_files(declared)
         shelf: object = files

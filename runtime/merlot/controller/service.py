@@ -105,7 +105,7 @@ class ControllerService:
         none, or one that is not allowed here. `shape`: what segments have to be built for."""
         spec = tables.spec_of(self.table(name)).spec
         try:
-            store = self._stores.uri_of(None if spec.deep_store is None else spec.deep_store.uri)
+            store = self._stores.uri_of(spec.deep_store_uri)
         except InvalidInputError:
             store = None
         return {"deepStore": store, "shape": dict(shape_of(spec))}
@@ -182,11 +182,11 @@ class ControllerService:
         """Make segments visible whose files are the table's own, and that were built for the table as it is."""
         record = self.table(name)
         spec = tables.spec_of(record).spec
-        table, declared = record.name, spec.deep_store
+        table = record.name
         if spec.upsert is not None:
             _check_upsert_records(table, spec, request)
         check_shape(raw_name(table), spec, request)
-        check_files(table, request.records, self._stores.uri_of(None if declared is None else declared.uri))
+        check_files(table, request.records, self._stores.uri_of(spec.deep_store_uri))
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
 

@@ -54,8 +54,7 @@ class Uploads:
         spec = tables.spec_of(record).spec
         if OFFLINE not in halves(spec):
             raise InvalidInputError(f"a table of a stream alone takes rows of its stream only table={raw_name(name)}")
-        declared = spec.deep_store
-        store_uri = self._stores.uri_of(None if declared is None else declared.uri)
+        store_uri = self._stores.uri_of(spec.deep_store_uri)
         if self.take is None or store_uri is None:
             raise InvalidInputError("this controller has no deep store: start it with --deep-store")
         with tempfile.TemporaryDirectory(prefix="merlot-upload-") as folder:

@@ -239,8 +239,7 @@ class _Run:
 
     @cached_property
     def _store(self) -> DeepStore:
-        spec = self.table.spec
-        return self.kind.settings.open_store(None if spec.deep_store is None else spec.deep_store.uri)
+        return self.kind.settings.open_store(self.table.spec.deep_store_uri)
 
     @cached_property
     def _maker(self) -> FileMaker:

@@ -118,8 +118,7 @@ class _Work:
 
     @cached_property
     def store(self) -> DeepStore:
-        declared = self.table.spec.deep_store
-        return self.settings.open_store(None if declared is None else declared.uri)
+        return self.settings.open_store(self.table.spec.deep_store_uri)
 
     def shards(self, shuffle: str) -> ShardFiles:
         return ShardFiles(self.store, self.task.table, self.config.entry, shuffle)
@@ -149,14 +148,13 @@ class _Work:
 
     @property
     def undoing(self) -> Undoing:
-        declared = self.table.spec.deep_store
         return Undoing(
             metastore=self.metastore,
             clock=self.clock,
             task=self.task,
             config=self.config,
             store=self.store,
-            declared_store=None if declared is None else declared.uri,
+            declared_store=self.table.spec.deep_store_uri,
             control=self.control,
         )
 

@@ -321,7 +321,7 @@ class ServerRole:
 
     def _store_of(self, spec: TableSpec) -> DeepStore:
         """Any thread: two that open one store at once do no harm."""
-        uri = self._allowed.uri_of(None if spec.deep_store is None else spec.deep_store.uri)
+        uri = self._allowed.uri_of(spec.deep_store_uri)
         assert uri is not None
         store = self._stores.get(uri)
         if store is None:

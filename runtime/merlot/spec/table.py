@@ -203,6 +203,11 @@ class TableSpec(SpecModel):
         return self.upsert is not None or self.routing.instance_selector is InstanceSelector.STRICT_REPLICA_GROUP
 
     @property
+    def deep_store_uri(self) -> str | None:
+        """The deep store that the table names for itself; None if its files are in the cluster's own."""
+        return None if self.deep_store is None else self.deep_store.uri
+
+    @property
     def retention_ms(self) -> int | None:
         """Age in milliseconds at which segments are deleted, or None."""
         return None if self.retention is None else duration_ms(self.retention)

@@ -278,8 +278,7 @@ def _deep_store(view: TableView, config: Node | None) -> str | None:
         document = view.root.retained.manifest
     else:
         return None
-    declared = from_stored(document).spec.deep_store
-    return None if declared is None else declared.uri
+    return from_stored(document).spec.deep_store_uri
 
 
 def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> TableView:

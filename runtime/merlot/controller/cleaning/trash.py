@@ -209,8 +209,7 @@ def declared_store(metastore: Metastore, table: TableName) -> str | None:
     record = find_table(metastore, table)
     retained = find_retained(metastore, table) if record is None else None
     document = record.manifest if record is not None else retained.manifest if retained is not None else None
-    declared = None if document is None else from_stored(document).spec.deep_store
-    return None if declared is None else declared.uri
+    return None if document is None else from_stored(document).spec.deep_store_uri
 
 
 def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:

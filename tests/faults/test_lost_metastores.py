@@ -111,7 +111,7 @@ class Ensemble:
 
 
 def status_of(life: Life, table: str) -> str:
-    """What the status says of a loss; empty while nobody knows of one."""
+    """The reason of a loss as the status gives it; empty while nobody knows of a loss."""
     try:
         told: dict[str, Any] = life.call("GET", "/status")["tables"].get(table, {})
     except (AssertionError, OSError):
@@ -120,7 +120,7 @@ def status_of(life: Life, table: str) -> str:
 
 
 def is_in_catalog(life: Life) -> bool:
-    """Whether the catalog tells of all rows."""
+    """True if the catalog tells of all rows."""
     kept = read_catalog(life.store, ORDERS)
     return kept is not None and kept.total_docs == life.orders.most + NUM_ROWS
 

@@ -41,7 +41,7 @@ def upsert_of(config: Object | None) -> UpsertConfig | None:
 
 
 def _is_refused(config: Object) -> bool:
-    """Whether its last look at it found that it cannot be taken, such as for rows that would be decided anew."""
+    """True if the operator refused it at its last look, such as for rows that would be decided anew."""
     conditions = (config.get("status") or {}).get("conditions") or ()
     return any(one["type"] == "Accepted" and one["status"] == "False" for one in conditions)
 

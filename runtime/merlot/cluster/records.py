@@ -304,7 +304,7 @@ class StreamRecord(Record):
     problem: str = ""
     """The same as one of `consuming.progress.StreamProblem`."""
     topic_id: str = ""
-    """Of the topic as it was first seen: offsets are of its messages alone. Empty: the stream does not say."""
+    """The id of the topic as it was first seen: offsets count its messages alone. Empty if the stream does not say."""
 
 
 class StreamControlRecord(Record):

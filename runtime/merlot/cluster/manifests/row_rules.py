@@ -1,4 +1,4 @@
-"""Whether the settings by which rows of an upsert table replace each other stay, whoever declares them: the table
+"""Refuses changes of the settings by which rows of an upsert table replace each other, whoever declares them: the table
 itself or the UpsertConfig that it names. Blocks; any thread may call.
 
 The settings in force are what is declared, as long as it fits the table. Where nothing does, since a document is gone
@@ -72,7 +72,7 @@ def _decided_by(metastore: Metastore, record: TableRecord, spec: TableSpec) -> U
 
 
 def _retained_by(metastore: Metastore, table: TableName, spec: TableSpec) -> UpsertSpec | None:
-    """Of a table whose files were left: an UpsertConfig may have become another one since."""
+    """The settings of a table whose files were left: an UpsertConfig may have become another one since."""
     retained, view = tables.find_retained(metastore, table), load_retained(metastore, table)
     pinned = None if view is None else _pinned(view)
     noted = None if retained is None else _noted(retained.decided_by)

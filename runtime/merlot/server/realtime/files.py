@@ -84,7 +84,7 @@ class Files:
         return sealed | {one: self.keys[one] for one in sequences if one in self.keys}
 
     def may_be_asked(self, sequence: int) -> bool:
-        """Whether the file that a segment's docs are numbered by is still here: brokers that have not heard that the
+        """True if the file that a segment's docs are numbered by is still here: brokers that have not heard that the
         segment is gone ask for it until then."""
         key = self.keys.get(sequence)
         if key is None:

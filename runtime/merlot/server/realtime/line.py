@@ -127,11 +127,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """What lets go of parts of a line: `now` and `told_as_of` are monotonic."""
+    """The rule by which a line lets go of its parts. `now` and `told_as_of` are monotonic."""
 
     is_loaded: Callable[[str], bool]
     told_as_of: float
-    """What was so at that time is in the server's report: brokers ask by it from then on."""
+    """The server's report shows the state of that time, and brokers ask by it."""
     now: float
     grace_s: float
     """How long brokers may ask by what they heard before."""

@@ -358,3 +358,47 @@ def test_every_name_of_pinots_that_is_answered_is_none_of_ours() -> None:
     for name, hint in PINOTS_NAMES.items():
         [found] = problems_of(good_with(f"{name}: 1"))
         assert found.endswith(f"spec.{name}: unknown field{hint}")
+
+
+ROLLUP = """\
+apiVersion: merlot.dev/v1alpha1
+kind: MergeRollupTask
+metadata: {name: trips}
+spec:
+  table: trips
+  levels: [{name: daily, bucketTimePeriod: 1d, bufferTimePeriod: soon}]
+"""
+STAR_TREE = "indexing: {{starTreeIndexConfigs: [{{dimensionsSplitOrder: [{order}], functionColumnPairs: [{pairs}]}}]}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (GOOD.replace("type: DOUBLE, role", "tipe: DOUBLE, type: DOUBLE, role"), "spec.schema.fields[2].tipe"),
+        (
+            f"{GOOD[: GOOD.index('    fields:')]}    fields: [{{name: a, type: LNG}}]\n",
+            "spec.schema.fields[0].type",
+        ),
+        (ROLLUP, "spec.levels[0].bufferTimePeriod"),
+        (
+            good_with(STAR_TREE.format(order="1", pairs="COUNT__*")),
+            "spec.indexing.starTreeIndexConfigs[0].dimensionsSplitOrder[0]",
+        ),
+        (
+            good_with(STAR_TREE.format(order="city", pairs="1")),
+            "spec.indexing.starTreeIndexConfigs[0].functionColumnPairs[0]",
+        ),
+        (
+            good_with("partitioning: {columns: {city: {functionName: Murmur, numPartitions: many}}}"),
+            "spec.partitioning.columns.city.numPartitions",
+        ),
+    ],
+)
+def test_a_wrong_item_is_one_problem_and_not_a_list_that_is_too_short(text: str, path: str) -> None:
+    [problem] = problems_of(text)
+    assert path in problem
+
+
+def test_an_empty_list_is_too_short() -> None:
+    [problem] = problems_of(ROLLUP.replace("[{name: daily, bucketTimePeriod: 1d, bufferTimePeriod: soon}]", "[]"))
+    assert "spec.levels: must hold at least 1, got a list" in problem

@@ -90,8 +90,16 @@ def from_pydantic(
     """The problems of a validation error of a model; `kinds` are the kinds that a document may have."""
     found: list[Problem] = []
     for item in error.errors(include_url=False):
-        found.extend(_problems(item, document, model, kinds))
+        if not _is_short_of_wrong_items(item):
+            found.extend(_problems(item, document, model, kinds))
     return list(dict.fromkeys(found))
+
+
+def _is_short_of_wrong_items(item: Mapping[str, Any]) -> bool:
+    """Whether a list is too short only without its wrong items, which have problems of their own."""
+    if item["type"] != "too_short" or not isinstance(item["input"], list | dict):
+        return False
+    return bool(len(item["input"]) >= item["ctx"]["min_length"])
 
 
 def _problems(

@@ -120,6 +120,8 @@ def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
     below = compare("less_than_or_equal", expr, high, nulls=nulls)
     if TRUE in (above, below) or FALSE in (above, below):
         return conjunction((above, below))
+    if nulls and (decided := _decided_range(expr, above, below)) is not None:
+        return decided
     if not (_is_range_end(above, expr, "greater_than_or_equal") and _is_range_end(below, expr, "less_than_or_equal")):
         if expr.type.is_array:
             raise UnsupportedSqlError("BETWEEN of a multi-value column with bounds that are not constants")
@@ -132,6 +134,18 @@ def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
     if not nulls and _order_key(lowest) > _order_key(highest):
         return FALSE
     return Call("between", (expr, lowest, highest), BOOLEAN)
+
+
+def _decided_range(expr: Expr, above: Expr, below: Expr) -> Expr | None:
+    """The verdict where a bound lies outside the type's range, so that it holds of every value or of none."""
+    if expr.type.base not in literals.INTEGER_RANGES:
+        return None
+    always, never = (_always(expr, verdict, nulls=True) for verdict in (True, False))
+    if never in (above, below):
+        return never
+    if always in (above, below):
+        return above if below == always else below
+    return None
 
 
 def like(expr: Expr, pattern: Expr, escape: Expr | None, *, nulls: bool) -> Expr:

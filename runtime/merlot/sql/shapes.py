@@ -108,7 +108,7 @@ class Template:
 
 def make_template(shape: Shape, bound: BoundQuery, bind: Bind) -> Template | None:
     """The template of a shape, if it has one. `bound` is the shape's query with its constants, `bind` binds a text."""
-    if bound.null_handling or bound.explain or not _stand_alone(shape.pieces):
+    if bound.explain or not _stand_alone(shape.pieces):
         return None
     for is_time in (False, True):
         markers = [_marker(constant, number, is_time=is_time) for number, constant in enumerate(shape.constants)]
@@ -116,7 +116,7 @@ def make_template(shape: Shape, bound: BoundQuery, bind: Bind) -> Template | Non
             marked = bind(_join(shape.pieces, markers))
             if marked.where is None or replace(marked, where=bound.where) != bound:
                 continue
-            rebuilder = _Rebuilder(markers)
+            rebuilder = _Rebuilder(markers, nulls=bound.null_handling)
             direct = direct_filter(marked.where, rebuilder.constant_of)
             template = Template(bound, rebuilder.rebuild_all(marked.where), direct)
             if template.fill(shape.constants) == bound:
@@ -158,7 +158,8 @@ def _join(pieces: Sequence[str], markers: Sequence[Literal]) -> str:
 class _Rebuilder:
     """Finds the markers in a bound filter."""
 
-    def __init__(self, markers: Sequence[Literal]) -> None:
+    def __init__(self, markers: Sequence[Literal], *, nulls: bool) -> None:
+        self._nulls = nulls
         self._number_of: dict[Value, tuple[int, bool]] = {}
         self._markers = markers
         self._found: set[int] = set()
@@ -189,7 +190,7 @@ class _Rebuilder:
         column, arguments = expr.args[0], expr.args[1:]
         if not isinstance(column, Column) or not any(map(self._is_marker, arguments)):
             return lambda _constants: expr
-        return _predicate(expr.function, column, [self._place(one) for one in arguments])
+        return _predicate(expr.function, column, [self._place(one) for one in arguments], nulls=self._nulls)
 
     def _is_marker(self, expr: Expr) -> bool:
         return isinstance(expr, Literal) and expr.value in self._number_of
@@ -209,20 +210,22 @@ class _Rebuilder:
         return lambda constants: constants[number]
 
 
-def _predicate(function: str, column: Column, places: Sequence[Callable[[Sequence[Literal]], Literal]]) -> Rebuild:
+def _predicate(
+    function: str, column: Column, places: Sequence[Callable[[Sequence[Literal]], Literal]], *, nulls: bool
+) -> Rebuild:
     if function in _COMPARISONS:
         (place,) = places
-        return lambda constants: predicates.compare(function, column, place(constants), nulls=False)
+        return lambda constants: predicates.compare(function, column, place(constants), nulls=nulls)
     if function == "between":
         low, high = places
-        return lambda constants: predicates.between(column, low(constants), high(constants), nulls=False)
+        return lambda constants: predicates.between(column, low(constants), high(constants), nulls=nulls)
     if function == "like":
         (place,) = places
-        return lambda constants: predicates.like(column, place(constants), None, nulls=False)
+        return lambda constants: predicates.like(column, place(constants), None, nulls=nulls)
     if function in ("in", "not_in"):
         negated = function == "not_in"
         return lambda constants: predicates.member(
-            column, [place(constants) for place in places], negated=negated, nulls=False
+            column, [place(constants) for place in places], negated=negated, nulls=nulls
         )
     raise _UnfitError
 

@@ -4,6 +4,7 @@ import itertools
 import random
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -29,14 +30,14 @@ SCHEMA = TableSchema.model_validate(
 INT_MAX = (1 << 31) - 1
 
 
-def bound(sql: str) -> BoundQuery:
-    return bind(parse(sql), SCHEMA, {})
+def bound(sql: str, *, nulls: bool = False) -> BoundQuery:
+    return bind(parse(sql), SCHEMA, {"enableNullHandling": "true"} if nulls else {})
 
 
-def template_of(where: str) -> Template | None:
+def template_of(where: str, *, nulls: bool = False) -> Template | None:
     sql = f"SELECT COUNT(*) FROM t WHERE {where}"
     shape = shape_of(sql)
-    return None if shape is None else make_template(shape, bound(sql), bound)
+    return None if shape is None else make_template(shape, bound(sql, nulls=nulls), partial(bound, nulls=nulls))
 
 
 def constants_of(where: str) -> tuple[Literal, ...]:
@@ -45,8 +46,8 @@ def constants_of(where: str) -> tuple[Literal, ...]:
     return shape.constants
 
 
-def keeps(expr: Expr | None, row: dict[str, int | str]) -> bool:
-    """Whether a row passes; written apart from the engine."""
+def keeps(expr: Expr | None, row: dict[str, int | str | None]) -> bool:
+    """Whether a row passes, and no comparison with a null does; written apart from the engine."""
     if expr is None:
         return True
     if isinstance(expr, Literal):
@@ -58,6 +59,8 @@ def keeps(expr: Expr | None, row: dict[str, int | str]) -> bool:
     column = expr.args[0]
     assert isinstance(column, Column)
     value = row[column.name]
+    if value is None:
+        return False
     operands = [arg.value for arg in expr.args[1:] if isinstance(arg, Literal)]
     compare: dict[str, Callable[..., bool]] = {
         "equals": lambda a: value == a,
@@ -69,7 +72,7 @@ def keeps(expr: Expr | None, row: dict[str, int | str]) -> bool:
         "not_equals": lambda a: value != a,
         "in": lambda *some: value in some,
         "not_in": lambda *some: value not in some,
-        "like": lambda pattern: re.fullmatch(pattern.replace("%", ".*"), str(value)),
+        "like": lambda pattern: re.fullmatch(pattern.replace("%", ".*"), str(value)) is not None,
     }
     return bool(compare[expr.function](*operands))
 
@@ -99,17 +102,19 @@ def fill_in(shape: str, values: list[int]) -> str:
     return shape.format(*values[: shape.count("{}")])
 
 
-def rows() -> list[dict[str, int | str]]:
-    wholes = [-3, -1, 0, 1, 2, 3, INT_MAX - 1, INT_MAX]
-    return [{"i": one, "l": two, "s": s} for one, two, s in itertools.product(wholes, wholes, ["x1", "x2", "q"])]
+def rows(*, nulls: bool) -> list[dict[str, int | str | None]]:
+    wholes = [-3, -1, 0, 1, 2, 3, INT_MAX - 1, INT_MAX, *[None] * nulls]
+    texts = ["x1", "x2", "q", *[None] * nulls]
+    return [{"i": one, "l": two, "s": s} for one, two, s in itertools.product(wholes, wholes, texts)]
 
 
+@pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_same_rows_are_kept(shape: str) -> None:
-    template = template_of(fill_in(shape, [5, 6, 7]))
+def test_the_same_rows_are_kept(shape: str, nulls: bool) -> None:
+    template = template_of(fill_in(shape, [5, 6, 7]), nulls=nulls)
     assert template is not None
     assert template.direct is not None
-    rng, num_filled, probes = random.Random(shape), 0, rows()
+    rng, num_filled, probes = random.Random(shape), 0, rows(nulls=nulls)
     for _ in range(60):
         where = fill_in(shape, [rng.choice(VALUES[: rng.choice((4, len(VALUES)))]) for _ in range(3)])
         filled = template.direct.fill(constants_of(where))
@@ -118,7 +123,7 @@ def test_the_same_rows_are_kept(shape: str) -> None:
         num_filled += 1
         condition, encoded = filled
         assert where_from_json(encoded) == condition
-        expected = bound(f"SELECT COUNT(*) FROM t WHERE {where}").where
+        expected = bound(f"SELECT COUNT(*) FROM t WHERE {where}", nulls=nulls).where
         assert [keeps(condition, row) for row in probes] == [keeps(expected, row) for row in probes], where
     assert num_filled > 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -29,13 +30,13 @@ SCHEMA = TableSchema.model_validate(
 )
 
 
-def bound(sql: str) -> BoundQuery:
-    return bind(parse(sql), SCHEMA, {})
+def bound(sql: str, *, nulls: bool = False) -> BoundQuery:
+    return bind(parse(sql), SCHEMA, {"enableNullHandling": "true"} if nulls else {})
 
 
-def template_of(sql: str) -> Template | None:
+def template_of(sql: str, *, nulls: bool = False) -> Template | None:
     shape = shape_of(sql)
-    return None if shape is None else make_template(shape, bound(sql), bound)
+    return None if shape is None else make_template(shape, bound(sql, nulls=nulls), partial(bound, nulls=nulls))
 
 
 @pytest.mark.parametrize(
@@ -57,19 +58,21 @@ def template_of(sql: str) -> Template | None:
         ("ts >= '2024-01-01 00:00:00'", "ts >= '2023-05-06 07:08:09.5'"),
         ("ts >= 5", "ts >= 1700000000000"),
         ("tags = 5 AND tags <> 6", "tags = 1 AND tags <> 99999999999"),
+        ("tags BETWEEN 5 AND 6", "tags BETWEEN 7 AND 99999999999"),
         ("NOT (i = 5 AND l > 6)", "NOT (i = 99999999999 AND l > 6)"),
         ("i BETWEEN 5 AND 9 AND l = 3", "i BETWEEN 1 AND 2 AND l = 4"),
         ("s LIKE '%a%' AND s NOT LIKE '_b'", "s LIKE 'c' AND s NOT LIKE 'c'"),
         ("s >= 'a' AND s <= 'b'", "s >= 'b' AND s <= 'a'"),
     ],
 )
-def test_a_filled_template_is_the_bound_text(first: str, other: str) -> None:
+@pytest.mark.parametrize("nulls", [False, True])
+def test_a_filled_template_is_the_bound_text(first: str, other: str, nulls: bool) -> None:
     for select in ("SELECT count(*), sum(l + 5) FROM t WHERE {} LIMIT 7", "SELECT s, 'k' FROM t WHERE {} ORDER BY 1"):
-        made = template_of(select.format(first))
+        made = template_of(select.format(first), nulls=nulls)
         shape = shape_of(select.format(other))
         if made is None or shape is None or shape.key != shape_of(select.format(first)).key:  # type: ignore[union-attr]
             pytest.fail("no template, or another shape")
-        assert made.fill(shape.constants) == bound(select.format(other))
+        assert made.fill(shape.constants) == bound(select.format(other), nulls=nulls)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +127,14 @@ def test_constants_that_do_not_fit_are_told() -> None:
         made.fill(shape.constants)
 
 
-def test_random_filters() -> None:
+@pytest.mark.parametrize("nulls", [False, True])
+def test_random_filters(nulls: bool) -> None:
     rng = random.Random(5)
     tried = 0
     for _ in range(300):
         condition = _condition(rng, 0)
         sql = f"SELECT count(*) FROM t WHERE {condition}"
-        made = template_of(sql)
+        made = template_of(sql, nulls=nulls)
         if made is None:
             continue
         shape = shape_of(sql)
@@ -141,7 +145,7 @@ def test_random_filters() -> None:
             other_shape = shape_of(other)
             assert other_shape is not None
             assert other_shape.key == shape.key
-            filled, expected = made.fill(other_shape.constants).where, bound(other).where
+            filled, expected = made.fill(other_shape.constants).where, bound(other, nulls=nulls).where
             assert _in_order(filled) == _in_order(expected), other
             tried += 1
     assert tried > 300

@@ -285,6 +285,17 @@ async def test_a_switch_that_is_neither_on_nor_off_fails_the_query_however_it_is
             await planner.plan(sql, options)
 
 
+async def test_shapes_of_a_table_that_sees_nulls_have_templates() -> None:
+    tables = Tables()
+    tables.flights = served(manifest=MANIFEST.replace("spec:", "spec:\n  nullHandling: true"))
+    planner = Planner(tables.find, CLOCK)
+    for number in range(5):
+        plan = await planner.plan(f"SELECT COUNT(*) FROM flights WHERE carrier = 'x{number}'", "")
+        assert plan.tree is not None
+        assert plan.tree.leaf.work.null_handling
+    assert planner.counts == PlanCounts(made=2, filled=3)
+
+
 async def test_every_plan_of_a_shape_tells_of_its_options() -> None:
     planner = Planner(Tables().find, CLOCK)
     for number in range(5):

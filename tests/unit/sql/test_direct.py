@@ -72,7 +72,7 @@ def keeps(expr: Expr | None, row: dict[str, int | str | None]) -> bool:
         "not_equals": lambda a: value != a,
         "in": lambda *some: value in some,
         "not_in": lambda *some: value not in some,
-        "like": lambda pattern: re.fullmatch(pattern.replace("%", ".*"), str(value)),
+        "like": lambda pattern: re.fullmatch(pattern.replace("%", ".*"), str(value)) is not None,
     }
     return bool(compare[expr.function](*operands))
 

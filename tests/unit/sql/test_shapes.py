@@ -58,6 +58,7 @@ def template_of(sql: str, *, nulls: bool = False) -> Template | None:
         ("ts >= '2024-01-01 00:00:00'", "ts >= '2023-05-06 07:08:09.5'"),
         ("ts >= 5", "ts >= 1700000000000"),
         ("tags = 5 AND tags <> 6", "tags = 1 AND tags <> 99999999999"),
+        ("tags BETWEEN 5 AND 6", "tags BETWEEN 7 AND 99999999999"),
         ("NOT (i = 5 AND l > 6)", "NOT (i = 99999999999 AND l > 6)"),
         ("i BETWEEN 5 AND 9 AND l = 3", "i BETWEEN 1 AND 2 AND l = 4"),
         ("s LIKE '%a%' AND s NOT LIKE '_b'", "s LIKE 'c' AND s NOT LIKE 'c'"),

@@ -96,7 +96,7 @@ def from_pydantic(
 
 
 def _is_short_of_wrong_items(item: Mapping[str, Any]) -> bool:
-    """True if a list is too short only without its wrong items, which have problems of their own."""
+    """Whether a list is too short only without its wrong items, which have problems of their own."""
     if item["type"] != "too_short" or not isinstance(item["input"], list | dict):
         return False
     return bool(len(item["input"]) >= item["ctx"]["min_length"])

@@ -26,8 +26,7 @@ def recover(
     """Have a table answer again that the metastore has lost.
 
     Segments come back as the catalog beside their files has them. A table that
-    consumes a stream cannot be recovered, since its offsets are gone: with
-    --accept-loss it goes on with what the stream still has.
+    consumes a stream reads on where its last committed segments end.
     """
     if accept_loss and from_footers:
         raise UsageError("--accept-loss and --from-footers exclude each other")
@@ -36,6 +35,9 @@ def recover(
     done = Client(url).post(path_of("tables", table, "recover"), b"", "application/json", query or None)
     missing = f", {output.plural(len(done['missing']), 'segment')} without a file" if done["missing"] else ""
     output.say(f"table/{table} recovered: {output.plural(len(done['recovered']), 'segment')} brought back{missing}")
+    for one in done.get("partitions", ()):
+        sealed = output.plural(one["segments"], "segment")
+        output.say(f"partition/{one['partition']} has {sealed}, reads on from offset {one['offset']}")
 
 
 def undelete(

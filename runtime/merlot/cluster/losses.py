@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Collection
 
 from merlot.cluster import paths
-from merlot.cluster.records import PackedRecord, Record, SegmentRecord
+from merlot.cluster.records import PackedRecord, Record, SegmentRecord, StreamSegmentRecord
 from merlot.errors import NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Check, Create, Metastore
@@ -29,9 +29,12 @@ class CatalogRecord(PackedRecord):
     num_segments: int
     total_docs: int
     has_stream: bool = False
-    """Then records are those of its batches alone."""
     records: tuple[SegmentRecord, ...] = ()
-    """Records of visible segments."""
+    """Records of visible segments, without those of `stream_segments`."""
+    stream_segments: tuple[StreamSegmentRecord, ...] = ()
+    """Visible segments of the stream's partitions, with the open ones, which tell where to read on."""
+    topic_id: str = ""
+    """Id of the topic that the offsets belong to; empty if the stream does not tell it."""
 
 
 class LostRecord(Record):

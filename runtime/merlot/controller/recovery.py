@@ -6,18 +6,29 @@ is the table answered for again. Blocks; any thread may call.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from merlot.cluster.consuming.found import find_stream, restore_topic_id
+from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.lineage.replacements import list_entries, revert_replacement
 from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, forget_lost, store_id
 from merlot.cluster.manifests import tables
-from merlot.cluster.records import LineageState, SegmentRecord, TableRecord
+from merlot.cluster.records import (
+    AskedEnd,
+    ConsumingStatus,
+    LineageState,
+    SegmentRecord,
+    StreamSegmentRecord,
+    TableRecord,
+)
 from merlot.cluster.segments.publish import PublishRequest, PublishResult
+from merlot.cluster.segments.transaction import PutSegments, mutate
 from merlot.cluster.segments.view import TableView
-from merlot.controller.cleaning.catalogs import catalog_of
+from merlot.controller.cleaning.catalogs import catalog_of, what_is_lost
 from merlot.controller.cleaning.shelf import Shelf, read_catalog, write_catalog
 from merlot.controller.cleaning.trash import OpenFiles, SegmentFiles, trash_lists
 from merlot.controller.status.pinot_json import Json
@@ -80,17 +91,46 @@ class Recovery:
             )
         else:
             records = self._of_catalog(place, lost, own_id, accept_loss=accept_loss)
-        gone = [one.name for one in records if place.files.modified_ms(one.url) is None]
+        missing = [one for one in records if not one.is_open and place.files.modified_ms(one.url) is None]
+        gone = [one.name for one in missing]
         if gone and not accept_loss:
             raise ConflictError(
-                f"files are missing in the deep store segments={gone[:3]} num_missing={len(gone)}; "
+                f"files are missing in the deep store segments={gone[:3]} num_missing={len(gone)}{_offsets(missing)}; "
                 "to go on without them: merlot recover --accept-loss"
             )
         wanted = [one for one in records if one.name not in set(gone)]
-        published = self._put(name, wanted)
-        write_catalog(place.shelf, place.record.name, catalog_of(own_id, place.record, self._view_of(name)))
+        published = [
+            *self._put(name, [one for one in wanted if not isinstance(one, StreamSegmentRecord)]),
+            *self._put_chains(place, [one for one in wanted if isinstance(one, StreamSegmentRecord)]),
+        ]
+        view = self._view_of(name)
+        stream = find_stream(self._metastore, place.record.name)
+        topic_id = "" if stream is None else stream.topic_id
+        write_catalog(place.shelf, place.record.name, catalog_of(own_id, place.record, view, topic_id))
         forget_lost(self._metastore, place.record.name)
-        return {"recovered": published, "missing": gone, "segments": len(self._view_of(name).visible)}
+        return {
+            "recovered": published,
+            "missing": gone,
+            "segments": len(view.visible),
+            "partitions": _told_of(view),
+        }
+
+    def _put_chains(self, place: _Place, wanted: Sequence[StreamSegmentRecord]) -> list[str]:
+        """Put back the chains of partitions, and have each read on from the start of its open segment."""
+        keys = {one.key for one in wanted}
+        absent: list[StreamSegmentRecord] = []
+
+        def decide(view: TableView) -> Sequence[PutSegments]:
+            others = [one.name for one in view.stream_segments if one.key not in keys]
+            if keys and others:
+                raise ConflictError(
+                    f"the table has consumed its stream since table={raw_name(place.record.name)} segments={others[:3]}"
+                )
+            absent[:] = [_reopened(one) for one in wanted if view.segment(one.name) is None]
+            return [PutSegments(tuple(absent), dict.fromkeys(one.name for one in absent))] if absent else []
+
+        mutate(self._metastore, place.record.name, decide)
+        return [one.name for one in absent if not one.is_open]
 
     def _put(self, name: str, wanted: Sequence[SegmentRecord]) -> list[str]:
         """Publish what is not there. What was published since the loss under the same name stays."""
@@ -107,16 +147,21 @@ class Recovery:
         catalog = read_catalog(place.shelf, place.record.name)
         if catalog is None:
             raise NotFoundError(f"the table's catalog is gone from the deep store table={table}")
-        if accept_loss and (catalog.has_stream or catalog.store_id == own_id):
+        is_own = catalog.store_id == own_id
+        is_older = is_own and bool(what_is_lost(catalog, own_id, place.record, self._view_of(place.record.name)))
+        has_offsets = bool(catalog.stream_segments) and place.spec.ingestion.stream is not None
+        if accept_loss and (is_own or (catalog.has_stream and not has_offsets)):
             return ()
-        if catalog.has_stream or place.spec.ingestion.stream is not None:
+        if catalog.has_stream and (is_older or not has_offsets):
+            reason = "the metastore is an older copy" if is_older else "its catalog has no offsets"
             raise InvalidInputError(
-                f"a table that consumes a stream cannot be recovered: its offsets were in the metastore table={table}; "
-                "to go on with what the stream still has: merlot recover --accept-loss"
+                f"a table that consumes a stream cannot be recovered: {reason} table={table}; "
+                "to go on with what the metastore and the stream still have: merlot recover --accept-loss"
             )
-        if catalog.store_id == own_id:
+        if is_own and not catalog.has_stream:
             self._remove_others(place, catalog)
-        return catalog.records
+        restore_topic_id(self._metastore, place.record.name, catalog.topic_id)
+        return (*catalog.records, *catalog.stream_segments)
 
     def _remove_others(self, place: _Place, catalog: CatalogRecord) -> None:
         """Remove segments that an older metastore still has, and that the table no longer had. Replacements that were
@@ -193,6 +238,41 @@ class Recovery:
         if uri is None or files is None or not isinstance(shelf, Shelf):
             raise InvalidInputError("this controller has no deep store: start it with --deep-store")
         return _Place(record, spec, uri, files, shelf)
+
+
+def _reopened(record: StreamSegmentRecord) -> StreamSegmentRecord:
+    """An open segment as it was when it began: its rows were in the memory of servers, and are read again."""
+    if not record.is_open:
+        return record
+    return record.model_copy(
+        update={
+            "status": ConsumingStatus.CONSUMING.value,
+            "end_offset": None,
+            "next_offset": None,
+            "sealer": "",
+            "sealing_ms": -1,
+            "asked_end": AskedEnd.NO,
+        }
+    )
+
+
+def _offsets(missing: Sequence[SegmentRecord]) -> str:
+    """The first offsets whose rows are missing, by partition."""
+    found = [
+        f"{one.partition}:{one.start_offset}-{one.end_offset}"
+        for one in missing
+        if isinstance(one, StreamSegmentRecord)
+    ]
+    return f" offsets={found[:3]}" if found else ""
+
+
+def _told_of(view: TableView) -> list[Json]:
+    """How many sealed segments each partition has, and the offset that it reads on from."""
+    sealed = Counter(one.partition for one in view.stream_segments if not one.is_open)
+    return [
+        {"partition": number, "segments": sealed[number], "offset": one.start_offset}
+        for number, one in sorted(open_segments(view).items())
+    ]
 
 
 def _name_of(url: str) -> str:

@@ -77,6 +77,17 @@ def tell_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None
         node = metastore.get(path)
 
 
+def restore_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None:
+    """Write down the topic that recovered offsets belong to; ConflictError if a server has found another one."""
+    if not topic_id:
+        return
+    tell_stream(metastore, table, {}, InstanceId(""), -1)
+    tell_topic_id(metastore, table, topic_id)
+    known = find_stream(metastore, table)
+    if known is not None and known.topic_id != topic_id:
+        raise ConflictError(f"the stream's topic is another one now table={table} was={topic_id} is={known.topic_id}")
+
+
 def find_control(metastore: Metastore, table: TableName) -> StreamControlRecord:
     """What was asked of the stream last."""
     path = paths.stream_control(table)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from merlot.clock import Clock
+from merlot.cluster.consuming.found import find_stream
+from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, mark_lost, name_store, store_id
-from merlot.cluster.records import LineageState, SegmentRecord, TableRecord
+from merlot.cluster.records import LineageState, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.lineage_rules import with_origins
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
@@ -27,7 +29,11 @@ from merlot.metastore.protocol import Metastore
 _LOG = logging.getLogger(__name__)
 
 SILENT_S: Final = 60.0
-"""After a deep store did not answer, so long none is asked; and the least time between two catalogs of one stream."""
+"""After a deep store did not answer, so long none is asked; and the least time between two catalogs of a stream of
+which no segment was committed."""
+
+_Places = tuple[tuple[int, int], ...]
+"""Partition and sequence of each open segment."""
 
 
 def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
@@ -45,18 +51,25 @@ def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, v
     return ""
 
 
-def catalog_of(own_id: str, record: TableRecord, view: TableView) -> CatalogRecord:
+def catalog_of(own_id: str, record: TableRecord, view: TableView, topic_id: str = "") -> CatalogRecord:
     """Write down what a table has now. Pure."""
-    batches = [one for one in _with_origins(view) if not is_of_stream(one)]
+    unmarked = [one.model_copy(update={"replaces": "", "replaced_by": ""}) for one in _with_origins(view)]
     return CatalogRecord(
         store_id=own_id,
         created_ms=record.created_ms,
         epoch=view.epoch,
         num_segments=len(view.visible),
         total_docs=view.total_docs,
-        has_stream=len(batches) < len(view.visible),
-        records=tuple(one.model_copy(update={"replaces": "", "replaced_by": ""}) for one in batches),
+        has_stream=any(map(is_of_stream, unmarked)),
+        records=tuple(one for one in unmarked if not isinstance(one, StreamSegmentRecord)),
+        stream_segments=tuple(one for one in unmarked if isinstance(one, StreamSegmentRecord)),
+        topic_id=topic_id,
     )
+
+
+def _open_places(view: TableView) -> _Places:
+    """Where partitions read on: changes whenever a segment of the stream is committed."""
+    return tuple(sorted((number, one.sequence) for number, one in open_segments(view).items()))
 
 
 def _with_origins(view: TableView) -> list[SegmentRecord]:
@@ -120,14 +133,16 @@ class Catalogs:
         if before is None or before.tells_of(self._id, record, view) or (before.epoch < 0 and not view.segments):
             return
         now_s = self._clock.monotonic()
-        catalog = catalog_of(self._id, record, view)
-        if catalog.has_stream and now_s < before.at_s + SILENT_S:
-            return  # its segments come one by one
+        places = _open_places(view)
+        if places and places == before.places and now_s < before.at_s + SILENT_S:
+            return  # no segment was committed
         try:
             shelf = self._shelf_of(table)
             if shelf is not None:
+                stream = find_stream(self._metastore, table) if places else None
+                catalog = catalog_of(self._id, record, view, "" if stream is None else stream.topic_id)
                 write_catalog(shelf, table, catalog)
-                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s)
+                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s, places)
         except (UnavailableError, InvalidInputError) as error:
             self._be_silent(table, error)
 
@@ -181,6 +196,7 @@ class _Kept:
     created_ms: int = 0
     epoch: int = -1
     at_s: float = float("-inf")
+    places: _Places = ()
 
     def tells_of(self, own_id: str, record: TableRecord, view: TableView) -> bool:
         return (self.store_id, self.created_ms, self.epoch) == (own_id, record.created_ms, view.epoch)

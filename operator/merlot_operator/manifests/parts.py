@@ -35,7 +35,7 @@ EXECUTOR_ACCOUNT = "merlot-spark-executor"
 ROUTES_FORGET_S = 5
 """Kubernetes tells clients of a Service only after a while that a pod is going: it serves on meanwhile."""
 BEHIND_SERVICES = (CONTROLLER, BROKER)
-"""Roles that clients reach by a Service. Brokers learn from the metastore that a server goes, and nobody calls minions."""
+"""Roles that clients reach by a Service. Brokers learn from the metastore that a server goes; nobody calls minions."""
 GRACE_S = {CONTROLLER: 30, BROKER: 45, SERVER: 60, MINION: 120}
 
 Json = dict[str, Any]

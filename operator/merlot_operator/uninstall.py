@@ -2,6 +2,7 @@
 
 What users declared has a finalizer of the operator's: without it, nothing that is deleted later would ever be gone, its
 namespace included. Ends with 0 if nothing is declared any more where the operator serves, or with 1 and what there is.
+What another release serves needs that release's operator, and holds up no other.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ import kopf
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot_operator.config import namespaces_in
 from merlot_operator.kube.client import ForbiddenError, Kube, with_client
-from merlot_operator.kube.kinds import DECLARED, NAMESPACES, Kind, Object, name_of, namespace_of
+from merlot_operator.kube.kinds import DECLARED, LEASES, NAMESPACES, Kind, Object, name_of, namespace_of
+from merlot_operator.kube.ownership import MARK, owner_of
 from merlot_operator.reconcilers.finalizers import has_finalizer
 
 MOST_SHOWN = 10
 
 
-async def check(kube: Kube, namespaces: tuple[str, ...]) -> None:
-    """Raise InvalidInputError if anything is declared in these namespaces, in any if there are none."""
+async def check(kube: Kube, namespaces: tuple[str, ...], release: str) -> None:
+    """Raise InvalidInputError if anything that the release serves is declared in these namespaces, in any if there are
+    none."""
     places = namespaces or (None,)
     found = [one for place in places for kind in DECLARED for one in await _all(kube, kind, place)]
+    others = {place for place in set(map(namespace_of, found)) if await _is_of_another(kube, place, release)}
+    found = [one for one in found if namespace_of(one) not in others]
     if not found:
         return
     names = sorted(f"{one['kind']} {namespace_of(one)}/{name_of(one)}" for one in found)
@@ -49,6 +54,17 @@ async def _all(kube: Kube, kind: Kind, namespace: str | None) -> list[Object]:
         ) from error
 
 
+async def _is_of_another(kube: Kube, namespace: str, release: str) -> bool:
+    """Whether the namespace's Lease names another release. An older chart passes no name: then nobody can tell."""
+    if not release:
+        return False
+    try:
+        owner = owner_of(await kube.get(LEASES, namespace, MARK))
+    except NotFoundError:
+        return False
+    return owner is not None and owner.release != release
+
+
 async def _is_gone(kube: Kube, namespace: str) -> bool:
     """A namespace that was deleted took the operator's rights in it along. One that is going is there still."""
     try:
@@ -63,7 +79,9 @@ async def _is_gone(kube: Kube, namespace: str) -> bool:
 def main() -> int:
     """Returns the exit code."""
     try:
-        asyncio.run(with_client(lambda kube: check(kube, namespaces_in(os.environ))))
+        asyncio.run(
+            with_client(lambda kube: check(kube, namespaces_in(os.environ), os.environ.get("MERLOT_RELEASE", "")))
+        )
     except (MerlotError, kopf.LoginError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

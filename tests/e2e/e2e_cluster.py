@@ -111,11 +111,11 @@ class Cluster:
         print(f"{time.strftime('%H:%M:%S')} {what}, after {time.monotonic() - started:.1f} s")
         return found
 
-    def ask(self, sql: str) -> list[list[Any]]:
-        """The rows that brokers answer, as asked from the pod of the S3 server."""
+    def ask(self, sql: str, asker: "Cluster | None" = None) -> list[list[Any]]:
+        """The rows that brokers answer, as asked from the pod of the S3 server, which may be in `asker`'s namespace."""
         # Its address, not its name: a busy cluster's DNS fails now and then, and is not what is tested.
         address = self.get("service", "merlot-broker")["spec"]["clusterIP"]
-        told = self.api.execute("s3", ["python", "-c", ASK, f"http://{address}:8099/query/sql", sql])
+        told = (asker or self).api.execute("s3", ["python", "-c", ASK, f"http://{address}:8099/query/sql", sql])
         answer = json.loads(told)
         assert not answer["exceptions"], answer["exceptions"]
         return list(answer["resultTable"]["rows"])

@@ -41,9 +41,9 @@ def _is_right(one: dict[str, Any]) -> bool:
     return is_own or (one["kind"].startswith("ClusterRole") and one["metadata"]["name"] == "merlot-uninstall")
 
 
-def uninstall(account: Path, namespaces: str) -> tuple[int, str]:
+def uninstall(account: Path, namespaces: str, **more: str) -> tuple[int, str]:
     """What the Job's container runs: its exit code, and what it says."""
-    environment = {**os.environ, "KUBECONFIG": str(account), "MERLOT_NAMESPACE": namespaces}
+    environment = {**os.environ, "KUBECONFIG": str(account), "MERLOT_NAMESPACE": namespaces, **more}
     log = account.with_suffix(".log")
     log.write_text("")
     code = Child("merlot_operator.uninstall", (), log, environment=environment).wait(PATIENCE_S)
@@ -79,3 +79,11 @@ def test_a_namespace_of_the_list_that_is_gone_holds_no_release(
     wait(running, lambda: "finalizers" in api.get("tables", "flights")["metadata"])
     code, said = uninstall(account, f"{GONE},{api.namespace}")
     assert (code, f"Table {api.namespace}/flights" in said) == (1, True)
+
+
+def test_what_another_release_serves_holds_no_release(account: Path, api: Api, running: SharedOperator) -> None:
+    api.create("tables", flights())
+    wait(running, lambda: "finalizers" in api.get("tables", "flights")["metadata"])
+    assert uninstall(account, api.namespace, MERLOT_RELEASE="team/twin") == (0, "")
+    assert uninstall(account, api.namespace, MERLOT_RELEASE="merlot")[0] == 1
+    assert uninstall(account, api.namespace)[0] == 1, "an older chart does not say which release it is"

@@ -14,7 +14,7 @@ from merlot_operator.config import Config
 from merlot_operator.kube.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED_BY, TEMPLATE_VERSION, digest
 from merlot_operator.manifests.overlay import overlaid
 
-VERSION = "3"
+VERSION = "4"
 """Of the pod templates below. A new one changes what new pods are like; it restarts none."""
 
 USER = 10001
@@ -33,7 +33,9 @@ DRIVER_ACCOUNT = "merlot-spark-driver"
 EXECUTOR_ACCOUNT = "merlot-spark-executor"
 
 ROUTES_FORGET_S = 5
-"""Kubernetes tells clients only after a while that a pod is going: it serves on meanwhile."""
+"""Kubernetes tells clients of a Service only after a while that a pod is going: it serves on meanwhile."""
+BEHIND_SERVICES = (CONTROLLER, BROKER)
+"""Roles that clients reach by a Service. Brokers learn from the metastore that a server goes; nobody calls minions."""
 GRACE_S = {CONTROLLER: 30, BROKER: 45, SERVER: 60, MINION: 120}
 
 Json = dict[str, Any]
@@ -215,10 +217,14 @@ def _container(pod: RolePod, config: Config) -> Json:
         "startupProbe": _probe("/health/liveness", period_s=2, failures=150),
         "livenessProbe": _probe("/health/liveness", period_s=10, failures=6),
         "readinessProbe": _probe("/health/readiness", period_s=2, failures=2),
-        "lifecycle": {"preStop": {"sleep": {"seconds": ROUTES_FORGET_S}}},
+        **_pause_before_stop(pod.role),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *_files_mounts(pod, config), *pod.mounts],
     }
+
+
+def _pause_before_stop(role: str) -> Json:
+    return {"lifecycle": {"preStop": {"sleep": {"seconds": ROUTES_FORGET_S}}}} if role in BEHIND_SERVICES else {}
 
 
 def _store_variable(stores: Mapping[str, str]) -> list[Json]:

@@ -15,7 +15,7 @@ from merlot_operator.workqueue import Key, WorkQueue
 Place = str | None
 
 UNREADY_S = 35.0
-"""Whoever does not get on for so long is not ready; once enough probes failed, that is known within a minute."""
+"""A task without progress for so long makes the operator unready, which Kubernetes learns within a minute."""
 DEAD_S = 100.0
 """Whoever does not get on for so long ends, and is started again."""
 UNHEARD_S = 600.0

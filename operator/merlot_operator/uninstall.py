@@ -55,7 +55,7 @@ async def _all(kube: Kube, kind: Kind, namespace: str | None) -> list[Object]:
 
 
 async def _is_of_another(kube: Kube, namespace: str, release: str) -> bool:
-    """Whether the namespace's Lease names another release. An older chart passes no name: then nobody can tell."""
+    """True if the namespace's Lease names another release; False under an older chart, which passes no name."""
     if not release:
         return False
     try:

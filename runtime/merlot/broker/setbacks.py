@@ -11,7 +11,7 @@ from typing import Final
 from merlot.clock import Clock
 
 DOUBT_S: Final = 300.0
-"""How long a broker waits for a controller's word before it takes what the metastore says for true."""
+"""A broker waits this long for a controller to judge the metastore, and then believes it."""
 
 
 class Setbacks:

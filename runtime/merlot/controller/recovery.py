@@ -112,7 +112,7 @@ class Recovery:
             "recovered": published,
             "missing": gone,
             "segments": len(view.visible),
-            "partitions": _told_of(view),
+            "partitions": _places_of(view),
         }
 
     def _put_chains(self, place: _Place, wanted: Sequence[StreamSegmentRecord]) -> list[str]:
@@ -266,7 +266,7 @@ def _offsets(missing: Sequence[SegmentRecord]) -> str:
     return f" offsets={found[:3]}" if found else ""
 
 
-def _told_of(view: TableView) -> list[Json]:
+def _places_of(view: TableView) -> list[Json]:
     """How many sealed segments each partition has, and the offset that it reads on from."""
     sealed = Counter(one.partition for one in view.stream_segments if not one.is_open)
     return [

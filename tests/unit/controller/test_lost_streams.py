@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,14 +77,7 @@ class Lost:
         made = stream_table.sealed(record, end)
         assert made.file is not None
         file = made.file.model_copy(update={"url": url})
-        made = transactions.Sealed(
-            segment=record.name,
-            start_offset=record.start_offset,
-            end_offset=end,
-            file=file,
-            sealer=made.sealer,
-            now_ms=made.now_ms,
-        )
+        made = replace(made, file=file)
         view = mutate(old, TABLE, lambda view: transactions.commit(view, made))
         done = view.segment(record.name)
         assert isinstance(done, StreamSegmentRecord)

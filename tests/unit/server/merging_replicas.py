@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +33,19 @@ from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 
 Row = dict[str, Any]
+
+
+def heads_of(sink: UpsertSink, loaded: Collection[str]) -> Heads:
+    """The heads of a partition whose server has loaded these files, reports at once, and has memory enough."""
+    around = SimpleNamespace(
+        clock=SystemClock(),
+        room=MemoryRoom(1 << 40),
+        is_loaded=loaded.__contains__,
+        told_as_of=lambda: math.inf,
+        on_change=lambda: None,
+        grace_s=0.0,
+    )
+    return Heads(cast(Around, around), sink)
 
 
 class Stream:
@@ -102,15 +115,7 @@ class Replica:
             on_change=lambda: None,
         )
         self.sink = UpsertSink(around, lambda: self.stream.records)
-        room = SimpleNamespace(
-            clock=SystemClock(),
-            room=MemoryRoom(1 << 40),
-            is_loaded=self.loaded.__contains__,
-            told_as_of=lambda: math.inf,
-            on_change=lambda: None,
-            grace_s=0.0,
-        )
-        self.heads = Heads(cast(Around, room), self.sink)
+        self.heads = heads_of(self.sink, self.loaded)
         assert self.sink.may_begin()
         self.heads.begin(self.stream.open, self.settings)
 

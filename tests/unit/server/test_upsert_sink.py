@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.budget import count
+from tests.unit.server.merging_replicas import heads_of
 
 from merlot.clock import SystemClock
 from merlot.cluster.consuming.pinned import unpin_upsert
@@ -25,13 +25,11 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime import upserts
-from merlot.server.realtime.around import Around, Settings
+from merlot.server.realtime.around import Settings
 from merlot.server.realtime.cuts import Consumer, Source, StreamCut
-from merlot.server.realtime.heads import Heads
 from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.intake import Batch
 from merlot.server.realtime.line import Line
-from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.upserts import UpsertSink
 from merlot.server.realtime.views import View, fitted
 from merlot.spec.schema import TableSchema
@@ -156,20 +154,7 @@ class Replica:
     def restart(self) -> None:
         self.loaded = set(self.chain.sealed)
         self.sink = UpsertSink(self.surroundings(), lambda: self.chain.records)
-        self.heads = Heads(
-            cast(
-                Around,
-                SimpleNamespace(
-                    clock=SystemClock(),
-                    room=MemoryRoom(1 << 40),
-                    is_loaded=self.loaded.__contains__,
-                    told_as_of=lambda: math.inf,
-                    on_change=lambda: None,
-                    grace_s=0.0,
-                ),
-            ),
-            self.sink,
-        )
+        self.heads = heads_of(self.sink, self.loaded)
         assert self.sink.may_begin()
         self.heads.begin(self.chain.open, SETTINGS)
 

@@ -129,7 +129,7 @@ async def mends(events: Consuming) -> None:
 
 
 async def test_lost_deep_store_holds_up_nothing_but_sealing(s3: FaultyS3, tmp_path: Path) -> None:
-    async with consuming(tmp_path, s3.uri()) as events:
+    async with consuming(tmp_path, s3.uri(prefix="lost")) as events:
         s3.failures = 1 << 30
         await goes_on_without_sealing(events, "deep store failed")
         assert await events.num_sealed() == 0
@@ -138,7 +138,7 @@ async def test_lost_deep_store_holds_up_nothing_but_sealing(s3: FaultyS3, tmp_pa
 
 
 async def test_deep_store_that_hangs_holds_up_nothing_but_sealing(s3: FaultyS3, tmp_path: Path) -> None:
-    async with consuming(tmp_path, s3.uri()) as events:
+    async with consuming(tmp_path, s3.uri(prefix="hangs")) as events:
         s3.answers.clear()
         events.files.append(FLUSH_ROWS)
         await events.shows(FLUSH_ROWS)

@@ -195,9 +195,9 @@ def test_servers_shrink_only_when_their_segments_have_moved(
     wait(running, lambda: api.reason("Ready"), "True/Serving")
     api.patch("tables", "flights", {"spec": {"tenants": {"server": {"replicas": 1}}}})
     wait(running, lambda: f"{server}/drain?leaving=true" in controller.drains)
+    wait(running, lambda: "segments move" in api.condition("Progressing").get("message", ""))
     running.settle(4)
     assert api.get("statefulsets", POOL)["spec"]["replicas"] == 2
-    assert "segments move" in api.condition("Progressing")["message"]
     gone = server_word(assigned=0, draining=True, leaving=True, drained=True)
     controller.tables = {"flights": table_word(servers={server: gone})}
     wait(running, lambda: api.get("statefulsets", POOL)["spec"]["replicas"], 1)
@@ -218,9 +218,9 @@ def test_new_image_restarts_one_drained_pod_after_the_other(
     with Operator({**settings, "MERLOT_RUNTIME_IMAGE": "merlot-runtime:2"}, tmp_path / "second.log") as second:
         for name, other in (reversed(names), names):
             wait(second, lambda name=name: f"{servers[name]}/drain" in controller.drains)
+            wait(second, lambda: api.reason("RestartPending"), "True/SettingsChanged")
             second.settle(4)
             assert api.get("pods", name)["metadata"]["uid"] == uids[name]
-            assert api.reason("RestartPending") == "True/SettingsChanged"
             words = {servers[name]: server_word(draining=True, drained=True), servers[other]: server_word()}
             controller.tables = {"flights": table_word(replication=2, servers=words)}
             wait(second, lambda name=name: api.get("pods", name), None)

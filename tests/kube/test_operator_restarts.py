@@ -53,9 +53,9 @@ def test_servers_that_load_are_neither_taken_for_idle_nor_out_of_service(
     controller.tables = {"flights": table_word(servers=words(assigned=8), **loading)}
     api.patch("tables", "flights", RESTART)
     wait(running, lambda: f"{SERVERS[NAMES[1]]}/drain" in controller.drains)
+    wait(running, lambda: "brokers still need it" in api.condition("Progressing").get("message", ""))
     running.settle(8)
     assert {name: api.get("pods", name)["metadata"]["uid"] for name in NAMES} == uids
-    assert "brokers still need it" in api.condition("Progressing")["message"]
     controller.tables = {"flights": table_word(servers=words(assigned=8, draining=True, drained=True), **loading)}
     wait(running, lambda: api.get("pods", NAMES[1]), None)
     running.settle(4)

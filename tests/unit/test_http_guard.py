@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from merlot.http import crowd, guard
-from merlot.http.crowd import Crowd
+from merlot.http import crowd
+from merlot.http.crowd import BUSY, LATE, Crowd
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.server import HttpServer
 from merlot.testing.patience import PATIENCE_S
@@ -88,29 +88,79 @@ async def test_a_body_has_to_come_in_time(port: int) -> None:
     assert answer.startswith(b"HTTP/1.1 408")
 
 
-async def test_too_many_bodies_at_a_time_are_refused(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "MAX_BODIES", 1)
-    waiting = asyncio.create_task(ask(port, HEAD + b"Content-Length: 9\r\n\r\n1234"))
-    while not (await ask(port, post("/other", b"1"))).startswith(b"HTTP/1.1 503"):
-        assert not waiting.done()  # the first body is on its way
-    assert (await waiting).startswith(b"HTTP/1.1 408")
+async def test_bodies_that_do_not_come_hold_up_nobody(port: int) -> None:
+    """Neither many of them nor large ones."""
+    started = [post("/other", b"1234")[:-3]] * 200 + [post("/large/name", b"1" * (9 << 20))[:200]] * 5
+    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in started]
+    for (_, writer), start in zip(connections, started, strict=True):
+        writer.write(start)
     assert (await ask(port, post("/other", b"1"))).startswith(b"HTTP/1.1 200")
+    assert (await ask(port, post("/large/name", b"1" * (9 << 20)))).endswith(b"\r\n\r\n%d" % (9 << 20))
+    for _, writer in connections:
+        writer.close()
+
+
+async def test_the_client_that_holds_most_gives_way(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With requests that have not come whole: those that have are answered."""
+    monkeypatch.setattr(crowd, "MAX_HELD_BYTES", 1_000_000)
+    connections = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(5)]
+    ends = [asyncio.create_task(reader.read()) for reader, _ in connections]
+    for _, writer in connections:
+        writer.write(post("/large/name", b"1" * 400_000)[:-1])
+    async with asyncio.timeout(PATIENCE_S):
+        while sum(end.done() for end in ends) < 3:
+            await asyncio.sleep(0.01)
+    assert (await ask(port, post("/large/name", b"1" * 300_000))).endswith(b"\r\n\r\n300000")
+    for end, (_, writer) in zip(ends, connections, strict=True):
+        writer.close()
+        assert (await end).startswith(b"HTTP/1.1 503") or not end.result()
+
+
+async def test_answers_that_are_not_taken_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client that takes least is cut off; whoever takes its answer has it whole."""
+    monkeypatch.setattr(crowd, "MAX_HELD_BYTES", 40_000_000)
+    answer = bytes(15_000_000)
+
+    async def large(_: web.Request) -> web.Response:
+        return web.Response(body=answer)
+
+    app = web.Application()
+    app.add_routes([web.get("/", large)])
+    server = HttpServer(app)
+    port = await server.start("127.0.0.1", 0)
+    request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    silent = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(8)]
+    for _, writer in silent:
+        writer.write(request)
+    assert (await ask(port, request)).endswith(answer[:100])
+    assert server._crowd is not None
+    assert 0 < server._crowd.held_bytes <= 40_000_000
+    num_whole = 0
+    for reader, writer in silent:
+        with contextlib.suppress(ConnectionError):
+            num_whole += (await reader.read(-1)).endswith(answer)
+        writer.close()
+    assert num_whole <= 4
+    await server.stop()
 
 
 class Member:
     """A connection of a crowd."""
 
-    def __init__(self, *, waiting_since: float | None = None, idle_since: float | None = None) -> None:
-        self.waiting_since, self.idle_since = waiting_since, idle_since
+    def __init__(
+        self, client: str = "a", *, waiting_since: float | None = None, idle_since: float | None = None
+    ) -> None:
+        self.client, self.waiting_since, self.idle_since = client, waiting_since, idle_since
         self.stalled = (0, 0)
-        self.unwritten = 0
+        self.held_bytes = self.unwritten = 0
+        self.is_arriving = waiting_since is not None
         self.ended: list[str] = []
 
     def unwritten_bytes(self) -> int:
         return self.unwritten
 
-    def end(self, *, is_late: bool) -> None:
-        self.ended.append("late" if is_late else "closed")
+    def end(self, last_words: bytes = b"") -> None:
+        self.ended.append({b"": "closed", LATE: "late", BUSY: "busy"}[last_words])
 
     def abort(self) -> None:
         self.ended.append("aborted")
@@ -127,6 +177,44 @@ async def test_the_longest_idle_make_room_and_the_busy_do_not() -> None:
     assert not places.admit(Member())
     places.leave(late)
     assert places.admit(Member())
+    places.close()
+
+
+async def test_the_client_with_most_places_makes_room_for_others() -> None:
+    """With requests that have not come whole, the oldest first; its own next one only if they are slow."""
+    now = asyncio.get_running_loop().time()
+    places = Crowd(4)
+    old, new = Member(waiting_since=now - 1), Member(waiting_since=now)
+    for member in (new, old, Member(), Member("b", waiting_since=now - 1)):
+        assert places.admit(member)
+    assert not places.admit(Member())
+    assert places.admit(Member("c"))
+    assert (old.ended, new.ended) == (["busy"], [])
+    new.waiting_since = now - crowd.PATIENT_S - 1
+    assert places.admit(Member())
+    assert new.ended == ["busy"]
+    places.close()
+
+
+async def test_bytes_are_held_for_those_who_hold_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowd, "MAX_HELD_BYTES", 100)
+    places = Crowd(9)
+    small, large, answered, unread = Member(waiting_since=0), Member(waiting_since=0), Member(), Member("b")
+    unread.unwritten = 1
+    for member, num_bytes in ((small, 10), (large, 30), (answered, 40), (unread, 20)):
+        assert places.admit(member)
+        places.hold(member, num_bytes)
+    late = Member("c", waiting_since=0)
+    assert places.admit(late)
+    places.hold(late, 20)
+    assert (large.ended, places.held_bytes) == (["busy"], 90)
+    places.hold(late, 60)
+    assert (small.ended, late.ended, unread.ended, places.held_bytes) == ([], ["busy"], [], 70)
+    places.hold(unread, 70)
+    assert (small.ended, unread.ended, answered.ended, places.held_bytes) == ([], ["aborted"], [], 50)
+    for member in (small, answered):
+        places.leave(member)
+    assert places.held_bytes == 0
     places.close()
 
 

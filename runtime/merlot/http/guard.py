@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,11 +16,11 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from merlot.http.crowd import ARRIVAL_S, Crowd
+from merlot.http.crowd import ARRIVAL_S, BUSY, Crowd, client_of
+from merlot.http.turns import Turns
 
-MAX_BODIES: Final = 64
-"""That are read at a time."""
 MAX_LARGE_BODIES: Final = 2
+"""Requests with a large body that are handled at a time, once it is whole."""
 LARGE_BYTES: Final = 8 << 20
 
 
@@ -57,8 +56,7 @@ class Guard:
         self.crowd = crowd
         self.connections: dict[asyncio.Protocol, _Guarded] = {}
         self._limits = app.get(BODY_LIMITS, {})
-        self._num_bodies = 0
-        self._large_bodies = asyncio.Semaphore(MAX_LARGE_BODIES)
+        self._large_bodies = Turns(MAX_LARGE_BODIES)
 
         @web.middleware
         async def whole(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -81,37 +79,47 @@ class Guard:
                 return _refusal(400, "a header is not UTF-8")
             if not request.body_exists:
                 return await handler(request)
-            return await self._with_body(request, handler)
+            return await self._with_body(request, handler, connection)
         finally:
             if connection is not None:
                 connection.finish()
 
-    async def _with_body(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _with_body(
+        self, request: web.Request, handler: Handler, connection: _Guarded | None
+    ) -> web.StreamResponse:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             return _refusal(415, "a compressed body is not taken")
         resource = request.match_info.route.resource
         limit = self._limits.get("" if resource is None else resource.canonical, BodyLimit())
         if request.content_length is not None and request.content_length > limit.max_bytes:
             return _refusal(413, f"body is too large bytes={request.content_length} limit={limit.max_bytes}")
-        if self._num_bodies >= MAX_BODIES:
-            return _refusal(503, f"too many requests have not arrived limit={MAX_BODIES}")
-        async with AsyncExitStack() as exits:
-            if limit.max_bytes > LARGE_BYTES:
-                await exits.enter_async_context(self._large_bodies)
-            request = request.clone(client_max_size=limit.max_bytes)
-            self._num_bodies += 1
-            try:
-                async with asyncio.timeout(limit.timeout_s):
-                    await request.read()
-            except TimeoutError:
-                return _refusal(408, f"body did not come in time timeout_s={limit.timeout_s:g}")
-            except web.HTTPRequestEntityTooLarge:
-                return _refusal(413, f"body is too large limit={limit.max_bytes}")
-            except web.RequestPayloadError as error:
-                return _refusal(400, f"body cannot be read: {error}")
-            finally:
-                self._num_bodies -= 1
+        request = request.clone(client_max_size=limit.max_bytes)
+        refusal = await _read_body(request, limit, connection)
+        if refusal is not None:
+            return refusal
+        if limit.max_bytes <= LARGE_BYTES:
             return await handler(request)
+        async with self._large_bodies.slot("" if connection is None else connection.client):
+            return await handler(request)
+
+
+async def _read_body(request: web.Request, limit: BodyLimit, connection: _Guarded | None) -> web.Response | None:
+    """Wait for the whole body; return why the request is refused instead."""
+    if connection is not None:
+        connection.is_arriving = True
+    try:
+        async with asyncio.timeout(limit.timeout_s):
+            await request.read()
+    except TimeoutError:
+        return _refusal(408, f"body did not come in time timeout_s={limit.timeout_s:g}")
+    except web.HTTPRequestEntityTooLarge:
+        return _refusal(413, f"body is too large limit={limit.max_bytes}")
+    except web.RequestPayloadError as error:
+        return _refusal(400, f"body cannot be read: {error}")
+    finally:
+        if connection is not None:
+            connection.is_arriving = False
+    return None
 
 
 def _is_text(value: str) -> bool:
@@ -153,6 +161,11 @@ class _Guarded(asyncio.Protocol):
         self.waiting_since: float | None = self._now()
         self.idle_since: float | None = self.waiting_since
         self.stalled = (0, 0)
+        self.held_bytes = 0
+        self.client = ""
+        self.is_arriving = False
+        self._request_bytes = 0
+        self._unread_bytes = 0
 
     def begin(self) -> None:
         """A head has come."""
@@ -161,16 +174,19 @@ class _Guarded(asyncio.Protocol):
     def finish(self) -> None:
         """The answer is made."""
         self.idle_since = self._now()
+        self._request_bytes = 0
+        self._hold()
+
+    def _hold(self) -> None:
+        self._guard.crowd.hold(self, self._request_bytes + self._unread_bytes)
 
     def unwritten_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def end(self, *, is_late: bool) -> None:
-        if self._transport is None:
-            return
-        if is_late:
-            self._transport.write(LATE)
-        self._transport.close()
+    def end(self, last_words: bytes = b"") -> None:
+        if self._transport is not None:
+            self._transport.write(last_words)
+            self._transport.close()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -179,6 +195,7 @@ class _Guarded(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.client = client_of(transport)
         if not self._guard.crowd.admit(self):
             transport.write(BUSY)
             transport.close()
@@ -188,6 +205,8 @@ class _Guarded(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.waiting_since is None and self.idle_since is not None:
             self.waiting_since = self._now()
+        self._request_bytes += len(data)
+        self._hold()
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
@@ -201,10 +220,10 @@ class _Guarded(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()
+        self._unread_bytes = self.unwritten_bytes()
+        self._hold()
 
     def resume_writing(self) -> None:
+        self._unread_bytes = 0
+        self._hold()
         self._inner.resume_writing()
-
-
-LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

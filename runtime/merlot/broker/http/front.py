@@ -32,8 +32,7 @@ from merlot.broker.http.queries import (
 )
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
-from merlot.http.crowd import MAX_HELD_BYTES, Crowd
-from merlot.http.guard import BUSY, LATE
+from merlot.http.crowd import BUSY, Crowd, client_of
 from merlot.wire.room import RoomyProtocol
 
 _LOG = logging.getLogger(__name__)
@@ -155,13 +154,15 @@ class _Connection(RoomyProtocol):
         self._head: _Head | None = None
         """Of the request at the start of `_ahead`, once it was read."""
         self._start = 0
-        """Where its body starts; how much of `_ahead` is counted as held, where it stops."""
+        """Where its body starts, and where it stops."""
         self._stop = 0
-        self._num_held = 0
+        self._unread_bytes = 0
         self._is_finishing = False
         self.waiting_since: float | None = self._loop.time()
         self.idle_since: float | None = self.waiting_since
         self.stalled = (0, 0)
+        self.held_bytes = 0
+        self.client = ""
         self.task: asyncio.Task[None] | None = None
 
     def finish(self) -> None:
@@ -175,12 +176,14 @@ class _Connection(RoomyProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def end(self, *, is_late: bool) -> None:
-        """Close a connection that is not being answered."""
+    def end(self, last_words: bytes = b"") -> None:
         if self._transport is not None and self.task is None:
-            if is_late:
-                self._transport.write(LATE)
+            self._transport.write(last_words)
             self._transport.close()
+
+    @property
+    def is_arriving(self) -> bool:
+        return self.task is None and bool(self._ahead)
 
     def unwritten_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -188,6 +191,7 @@ class _Connection(RoomyProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.client = client_of(transport)
         if not self._front.crowd.admit(self):
             transport.write(BUSY)
             transport.close()
@@ -239,25 +243,26 @@ class _Connection(RoomyProtocol):
         else:
             self._ahead += data[stop:]
         self._head, self._stop = None, 0
-        self._release()
+        if self.held_bytes:
+            self._hold()
         self.task = self._loop.create_task(self._answer(head, body))
 
     def _hold(self) -> None:
-        """Count what is kept of a request that is not whole; refuse it if all together keep too much."""
-        crowd = self._front.crowd
-        crowd.held_bytes += len(self._ahead) - self._num_held
-        self._num_held = len(self._ahead)
-        if crowd.held_bytes > MAX_HELD_BYTES and self._transport is not None:
-            self._release()
-            self._transport.write(BUSY)
-            self._transport.close()
+        """Count what is kept: requests that are not answered, and the answer that is not taken."""
+        self._front.crowd.hold(self, len(self._ahead) + self._unread_bytes)
 
-    def _release(self) -> None:
-        self._front.crowd.held_bytes -= self._num_held
-        self._num_held = 0
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread_bytes = self.unwritten_bytes()
+        self._hold()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread_bytes:
+            self._unread_bytes = 0
+            self._hold()
 
     def _leave(self) -> None:
-        self._release()
         self._front.connections.discard(self)
         self._front.crowd.leave(self)
 

@@ -2,11 +2,13 @@
 
 They are this broker's, in memory: a broker that ends takes them with it. Other brokers pass on what they are asked of
 them (`http.cursor_owners`). What does not fit is refused, not left out; room comes when a client deletes an answer, or
-its hour is over. Belongs to the event loop.
+its hour is over, or when a client that has less room wants some: then the one that has most loses its oldest answers.
+Belongs to the event loop.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -40,6 +42,7 @@ class Kept:
     answer: BrokerAnswer
     num_bytes: int
     since_ms: int
+    client: str = ""
 
     @property
     def num_rows(self) -> int:
@@ -88,18 +91,46 @@ class ResponseStore:
         self._kept: dict[str, Kept] = {}
         self._num_bytes = 0
 
-    def keep(self, answer: BrokerAnswer) -> Kept:
-        """Keep an answer without errors; raises StoreFullError."""
+    def keep(self, answer: BrokerAnswer, client: str = "") -> Kept:
+        """Keep an answer without errors for a client, an address; raises StoreFullError."""
         self._forget_old()
-        kept = Kept(answer, _bytes_of(answer), self._clock.now_ms())
-        if len(self._kept) >= self._most_answers or self._num_bytes + kept.num_bytes > self._most_bytes:
+        kept = Kept(answer, _bytes_of(answer), self._clock.now_ms(), client)
+        victims = self._victims_for(kept)
+        if victims is None:
             raise StoreFullError(
                 f"no room for another cursor answers={len(self._kept)} bytes={self._num_bytes} "
                 f"wanted={kept.num_bytes} limit={self._most_bytes}: delete one (/responseStore), or ask for fewer rows"
             )
+        for victim in victims:
+            self._drop(victim)
         self._kept[answer.request_id] = kept
         self._num_bytes += kept.num_bytes
         return kept
+
+    def _victims_for(self, wanted: Kept) -> list[Kept] | None:
+        """Return which answers make room for one, None if it gets none."""
+        staying = list(self._kept.values())
+        victims: list[Kept] = []
+        shares = Counter[str]()
+        for kept in (*staying, wanted):
+            shares[kept.client] += self._share(kept)
+        while not self._fits(staying, wanted):
+            heaviest = max(shares, key=shares.__getitem__)
+            if heaviest == wanted.client:
+                return None
+            victim = next(kept for kept in staying if kept.client == heaviest)
+            shares[heaviest] -= self._share(victim)
+            staying.remove(victim)
+            victims.append(victim)
+        return victims
+
+    def _fits(self, staying: list[Kept], wanted: Kept) -> bool:
+        num_bytes = sum(kept.num_bytes for kept in staying)
+        return len(staying) < self._most_answers and num_bytes + wanted.num_bytes <= self._most_bytes
+
+    def _share(self, kept: Kept) -> int:
+        """What an answer takes of the room, in bytes; a small one takes a place."""
+        return max(kept.num_bytes, self._most_bytes // self._most_answers)
 
     def get(self, request_id: str) -> Kept:
         """Raises NotFoundError of what is not kept, or no more."""

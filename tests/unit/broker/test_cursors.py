@@ -41,6 +41,38 @@ def test_there_are_so_many_answers_however_small():
         store.keep(answer(3, num_rows=0))
 
 
+def test_one_client_takes_no_room_that_another_wants():
+    """Its oldest answers go, as many as are needed, and no more than until both have as much."""
+    store = ResponseStore(FakeClock(), most_answers=4, most_bytes=4 * (8_000 + ROW_BYTES))
+    for number in range(4):
+        store.keep(answer(number), "a")
+    assert kept_by(store) == {"a": ["0", "1", "2", "3"]}
+    store.keep(answer(4), "b")
+    store.keep(answer(5, num_rows=0), "b")
+    assert kept_by(store) == {"a": ["2", "3"], "b": ["4", "5"]}
+    for client in ("a", "b"):
+        with pytest.raises(StoreFullError):
+            store.keep(answer(6), client)
+    store.keep(answer(7), "c")
+    assert kept_by(store) == {"a": ["3"], "b": ["4", "5"], "c": ["7"]}
+
+
+def test_an_answer_that_never_fits_takes_nobodys_room():
+    store = ResponseStore(FakeClock(), most_bytes=10_000)
+    store.keep(answer(1), "a")
+    with pytest.raises(StoreFullError):
+        store.keep(answer(2, num_rows=5_000), "b")
+    assert kept_by(store) == {"a": ["1"]}
+
+
+def kept_by(store: ResponseStore) -> dict[str, list[str]]:
+    """Ids by client."""
+    found: dict[str, list[str]] = {}
+    for kept in store.all():
+        found.setdefault(kept.client, []).append(kept.answer.request_id)
+    return found
+
+
 def test_an_hour_later_an_answer_is_gone_and_its_room_free():
     clock = FakeClock()
     store = ResponseStore(clock, most_answers=1)

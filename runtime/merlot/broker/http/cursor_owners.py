@@ -7,6 +7,7 @@ its receiver alone, so that none goes round.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -29,9 +30,9 @@ _KEPT_HEADERS: Final = ("Content-Type", "X-Pinot-Error-Code")
 LiveBrokers = Callable[[], Awaitable[Mapping[InstanceId, InstanceRecord]]]
 
 
-def cursor_id(request_id: str, broker_id: str) -> str:
-    """`{number}_{host}_{port}`."""
-    return f"{request_id}_{broker_id.removeprefix(_PREFIX)}"
+def cursor_id(broker_id: str) -> str:
+    """Draw an id that nobody guesses: `{number}_{host}_{port}`."""
+    return f"{secrets.randbits(63)}_{broker_id.removeprefix(_PREFIX)}"
 
 
 def owner_of(wanted: str) -> InstanceId:

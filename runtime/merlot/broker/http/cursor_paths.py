@@ -64,9 +64,9 @@ class CursorPaths:
             return answer
         if answer.exceptions or answer.result is None:
             return _refused(answer, wants_status)
-        answer.request_id = cursor_id(answer.request_id, self._broker.broker_id)
+        answer.request_id = cursor_id(self._broker.broker_id)
         try:
-            kept = self._store.keep(answer)
+            kept = self._store.keep(answer, request.remote or "")
         except MerlotError as error:
             answer.exceptions, answer.result = (QueryException.of(error),), None
             return _refused(answer, wants_status)

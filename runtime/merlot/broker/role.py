@@ -25,6 +25,7 @@ from merlot.cluster.instances.drains import unmark
 from merlot.cluster.instances.liveness import Registration
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError
+from merlot.http.browsers import HOSTS, hosts_of
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 
@@ -188,7 +189,9 @@ class BrokerRole:
         directory.on_change = self._echo.poke
 
     async def _listen(self) -> int:
-        self._listener = Listener(self, make_app(self), self._clock)
+        app = make_app(self)
+        app[HOSTS] = hosts_of(self._address, self._config.host)
+        self._listener = Listener(self, app, self._clock)
         return await self._listener.open(self._address, self._config.http_port)
 
     async def _listen_for_grpc(self, port: int) -> int:

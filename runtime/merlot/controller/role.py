@@ -22,6 +22,7 @@ from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.loop import MergeLoop
 from merlot.controller.service import ControllerService
+from merlot.http.browsers import HOSTS, hosts_of
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Check, Metastore
@@ -149,5 +150,7 @@ class ControllerRole:
         return files
 
     async def _serve(self) -> int:
-        self._http = HttpServer(api.make_app(self.service))
+        app = api.make_app(self.service)
+        app[HOSTS] = hosts_of(self._config.bind, self._config.host)
+        self._http = HttpServer(app)
         return await self._http.start(self._config.bind, self._config.http_port)

@@ -25,6 +25,7 @@ from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
+from merlot.http.browsers import HOSTS, hosts_of
 from merlot.http.guard import BODY_LIMITS
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
@@ -199,6 +200,7 @@ class Node:
     async def _serve(self, listener: socket.socket, routes: list[web.RouteDef]) -> None:
         app = web.Application()
         app[BODY_LIMITS] = {**endpoint.QUERY_LIMITS, **api.LIMITS}
+        app[HOSTS] = hosts_of(self._config.host, self._config.reached_as)
         app.add_routes(with_description(_merged([*self._own_routes(), *routes]), "Merlot"))
         assert self._broker is not None
         door = Listener(self._broker, app, self._clock or SystemClock())

@@ -16,6 +16,7 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from merlot.http.browsers import HOSTS, Hosts, refusal
 from merlot.http.crowd import ARRIVAL_S, BUSY, Crowd, client_of
 from merlot.http.turns import Turns
 
@@ -56,6 +57,7 @@ class Guard:
         self.crowd = crowd
         self.connections: dict[asyncio.Protocol, _Guarded] = {}
         self._limits = app.get(BODY_LIMITS, {})
+        self._hosts = app.get(HOSTS, Hosts())
         self._large_bodies = Turns(MAX_LARGE_BODIES)
 
         @web.middleware
@@ -77,6 +79,8 @@ class Guard:
         try:
             if not all(map(_is_text, request.headers.values())):
                 return _refusal(400, "a header is not UTF-8")
+            if (reason := refusal(request.method, request.headers, self._hosts)) is not None:
+                return _refusal(403, reason)
             if not request.body_exists:
                 return await handler(request)
             return await self._with_body(request, handler, connection)
@@ -94,9 +98,9 @@ class Guard:
         if request.content_length is not None and request.content_length > limit.max_bytes:
             return _refusal(413, f"body is too large bytes={request.content_length} limit={limit.max_bytes}")
         request = request.clone(client_max_size=limit.max_bytes)
-        refusal = await _read_body(request, limit, connection)
-        if refusal is not None:
-            return refusal
+        refused = await _read_body(request, limit, connection)
+        if refused is not None:
+            return refused
         if limit.max_bytes <= LARGE_BYTES:
             return await handler(request)
         async with self._large_bodies.slot("" if connection is None else connection.client):

@@ -128,6 +128,23 @@ async def test_one_port_answers_brokers_and_controllers_paths(
         assert answer.status == 404
 
 
+@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Host": "evil.example"}])
+async def test_pages_of_others_are_not_obeyed(
+    start_node: StartNode, session: aiohttp.ClientSession, headers: dict[str, str]
+) -> None:
+    """On no path of the port; what is no page's request is."""
+    node = await start_node()
+    manifest = orders_manifest().model_dump_json(by_alias=True, exclude_unset=True)
+    for path, body in (("/apply", manifest), ("/query/sql", '{"sql": "SELECT 1"}'), ("/tables/nosuch", "")):
+        async with session.post(f"{node.url}{path}", data=body, headers=headers) as answer:
+            assert answer.status == 403, path
+            assert next(iter(headers.values())) in (await answer.json())["error"]
+    async with session.get(f"{node.url}/tables", headers=headers) as answer:
+        assert (answer.status == 403) == ("Host" in headers)
+    async with session.get(f"{node.url}/tables") as answer:
+        assert (await answer.json())["tables"] == []
+
+
 async def test_a_folder_serves_one_node_at_a_time(start_node: StartNode) -> None:
     await start_node()
     with pytest.raises(UnavailableError) as refused:

@@ -32,6 +32,7 @@ from merlot.broker.http.queries import (
 )
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
+from merlot.http.browsers import Hosts
 from merlot.http.crowd import BUSY, Crowd, client_of
 from merlot.wire.room import RoomyProtocol
 
@@ -47,8 +48,12 @@ _END: Final = b"\r\n\r\n"
 _REQUEST_LINES: Final = frozenset({b"POST /query/sql HTTP/1.1", b"POST /query HTTP/1.1"})
 _FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x20-\x7e\t]*?)[ \t]*")
 _ASKS_FOR_MORE: Final = frozenset(
-    {b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"}
+    (
+        *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"),
+        *(b"origin", b"sec-fetch-site"),
+    )
 )
+"""What a browser sends is judged by the HTTP server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class _Head:
     wants_status: bool
 
 
-def _read_head(data: bytes) -> _Head | None:
+def _read_head(data: bytes, hosts: Hosts) -> _Head | None:
     """None if the request is not a plain query. data: up to and with the empty line."""
     first, *lines = data[: -len(_END)].split(b"\r\n")
     if first not in _REQUEST_LINES:
@@ -73,7 +78,13 @@ def _read_head(data: bytes) -> _Head | None:
             return None
         fields[name] = match[2]
     length, connection = fields.get(b"content-length", b""), fields.get(b"connection", b"keep-alive").lower()
-    if b"host" not in fields or not length.isdigit() or connection not in (b"keep-alive", b"close"):
+    if b"host" not in fields or not hosts.admits(fields[b"host"].decode()):
+        return None
+    if (
+        fields.get(b"user-agent", b"").startswith(b"Mozilla/")
+        or not length.isdigit()
+        or connection not in (b"keep-alive", b"close")
+    ):
         return None
     if len(length) > len(str(MAX_BODY_BYTES)) or int(length) > MAX_BODY_BYTES:
         return None
@@ -89,7 +100,8 @@ def _read_head(data: bytes) -> _Head | None:
 class _Heads:
     """Reads heads, those it has read before in a microsecond."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
         self._known: dict[bytes, _Head] = {}
         self._key = os.urandom(16)
 
@@ -97,7 +109,7 @@ class _Heads:
         digest = blake2b(data, digest_size=16, key=self._key).digest()
         head = self._known.get(digest)
         if head is None:
-            head = _read_head(bytes(data))
+            head = _read_head(bytes(data), self._hosts)
             if head is not None:
                 if len(self._known) >= MAX_KNOWN_HEADS:
                     self._known.clear()
@@ -109,12 +121,17 @@ class Front:
     """Makes the protocol of each new connection. `make_server_protocol` is the HTTP server's."""
 
     def __init__(
-        self, broker: Answers, make_server_protocol: Callable[[], asyncio.Protocol], clock: Clock, crowd: Crowd
+        self,
+        broker: Answers,
+        make_server_protocol: Callable[[], asyncio.Protocol],
+        clock: Clock,
+        crowd: Crowd,
+        hosts: Hosts,
     ) -> None:
         self.broker = broker
         self.make_server_protocol = make_server_protocol
         self.crowd = crowd
-        self.heads = _Heads()
+        self.heads = _Heads(hosts)
         self.connections: set[_Connection] = set()
         self._clock = clock
         self._date = (0, b"")

@@ -12,6 +12,7 @@ from merlot.broker.http.front import Front
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
+from merlot.http.browsers import HOSTS, Hosts
 from merlot.http.crowd import Crowd
 from merlot.http.guard import SERVER_LOG, Guard
 
@@ -69,5 +70,6 @@ class Listener:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, crowd)
+        hosts = self._app.get(HOSTS, Hosts())
+        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, crowd, hosts)
         return self._front

@@ -6,6 +6,7 @@ Identifiers are quoted by `"` or a backtick; a string alias (`AS 'x'`) is an ide
 # ruff: noqa: RUF012 (sqlglot's own idiom: class attributes configure its metaclasses)
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
@@ -75,6 +76,11 @@ class MerlotDialect(Dialect):
         def _advance(self, times: int = 1) -> None:
             self.budget.step()
             super()._advance(times)
+
+        def _parse_types(self, *arguments: Any, **named: Any) -> exp.Expr | None:
+            """A name in quotes is never a type: its text would be read once more, as SQL."""
+            is_quoted = self._curr is not None and self._curr.token_type == TokenType.IDENTIFIER
+            return None if is_quoted else super()._parse_types(*arguments, **named)
 
         def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
             """`LEFT ASOF JOIN`, besides what sqlglot knows."""

@@ -128,6 +128,8 @@ async def test_the_first_message_tells_what_the_answer_took_without_its_rows(nod
         ("SELECT id FROM things", {"encoding": "XML"}, 700, "choose one of JSON"),
         ("SELECT id FROM things", {"blockRowSize": "0"}, 700, "blockRowSize"),
         ("SELECT id FROM things", {"blockRowSize": "many"}, 700, "blockRowSize"),
+        ("SELECT id FROM things", {"blockRowSize": "0" * 5_000}, 700, "blockRowSize"),
+        ("SELECT id FROM things", {"blockRowSize": "1" + "0" * 5_000}, 700, "blockRowSize"),
         ("SELECT id FROM things", {"queryOptions": "timeoutMs=-1"}, 150, "timeoutMs"),
     ],
 )

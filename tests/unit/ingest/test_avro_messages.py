@@ -193,6 +193,14 @@ class _Registry(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.asked.append(self.path)
         number = int(self.path.rpartition("/")[2])
+        if number in (301, 302):
+            self.send_response(302)
+            elsewhere = "127.0.0.2" if number == 302 else "127.0.0.1"
+            port = self.server.server_address[1]
+            self.send_header("Location", f"http://{elsewhere}:{port!s}/schemas/ids/1")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         status = {401: 401, 500: 500}.get(number, 200 if number in SCHEMAS else 404)
         body = json.dumps({"schema": json.dumps(SCHEMAS.get(number))}).encode()
         self.send_response(status)
@@ -327,6 +335,18 @@ def test_registry_that_gives_no_answer_makes_no_message_bad(
     decoder = RegistryDecoder(Wanted(columns={"n": False}, names=()), SchemaRegistry(registry[0], {}))
     with pytest.raises(error):
         decoder.decode(pa.array([framed(number, None)], pa.large_binary()))
+
+
+def test_a_redirect_carries_no_credentials_to_another_host(registry: tuple[str, list[str]]) -> None:
+    url, asked = registry
+    known = SchemaRegistry(url, {"basic.auth.user.info": "user:secret"})
+    assert known.schema(301) == json.dumps(SCHEMAS[1])
+    asked.clear()
+    with pytest.raises(
+        StreamAccessError, match="sends to another host: name that one url=http://127"
+    ):
+        known.schema(302)
+    assert asked == ["/schemas/ids/302"]
 
 
 def test_registry_that_is_not_there_is_unavailable() -> None:

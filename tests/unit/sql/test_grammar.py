@@ -71,6 +71,9 @@ _CLAUSES = frozenset(
         ("SELECT 1a FROM t", "expected a space before a name"),
         ("SELECT f(DISTINCT) FROM t", "expected an expression"),
         ("SELECT a FROM t LEFT", "unexpected token"),
+        ('SELECT CAST(a AS "INTEGER") FROM t', "expected TYPE after CAST"),
+        ("SELECT CAST(a AS \"INTEGER) FROM read_text('x') --\") FROM t", "expected TYPE after CAST"),
+        ("SELECT CAST(a AS `INT`) FROM t JOIN u ON t.a = u.a", "expected TYPE after CAST"),
     ],
 )
 def test_malformed_text_is_refused_where_it_goes_wrong(sql: str, problem: str) -> None:

@@ -47,7 +47,8 @@ class BlockForm:
         """InvalidInputError if the metadata of a request asks for what there is not."""
         text = metadata.get("blockRowSize", str(BLOCK_ROWS))
         encoding, compression = metadata.get("encoding", "JSON").upper(), metadata.get("compression", "ZSTD").upper()
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:20]) <= MAX_BLOCK_ROWS:
+        is_number = text.isascii() and text.isdigit() and len(text) <= 20
+        if not is_number or not 1 <= int(text) <= MAX_BLOCK_ROWS:
             raise InvalidInputError(f"blockRowSize is not between 1 and {MAX_BLOCK_ROWS}: {text:.40}")
         if encoding not in _ENCODERS:
             raise InvalidInputError(f"no such encoding: {encoding:.40}; choose one of {', '.join(_ENCODERS)}")

@@ -7,7 +7,9 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Final
+from http.client import HTTPMessage
+from typing import IO, Final
+from urllib.parse import urljoin, urlsplit
 
 from merlot.errors import UnavailableError
 from merlot.streams.protocol import StreamAccessError
@@ -15,6 +17,20 @@ from merlot.streams.protocol import StreamAccessError
 USER_INFO: Final = "basic.auth.user.info"
 ASK_S: Final = 10.0
 MAX_SCHEMA_BYTES: Final = 16 << 20
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to another host, whom the credentials and the list of allowed hosts do not mean."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        if urlsplit(req.full_url)[:2] != urlsplit(urljoin(req.full_url, newurl))[:2]:
+            raise StreamAccessError(f"the schema registry sends to another host: name that one url={newurl}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER: Final = urllib.request.build_opener(_SameHost)
 
 
 class SchemaRegistry:
@@ -32,7 +48,7 @@ class SchemaRegistry:
         answer, StreamAccessError if it refuses."""
         request = urllib.request.Request(f"{self._url}/schemas/ids/{number}", headers=self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=ASK_S) as answer:
+            with _OPENER.open(request, timeout=ASK_S) as answer:
                 found = json.loads(answer.read(MAX_SCHEMA_BYTES))
                 return str(found["schema"])
         except urllib.error.HTTPError as error:

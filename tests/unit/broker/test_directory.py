@@ -16,7 +16,7 @@ from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments import publish, view
 from merlot.errors import UnavailableError
-from merlot.ids import InstanceId, TableName
+from merlot.ids import InstanceId, TableName, offline
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load
 from merlot.testing.patience import PATIENCE_S
@@ -73,6 +73,7 @@ async def eventually(is_so: Callable[[], bool]) -> None:
 async def create_table(metastore: Metastore, name: str = "Flights") -> None:
     (table,) = load(manifest(name))
     await asyncio.to_thread(tables.put_table, metastore, table)
+    await asyncio.to_thread(tables.confirm_table, metastore, offline(table.raw_name))
 
 
 def keys(directory: Directory) -> set[str]:

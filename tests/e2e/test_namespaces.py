@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from e2e_cluster import MANAGED, Cluster, Json, pod
-from e2e_kept import JANUARY, has_event, january, small_table
+from e2e_kept import JANUARY, has_event, january, says, small_table, stored_files
+from e2e_load import start_load
 
 pytestmark = pytest.mark.slow("test_whole_life.py adds a namespace to an operator's list and deletes it")
 
@@ -145,6 +146,59 @@ def test_a_pod_that_takes_fences_in_zookeeper_ends_no_operator_and_holds_up_no_o
     await_config(one, 26_000)
     assert ready.operators() == before
     assert one.holds("table", HELD, "Ready")
+
+
+def test_tables_whose_zookeeper_lost_its_volume_are_not_served_until_they_are_recovered(
+    ready: Places, restricted: Cluster
+) -> None:
+    ops, one, two = ready.ops, ready.one, ready.two
+    held = lambda: {path for path in stored_files(restricted, HELD) if f"/{one.namespace}/" in path}  # noqa: E731
+    one.await_true("there is a catalog", lambda: any("_catalog" in path for path in held()))
+    files, before = held(), status(one)
+    load = start_load(one, [{"sql": COUNT, "rows": [[JANUARY]]}], period_s=0.25)
+    lose_zookeeper(ops)
+    one.await_true("it is said", lambda: says(one, HELD, "Degraded", "True", "MetastoreLost"))
+    assert says(one, HELD, "Ready", "False", "MetastoreLost")
+    during = status(one)
+    assert [during[name] for name in ("segments", "totalDocs")] == [before[name] for name in ("segments", "totalDocs")]
+    two.await_true("an empty table has lost nothing", lambda: two.holds("table", "same", "Ready"))
+    await_config(two, 27_000)
+    assert not two.holds("table", "same", "Degraded")
+    load.await_queries(20)
+    assert held() == files
+    assert not one.holds("table", HELD, "Ready")
+    one.kubectl("exec", "deployment/merlot-controller", "--", "merlot", "recover", HELD)
+    one.await_true("it is ready", lambda: one.holds("table", HELD, "Ready"))
+    one.await_true("it is healed", lambda: says(one, HELD, "Degraded", "False"))
+    one.await_true("it answers", lambda: is_answering(one, restricted))
+    known = load.sums()
+    load.await_queries(20)
+    last = load.sums()
+    assert last["wrong"] == 0, last["samples"]
+    assert last["failed"] == known["failed"], last["samples"]
+    assert status(one)["totalDocs"] == JANUARY
+    assert not [one for one in one.all("jobs") if one["status"].get("active")], "no batch is built again"
+    assert files <= held()
+    one.kubectl("delete", "pod", "load", "--wait=false")
+
+
+def lose_zookeeper(ops: Cluster) -> None:
+    """Another pod comes with an empty volume."""
+    name = "listed-merlot-zookeeper-0"
+    before = ops.get("pod", name)["metadata"]["uid"]
+    ops.kubectl("delete", "pvc", f"data-{name}", "--wait=false")
+    ops.kubectl("delete", "pod", name, "--grace-period=0", "--force", "--wait=false")
+    is_new = lambda: ops.get("pod", name).get("metadata", {}).get("uid", before) != before  # noqa: E731
+    ops.await_true("ZooKeeper has another pod", is_new)
+    ops.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=300s")
+
+
+def is_answering(place: Cluster, asker: Cluster) -> bool:
+    """Whether January is answered whole: its segments are missing until they are loaded."""
+    try:
+        return place.ask(COUNT, asker=asker) == [[JANUARY]]
+    except AssertionError:
+        return False
 
 
 def test_a_deleted_namespace_of_the_list_holds_up_no_other(ready: Places) -> None:

@@ -76,6 +76,7 @@ _TABLE: Shape = {
     **dict.fromkeys(("replication?", "unpartitioned?", "adoptedSegments?"), _COUNT),
     "storeProblem?": str,
     "metastoreLost?": str,
+    "unconfirmed?": bool,
     "moving": bool,
     "servers": Each(_SERVER),
     "stream?": _STREAM,

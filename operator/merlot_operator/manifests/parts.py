@@ -153,9 +153,9 @@ def store_arguments(config: Config, namespace: str) -> list[str]:
     return [f"--deep-store={config.deep_store_of(namespace)}", *(f"--deep-store-prefix={uri}" for uri in prefixes)]
 
 
-def environment(config: Config) -> list[Json]:
-    """Variables of every container."""
-    fixed = {"HOME": "/tmp"}
+def environment(config: Config, own: Mapping[str, str] | None = None) -> list[Json]:
+    """Variables of every container, with its own ones."""
+    fixed = {"HOME": "/tmp", **(own or {})}
     return [{"name": name, "value": value} for name, value in sorted((fixed | dict(config.environment)).items())]
 
 
@@ -207,7 +207,7 @@ def _container(pod: RolePod, config: Config) -> Json:
         "env": [
             field_variable("POD_NAME", "metadata.name"),
             field_variable("POD_IP", "status.podIP"),
-            *environment(config),
+            *environment(config, _url_variable(pod.role)),
             *_store_variable(pod.stores),
         ],
         **({"envFrom": secrets} if secrets else {}),
@@ -221,6 +221,11 @@ def _container(pod: RolePod, config: Config) -> Json:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *_files_mounts(pod, config), *pod.mounts],
     }
+
+
+def _url_variable(role: str) -> dict[str, str]:
+    """Have the command line in the controller's container talk to the controller; elsewhere its default is a broker."""
+    return {"MERLOT_URL": f"http://localhost:{PORTS[role]['http']}"} if role == CONTROLLER else {}
 
 
 def _pause_before_stop(role: str) -> Json:

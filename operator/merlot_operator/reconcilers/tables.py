@@ -52,6 +52,7 @@ from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table import table_conditions, table_status
 from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.status.table_problems import UNCONFIRMED
 from merlot_operator.status.upsert_links import table_condition, upsert_of
 
 _LOG = logging.getLogger(__name__)
@@ -201,6 +202,8 @@ async def _plan_batches(
         obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
     elif lost := cluster.tables[name].get("metastoreLost"):
         obstacle = f"waits until the table is recovered: {lost}"
+    elif cluster.tables[name].get("unconfirmed"):
+        obstacle = f"waits for the controller: {UNCONFIRMED}"
     jobs = {name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)}
     pods = context.store.with_label(PODS, namespace, TABLE, name)
     facts = batch_runs.BatchFacts(
@@ -339,8 +342,7 @@ async def _write_status(context: Context, body: Object, facts: TableFacts) -> Ob
     """Write what changed, if anything did; returns the Table as it is then. What was accepted is run from then on."""
     namespace, before_pool = facts.namespace, demands.pool_of(body)
     status = table_status(facts)
-    is_lost = facts.table is not None and bool(facts.table.get("metastoreLost"))
-    if is_lost or (facts.table is None and not facts.cluster.is_known):
+    if facts.table is None or facts.is_doubted:
         before = body.get("status") or {}
         status = {name: before[name] for name in COUNTS if name in before} | status
     accepted = body.get("status", {}).get("accepted")

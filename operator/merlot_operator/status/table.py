@@ -53,7 +53,7 @@ def table_status(facts: TableFacts) -> Json:
     if facts.table is not None:
         size = int(facts.table["sizeBytes"])
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}
-        if not facts.table.get("metastoreLost"):  # then what the status remembers is truer
+        if not facts.is_doubted:  # then what the status remembers is truer
             status |= counts | {"sizeBytes": size, "size": human_size(size)}
         if (indexes := facts.table.get("indexes")) is not None:
             status["indexes"] = f"{indexes['built']}/{indexes['wanted']}"

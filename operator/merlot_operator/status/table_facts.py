@@ -69,3 +69,8 @@ class TableFacts:
     def table(self) -> Mapping[str, Any] | None:
         """The controller's word on it."""
         return self.cluster.tables.get(self.name)
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the controller has the table, but not all of it, or does not know yet."""
+        return self.table is not None and bool(self.table.get("metastoreLost") or self.table.get("unconfirmed"))

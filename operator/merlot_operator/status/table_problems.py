@@ -15,6 +15,7 @@ from merlot_operator.status.table_facts import TableFacts
 from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 
 UNKNOWN_TABLE = "the controller does not know the table yet"
+UNCONFIRMED = "it has not compared the table with its deep store yet"
 OVERDUE_MS = 900_000
 """A table that is not ready for so long wants somebody to look."""
 MAX_SHORT = 5
@@ -41,6 +42,8 @@ def obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
             yield "ControllerUnavailable", facts.cluster.problem or UNKNOWN_TABLE
     elif lost := facts.table.get("metastoreLost"):
         yield "MetastoreLost", lost
+    elif facts.is_doubted:
+        yield "Unconfirmed", f"waits for the controller: {UNCONFIRMED}"
     elif not any(broker["revision"] for broker in facts.table["brokers"].values()):
         yield "NoBroker", "no broker knows the table yet"
     if not pod_facts.num_ready(facts.servers) and not _has_live_server(facts):

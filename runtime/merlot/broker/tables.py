@@ -24,7 +24,7 @@ from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.consuming.merged import is_merged
 from merlot.cluster.instances.reports import ReportReader
-from merlot.cluster.losses import LostRecord, find_lost, store_id
+from merlot.cluster.losses import LostRecord, find_lost
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import TableRecord
 from merlot.cluster.segments import view
@@ -129,7 +129,7 @@ class ServedTable:
 _UNKNOWN = LostRecord(
     num_segments=0, total_docs=0, reason="no controller has compared the metastore with the deep store", since_ms=0
 )
-"""The record for a table without segments in a metastore that may have lost them."""
+"""The record for a new table, whose segments an earlier metastore may have known."""
 _BEHIND = LostRecord(
     num_segments=0,
     total_docs=0,
@@ -202,7 +202,6 @@ class TableWatch:
             paths.table_config(self._name),
             paths.segments_root(self._name),
             paths.lost(self._name),
-            paths.STORE_ID,
         ):
             self._watches.append(metastore.watch(path, self._state_changed))
         self._reader.watch(self._state_changed)
@@ -247,8 +246,7 @@ class TableWatch:
         record = get_table(metastore, self._name)
         is_same = before is not None and before.record == record
         spec = before.spec if before is not None and is_same else spec_of(record).spec
-        # A metastore gets its name after its losses are marked, and a mark goes after the records are back.
-        is_named = store_id(metastore) is not None
+        # A mark goes after the records are back.
         lost = find_lost(metastore, self._name)
         # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
         reports = self._reader.read()
@@ -260,7 +258,7 @@ class TableWatch:
             # file that segments were merged into before these went.
             reports = self._reader.read()
         is_behind = self._setbacks.is_behind(record.created_ms, loaded.epoch, is_marked=lost is not None)
-        if lost is None and not loaded.segments and not is_named:
+        if lost is None and record.is_unconfirmed:
             lost = _UNKNOWN
         elif is_behind:
             lost = _BEHIND

@@ -60,7 +60,7 @@ def store_id(metastore: Metastore) -> str | None:
 
 
 def name_store(metastore: Metastore, own_id: str, fence: Check) -> None:
-    """Name the metastore: from now on a table without segments is believed to have none."""
+    """Name the metastore, so that catalogs can tell it from every other one."""
     metastore.multi([fence, Create(paths.STORE_ID, own_id.encode())])
 
 

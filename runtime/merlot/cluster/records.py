@@ -473,6 +473,9 @@ class TableRecord(ManifestRecord):
     """Segments that it took over when it was created, from a table of its name whose files were retained."""
     decided_by: dict[str, Any] | None = None
     """Settings of upserts by which its rows were decided when the document that says so was last changed or deleted."""
+    is_unconfirmed: bool = False
+    """True until a controller has compared the new table with its deep store. An earlier metastore may have known
+    segments of it."""
 
 
 class Role(StrEnum):

@@ -58,6 +58,8 @@ _LOG = logging.getLogger(__name__)
 LEASE = "controller"
 WATCHED = (paths.TABLES, paths.LIVE, paths.lease(LEASE), paths.DRAINS, paths.REBALANCES, paths.LOST)
 """Nodes whose children concern every table."""
+UNCONFIRMED_S = 5.0
+"""Longest time between two looks at a new table whose deep store does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +217,8 @@ class ControllerLoop:
         is_everything = is_resync or cluster != self._cluster or self._has_grace_ended(now)
         dirty = self._take_dirty() | {name for name, table in self._tables.items() if table.is_backfilled}
         lost = set(lost_tables(self._metastore))
-        dirty |= lost ^ self._lost
+        unconfirmed = {name for name, record in records.items() if record.is_unconfirmed}
+        dirty |= lost ^ self._lost | unconfirmed
         self._lost = lost
         if self._cluster is not None and cluster.drains.keys() != self._cluster.drains.keys():
             dirty |= {name for name, table in self._tables.items() if table.has_stream}
@@ -229,7 +232,7 @@ class ControllerLoop:
             self._next_resync = now + self._config.resync_s
         self._cluster = cluster
         self._forget_silent()
-        return self._pause_s(now)
+        return min(self._pause_s(now), UNCONFIRMED_S) if unconfirmed else self._pause_s(now)
 
     def _read_cluster(self) -> _Cluster:
         drains = marks(self._metastore)

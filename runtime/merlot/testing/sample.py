@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.catalog.publish import upload
-from merlot.cluster.manifests.tables import put_table
+from merlot.cluster.manifests.tables import confirm_table, put_table
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.ids import TableName
@@ -104,8 +104,9 @@ def upload_orders(
 def publish_orders(
     metastore: Metastore, store: DeepStore, days: Sequence[int], *, replication: int = 1, num_rows: int = 100
 ) -> list[SegmentRecord]:
-    """Create the table and publish these days."""
+    """Create the table, as a controller confirms it, and publish these days."""
     put_table(metastore, orders_manifest(replication=replication))
+    confirm_table(metastore, ORDERS)
     records = upload_orders(store, days, num_rows)
     publish(metastore, ORDERS, records)
     return records

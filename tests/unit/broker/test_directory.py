@@ -10,13 +10,15 @@ from merlot.broker.asking.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.broker.routing import health
 from merlot.broker.routing.health import CallOutcome
+from merlot.broker.tables import TableLostError
 from merlot.clock import SystemClock
+from merlot.cluster import paths
 from merlot.cluster.instances import drains, liveness, reports
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments import publish, view
 from merlot.errors import UnavailableError
-from merlot.ids import InstanceId, TableName
+from merlot.ids import InstanceId, TableName, offline
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load
 from merlot.testing.patience import PATIENCE_S
@@ -73,6 +75,7 @@ async def eventually(is_so: Callable[[], bool]) -> None:
 async def create_table(metastore: Metastore, name: str = "Flights") -> None:
     (table,) = load(manifest(name))
     await asyncio.to_thread(tables.put_table, metastore, table)
+    await asyncio.to_thread(tables.confirm_table, metastore, offline(table.raw_name))
 
 
 def keys(directory: Directory) -> set[str]:
@@ -102,6 +105,30 @@ async def test_name_that_fits_two_tables_in_lower_case_means_the_exact_one_only(
     served = directory.find("FLIGHTS")
     assert served is not None
     assert served.name == "FLIGHTS_OFFLINE"
+
+
+@pytest.mark.parametrize("has_segments", [False, True])
+async def test_a_new_table_is_refused_until_a_controller_has_compared_it(
+    metastore: Metastore, directory: Directory, has_segments: bool
+) -> None:
+    await asyncio.to_thread(metastore.create, paths.STORE_ID, b"named")
+    (table,) = load(manifest())
+    await asyncio.to_thread(tables.put_table, metastore, table)
+    if has_segments:
+        await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s")])
+
+    def refusal() -> str:
+        served = directory.find("Flights")
+        try:
+            (served or pytest.fail("table is unknown")).check_enabled()
+        except TableLostError as error:
+            return str(error)
+        return ""
+
+    await eventually(lambda: directory.find("Flights") is not None)
+    assert "no controller has compared" in refusal()
+    await asyncio.to_thread(tables.confirm_table, metastore, FLIGHTS)
+    await eventually(lambda: not refusal())
 
 
 async def test_segment_is_routed_once_a_live_server_reports_it(metastore: Metastore, directory: Directory) -> None:

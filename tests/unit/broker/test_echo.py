@@ -45,6 +45,7 @@ def metastore(store: Metastore) -> Metastore:
 async def broker(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerRole]:
     monkeypatch.setattr(echo, "REST_S", 0.01)
     tables.put_table(metastore, load(MANIFEST.format(rows=1000))[0])
+    tables.confirm_table(metastore, TABLE)
     publish.publish(metastore, TABLE, [SegmentRecord(name="x", crc=1, size_bytes=1, url="file:///x", total_docs=1)])
     for port, server in enumerate((ONE, TWO), start=1):
         liveness.register(metastore, InstanceRecord(id=server, role=Role.SERVER, host="h", query_port=port))

@@ -99,6 +99,7 @@ async def client(tmp_path: Path, server: FaultyServer) -> AsyncIterator[Client]:
 
 def prepare(store: Metastore) -> None:
     tables.put_table(store, load(MANIFEST)[0])
+    tables.confirm_table(store, FLIGHTS)
     publish.publish(store, FLIGHTS, [SegmentRecord(name="s", crc=1, size_bytes=1, url="", total_docs=10)])
     server = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", query_port=1)
     reports.write_report(store, FLIGHTS, server.id, ["s@1"], {})

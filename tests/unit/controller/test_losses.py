@@ -15,17 +15,23 @@ import pytest
 from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.catalog import recovered
 from merlot.cluster import paths
+from merlot.cluster.instances.liveness import register
 from merlot.cluster.losses import CatalogRecord, find_lost, store_id
 from merlot.cluster.manifests import tables
+from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, RemoveSegments, mutate
+from merlot.controller.cleaning.catalogs import SILENT_S
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.cleaning.shelf import FILE, FOLDER, write_catalog
-from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.loop import UNCONFIRMED_S, ControllerLoop, LoopConfig
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.spec.table import Table
+from merlot.spec.tenancy import DeepStoreSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.testing.clock import FakeClock
@@ -181,6 +187,90 @@ def test_a_metastore_has_no_name_before_a_controller_has_looked_at_its_tables(cl
     loop.close()
     assert store_id(cluster.store) is not None
     assert find_lost(cluster.store, ORDERS) is not None
+
+
+def renamed(name: str, **spec: Any) -> Table:
+    manifest = orders_manifest()
+    update = {"metadata": manifest.metadata.model_copy(update={"name": name})}
+    return manifest.model_copy(update=update | {"spec": manifest.spec.model_copy(update=spec)})
+
+
+def is_unconfirmed(cluster: Cluster, table: str = "orders") -> bool:
+    return tables.get_table(cluster.store, table).is_unconfirmed
+
+
+def test_each_new_table_is_compared_though_the_metastore_was_named_for_another_before(cluster: Cluster) -> None:
+    cluster.lose()
+    tables.delete_table(cluster.store, "orders", clock=cluster.clock)
+    tables.put_table(cluster.store, renamed("first"), clock=cluster.clock)
+    assert is_unconfirmed(cluster, "first")
+    loop = cluster.loop()
+    loop.round()
+    assert not is_unconfirmed(cluster, "first")
+    assert store_id(cluster.store) is not None
+    cluster.clock.advance(1)
+    tables.put_table(cluster.store, orders_manifest(), clock=cluster.clock)
+    assert is_unconfirmed(cluster)
+    loop.round()
+    assert find_lost(cluster.store, ORDERS) is not None
+    tables.put_table(cluster.store, renamed("orders", description="changed"), clock=cluster.clock)
+    assert is_unconfirmed(cluster), "a change of the manifest says nothing of segments"
+    cluster.service().recovery.recover("orders")
+    loop.round()
+    loop.close()
+    assert not is_unconfirmed(cluster)
+
+
+def test_a_new_table_is_left_alone_until_its_deep_store_was_heard_and_holds_up_no_other(cluster: Cluster) -> None:
+    cluster.lose()
+    record = cluster.bench.records[0]
+    publish(cluster.store, ORDERS, [record])
+    own = "file:///elsewhere"
+    for name in ("aaa", "zzz"):
+        tables.put_table(cluster.store, renamed(name, deep_store=DeepStoreSpec(uri=own)), clock=cluster.clock)
+    silent = SilentStore(cluster.bench.deep_store)
+    stores = {None: silent, own: cluster.bench.deep_store}
+    loop = ControllerLoop(
+        cluster.store,
+        LoopConfig(owner="c"),
+        open_files=lambda _: cluster.bench.deep_store,
+        open_shelf=lambda uri: cast(Any, stores[uri]),
+        clock=cluster.clock,
+    )
+    server = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", query_port=1)
+    with contextlib.closing(register(cluster.store, server)):
+        for _ in range(5):
+            cluster.clock.advance(30)
+            assert loop.round() <= UNCONFIRMED_S
+            assert is_unconfirmed(cluster)
+        assert not cluster.bench.view().assignment.get(record.name)
+        assert not is_unconfirmed(cluster, "aaa")
+        assert not is_unconfirmed(cluster, "zzz")
+        silent.is_out = False
+        cluster.clock.advance(SILENT_S)
+        loop.round()
+        lost = find_lost(cluster.store, ORDERS)
+        assert lost is not None, "what was published meanwhile is not all"
+        assert lost.num_segments == 3
+    loop.close()
+
+
+def test_a_leader_that_goes_on_notices_that_the_metastore_went_back(cluster: Cluster) -> None:
+    loop = cluster.loop()
+    loop.round()
+    root = paths.segments_root(ORDERS)
+    older = cluster.store.get(root)
+    assert older is not None
+    mutate(cluster.store, ORDERS, lambda _: [RemoveSegments((cluster.bench.records[0].key,))])
+    loop.round()
+    newer = cluster.store.get(root)
+    assert newer is not None
+    cluster.store.put(root, older.data, newer.version)
+    loop.round()
+    loop.close()
+    lost = find_lost(cluster.store, ORDERS)
+    assert lost is not None
+    assert lost.reason == "the metastore is older than the table's files"
 
 
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)

@@ -113,6 +113,9 @@ def shown(given: TableFacts, kind: str) -> tuple[bool | None, str]:
         ({"cluster": saying(metastoreLost="it is new")}, "Degraded", (True, "MetastoreLost")),
         ({"cluster": saying(metastoreLost="it is new")}, "SegmentsAvailable", (False, "MetastoreLost")),
         ({"cluster": saying(metastoreLost="")}, "Ready", (True, "Serving")),
+        ({"cluster": saying(unconfirmed=True)}, "Ready", (False, "Unconfirmed")),
+        ({"cluster": saying(unconfirmed=True)}, "Degraded", (False, "AsDeclared")),
+        ({"cluster": saying(unconfirmed=False)}, "Ready", (True, "Serving")),
         (
             {"cluster": saying(metastoreLost="it is new"), "runs": [{"name": "a", "state": "Succeeded", "job": "j"}]},
             "TaskSucceeded",

@@ -23,7 +23,7 @@ from merlot.cluster.segments.transaction import Context, RemoveSegments, epoch_o
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
-from merlot.metastore.protocol import Create, Delete, Metastore, Node, Op, Put, Shelf
+from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op, Put, Shelf
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import Problem, dump, from_stored
 from merlot.spec.table import Table
@@ -95,6 +95,16 @@ def get_table(metastore: Metastore, table: str) -> TableRecord:
     if record is None:
         raise NotFoundError(f"table does not exist table={raw_name(table)}")
     return record
+
+
+def confirm_table(metastore: Metastore, table: TableName, fence: Check | None = None) -> None:
+    """Have the table answered for: what its deep store remembers of it is here."""
+    path = paths.table_config(table)
+    node = metastore.get(path)
+    if node is None:
+        raise NotFoundError(f"table does not exist table={raw_name(table)}")
+    record = TABLES.read(table, node).model_copy(update={"is_unconfirmed": False})
+    metastore.multi([*([] if fence is None else [fence]), Put(path, record.to_bytes(), node.version)])
 
 
 def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
@@ -176,7 +186,9 @@ def spec_of(record: TableRecord) -> Table:
 
 
 def _create(metastore: Metastore, table: TableName, document: dict[str, Any], now_ms: int) -> TableRecord:
-    record = TableRecord(name=table, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms)
+    record = TableRecord(
+        name=table, revision=1, manifest=document, created_ms=now_ms, updated_ms=now_ms, is_unconfirmed=True
+    )
     root_path = paths.segments_root(table)
     node = metastore.get(root_path)
     if node is None:

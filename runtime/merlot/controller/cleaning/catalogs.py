@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ from merlot.cluster.consuming.found import find_stream
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, mark_lost, name_store, store_id
+from merlot.cluster.manifests.tables import confirm_table
 from merlot.cluster.records import LineageState, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.lineage_rules import with_origins
 from merlot.cluster.segments.parts import is_of_stream
@@ -41,14 +43,22 @@ def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, v
     if kept is None or not kept.num_segments:
         return ""
     if kept.store_id != own_id:
-        here = {one.key for one in view.segments.values()}
-        is_here = bool(view.segments) if kept.has_stream else all(one.key in here for one in kept.records)
+        here, stored = {one.key for one in view.segments.values()}, [one.key for one in _stored(kept)]
+        # What a stream brings removes segments of the catalog, but brings none before a new table is confirmed.
+        has_moved_on = kept.has_stream and not record.is_unconfirmed
+        is_here = bool(view.segments) if has_moved_on else bool(stored) and here.issuperset(stored)
         return "" if is_here else "the metastore is a new one"
     if kept.created_ms > record.created_ms:
         return "the metastore is from before the table was created"
     if kept.created_ms == record.created_ms and kept.epoch > view.epoch:
         return "the metastore is older than the table's files"
     return ""
+
+
+def _stored(kept: CatalogRecord) -> Iterator[SegmentRecord]:
+    """Segments that have files."""
+    yield from kept.records
+    yield from (one for one in kept.stream_segments if not one.is_open)
 
 
 def catalog_of(own_id: str, record: TableRecord, view: TableView, topic_id: str = "") -> CatalogRecord:
@@ -97,7 +107,8 @@ class Catalogs:
         self._id, self._is_named = "", False
         self._kept: dict[TableName, _Kept] = {}
         """By table, the content of its catalog in the deep store."""
-        self._asks_from_s = float("-inf")
+        self._asks_from_s: dict[str | None, float] = {}
+        """By the URI that tables declare, when their deep store is asked again after it did not answer."""
 
     def lead(self, lease: Lease) -> None:
         """Look at every table anew, once a lease: the metastore may be another one, whose lease has the same fence."""
@@ -113,14 +124,18 @@ class Catalogs:
             self._is_named = True
 
     def is_lost(self, record: TableRecord, view: TableView) -> bool:
-        """Whether the table is not to be touched, nor answered for; looks into the deep store once, and marks it."""
+        """Whether the table is not to be touched, nor answered for. Looks into the deep store, once unless the
+        metastore is behind what was read before, and marks or confirms the table. A new table that the deep store has
+        not been heard of may be lost."""
         table = record.name
         if find_lost(self._metastore, table) is not None:
             self._kept.pop(table, None)  # whoever recovers it writes another
             return True
-        if table not in self._kept:
+        kept = self._kept.get(table)
+        if kept is None or record.is_unconfirmed or kept.is_ahead_of(record, view):
+            self._kept.pop(table, None)
             self._look(record, view)
-        return find_lost(self._metastore, table) is not None
+        return find_lost(self._metastore, table) is not None or (record.is_unconfirmed and table not in self._kept)
 
     def may_sweep(self, table: TableName) -> bool:
         """Whether the deep store has said that the metastore knows all of the table, or there is none."""
@@ -155,9 +170,9 @@ class Catalogs:
         table, kept = record.name, None
         try:
             shelf = self._shelf_of(table)
-            if shelf is None:
+            if shelf is None and self._open_shelf is not None:
                 return
-            kept = read_catalog(shelf, table)
+            kept = None if shelf is None else read_catalog(shelf, table)
         except CorruptionError as error:
             _LOG.error("catalog cannot be read, it is written anew table=%s cause=%s", table, error)
         except (UnavailableError, InvalidInputError) as error:
@@ -165,6 +180,8 @@ class Catalogs:
             return
         reason = what_is_lost(kept, self._id, record, view)
         if kept is None or not reason:
+            if record.is_unconfirmed:
+                confirm_table(self._metastore, table, self._lease.fence)
             self._kept[table] = _Kept() if kept is None else _Kept(kept.store_id, kept.created_ms, kept.epoch)
             return
         _LOG.error("table is lost, nobody answers for it: %s table=%s segments=%d", reason, table, kept.num_segments)
@@ -177,15 +194,16 @@ class Catalogs:
         mark_lost(self._metastore, table, lost, self._lease.fence)
 
     def _shelf_of(self, table: TableName) -> Shelf | None:
-        if self._open_shelf is None or self._clock.monotonic() < self._asks_from_s:
+        declared = declared_store(self._metastore, table)
+        if self._open_shelf is None or self._clock.monotonic() < self._asks_from_s.get(declared, float("-inf")):
             return None
-        return self._open_shelf(declared_store(self._metastore, table))
+        return self._open_shelf(declared)
 
     def _be_silent(self, table: TableName, error: MerlotError) -> None:
         """A deep store that is out must not hold up what needs none."""
         _LOG.warning("catalog is neither read nor written now table=%s cause=%s", table, error)
         if isinstance(error, UnavailableError):
-            self._asks_from_s = self._clock.monotonic() + SILENT_S
+            self._asks_from_s[declared_store(self._metastore, table)] = self._clock.monotonic() + SILENT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +215,10 @@ class _Kept:
     epoch: int = -1
     at_s: float = float("-inf")
     places: _Places = ()
+
+    def is_ahead_of(self, record: TableRecord, view: TableView) -> bool:
+        """Whether the metastore has gone back since: another process may not have noticed."""
+        return (self.created_ms, self.epoch) > (record.created_ms, view.epoch)
 
     def tells_of(self, own_id: str, record: TableRecord, view: TableView) -> bool:
         return (self.store_id, self.created_ms, self.epoch) == (own_id, record.created_ms, view.epoch)

@@ -72,6 +72,7 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
         "updatedMs": facts.record.updated_ms,
         "suspended": facts.spec.suspend,
         "metastoreLost": "" if facts.lost is None else facts.lost.to_text(view.table),
+        "unconfirmed": facts.record.is_unconfirmed,
         "replication": facts.spec.replication,
         "segments": len(view.visible),
         "totalDocs": view.total_docs,

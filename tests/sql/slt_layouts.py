@@ -28,7 +28,8 @@ from merlot.query.answer.result import ResultTable
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
-from merlot.query.stages.engine import Engine, EngineLimits, relation_of
+from merlot.query.stages.engine import Engine, relation_of
+from merlot.query.stages.engine_instances import EngineLimits
 from merlot.query.stages.engine_sql import engine_query
 from merlot.query.stages.leaves import cut
 from merlot.segment.immutable import ImmutableSegment

@@ -27,7 +27,8 @@ from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
-from merlot.query.stages.engine import BATCH_ROWS, Engine, EngineLimits, StageInterruptedError, relation_of
+from merlot.query.stages.engine import BATCH_ROWS, Engine, StageInterruptedError, relation_of
+from merlot.query.stages.engine_instances import EngineLimits
 from merlot.vectors.errors import LimitExceededError
 
 MAX_WAITING: Final = 50
@@ -124,11 +125,8 @@ class Stages:
         limits = [table.spec.limits for table in stages.bound.tables.values()]
         settings = self._settings
         engine = Engine(
-            EngineLimits(
-                memory_bytes=settings.stage_memory_bytes,
-                spill_bytes=settings.stage_spill_bytes,
-                max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
-            )
+            EngineLimits(memory_bytes=settings.stage_memory_bytes, spill_bytes=settings.stage_spill_bytes),
+            max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
         )
         work = _Above(stages, asked, settings.stage_memory_bytes)
         loop = asyncio.get_running_loop()

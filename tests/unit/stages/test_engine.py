@@ -6,18 +6,21 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from random import Random
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from merlot.broker.stages import ended
 from merlot.codes import QueryErrorCode
-from merlot.query.stages.engine import Engine, EngineLimits, StageError, StageInterruptedError, from_engine, to_engine
+from merlot.query.stages.engine import Engine, StageError, StageInterruptedError, from_engine, to_engine
 from merlot.query.stages.engine_calls import EngineFunction
+from merlot.query.stages.engine_instances import MOST_IDLE, EngineLimits, Instances
 from merlot.query.stages.engine_sql import EngineQuery
 from merlot.tree.nodes import Aggregate, Call, Column
 from merlot.tree.types import BIG_DECIMAL, LONG, STRING
@@ -92,6 +95,36 @@ def test_it_spills_and_leaves_nothing_behind(tmp_path: Path, numbers: pa.Table) 
     assert os.listdir(tmp_path) == []
 
 
+def test_an_instance_that_ended_well_is_used_again_and_knows_nothing_of_the_query_before(tmp_path: Path) -> None:
+    table = pa.table({"c0": [3]})
+    asked = query("SELECT f0(c0) AS c0 FROM t", Asked(lambda columns, check: columns[0]))
+    assert Engine(limits(tmp_path)).run(asked, {"t": table}).columns[0].to_pylist() == [3]
+    folders = os.listdir(tmp_path)
+    again = query("SELECT f0(c0) AS c0 FROM t", Asked(lambda columns, check: pa.compute.add(columns[0], 1)))
+    assert Engine(limits(tmp_path)).run(again, {"t": table}).columns[0].to_pylist() == [4]
+    assert os.listdir(tmp_path) == folders != []
+    for sql in ("SELECT c0 FROM t", "SELECT f0(1) AS c0"):
+        with pytest.raises(StageError, match="does not exist"):
+            Engine(limits(tmp_path)).run(query(sql), {})
+    assert os.listdir(tmp_path) == [], "an instance is closed after a query that failed"
+
+
+def test_queries_at_the_same_time_have_an_instance_each_and_few_stay(tmp_path: Path) -> None:
+    instances = Instances()
+    with ExitStack() as stack:
+        connections = [stack.enter_context(instances.session(limits(tmp_path))) for _ in range(MOST_IDLE + 1)]
+        connections[0].register("t", pa.table({"c0": [1]}))
+        assert len(os.listdir(tmp_path)) == MOST_IDLE + 1
+        with pytest.raises(duckdb.CatalogException):
+            connections[1].execute("SELECT c0 FROM t")
+    assert len(os.listdir(tmp_path)) == MOST_IDLE
+    with instances.session(limits(tmp_path, threads=1)) as connection:
+        assert connection.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
+    assert len(os.listdir(tmp_path)) == MOST_IDLE
+    instances.close()
+    assert os.listdir(tmp_path) == []
+
+
 def test_more_than_memory_and_disk_hold_is_an_error_of_limits(tmp_path: Path, numbers: pa.Table) -> None:
     with pytest.raises(LimitExceededError, match="stages need more") as caught:
         Engine(limits(tmp_path, memory_bytes=8_000_000, spill_bytes=1_000_000, threads=1)).run(WIDE, {"t": numbers})
@@ -101,7 +134,7 @@ def test_more_than_memory_and_disk_hold_is_an_error_of_limits(tmp_path: Path, nu
 
 def test_more_rows_than_allowed_are_an_error_of_limits(tmp_path: Path, numbers: pa.Table) -> None:
     with pytest.raises(LimitExceededError, match="too many rows limit=100"):
-        Engine(limits(tmp_path, max_rows=100)).run(query("SELECT c0 FROM t"), {"t": numbers})
+        Engine(limits(tmp_path), max_rows=100).run(query("SELECT c0 FROM t"), {"t": numbers})
 
 
 def test_an_interrupt_ends_a_run_from_another_thread(tmp_path: Path, numbers: pa.Table) -> None:

@@ -1,19 +1,15 @@
-"""The engine over Arrow: DuckDB, in memory, an instance a query, with bounds on memory, disk, threads, rows and time.
+"""The engine over Arrow: DuckDB, in memory, with bounds on memory, disk, threads, rows and time.
 
 It reaches no file and no network but its spill folder, loads no extension, and gets no word of a user (`engine_sql`).
-An instance of its own per query (10 ms) bounds and frees each query's memory by itself. `run` blocks: call it in a
-thread; `interrupt` stops it from any other.
+A query has an instance of DuckDB to itself (`engine_instances`), which bounds its memory apart from that of others.
+`run` blocks: call it in a thread; `interrupt` stops it from any other.
 """
 
 from __future__ import annotations
 
 import inspect
-import shutil
-import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -24,6 +20,7 @@ from merlot.errors import InvalidInputError, MerlotError, UnavailableError, firs
 from merlot.query.answer.result import ResultTable
 from merlot.query.stages import engine_words
 from merlot.query.stages.engine_calls import MAX_DIGITS, EngineFunction, engine_type, without_end_zeros
+from merlot.query.stages.engine_instances import INSTANCES, EngineFailedError, EngineLimits
 from merlot.query.stages.engine_sql import EngineQuery
 from merlot.query.stages.leaves import StageLeaf
 from merlot.tree.errors import UnsupportedSqlError
@@ -47,24 +44,12 @@ class StageInterruptedError(UnavailableError):
     code: ClassVar[int] = QueryErrorCode.EXECUTION_TIMEOUT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineLimits:
-    """Bounds of one query above its leaves."""
-
-    memory_bytes: int
-    spill_bytes: int
-    spill_folder: Path | None = None
-    """Where queries spill; a temporary folder if left out."""
-    threads: int = 2
-    max_rows: int = 10_000_000
-    """Rows of the answer."""
-
-
 class Engine:
-    """One run."""
+    """One run, of at most `max_rows` rows."""
 
-    def __init__(self, limits: EngineLimits) -> None:
+    def __init__(self, limits: EngineLimits, *, max_rows: int = 10_000_000) -> None:
         self._limits = limits
+        self._max_rows = max_rows
         self._lock = threading.Lock()
         self._connection: Any = None
         self._is_interrupted = False
@@ -80,48 +65,24 @@ class Engine:
     def run(self, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
         """The answer. Raises LimitExceededError, QueryArithmeticError, StageError, StageInterruptedError, and what
         functions of ours raise."""
-        folder = tempfile.mkdtemp(prefix="stages-", dir=self._limits.spill_folder)
         try:
-            return self._run_in(folder, query, relations)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _run_in(self, folder: str, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
-        import duckdb  # 80 ms and 30 MB, which processes that answer no such query need not have
-
-        try:
-            with duckdb.connect(":memory:", config=self._config(folder)) as connection:
+            with INSTANCES.session(self._limits) as connection:
                 try:
                     return self._answer(connection, query, relations)
                 finally:
                     with self._lock:
                         self._connection = None  # before it is closed: a closed one refuses interrupts
-        except (duckdb.Error, OSError, pa.ArrowException) as error:
+        except (EngineFailedError, OSError, pa.ArrowException) as error:
             # What fails past the first rows comes from the reader, as an error of Arrow's with the same text.
             if self._failure is not None:
                 raise self._failure from error
             raise self._named(error) from error
-
-    def _config(self, folder: str) -> dict[str, Any]:
-        return {
-            "enable_external_access": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "allow_community_extensions": False,
-            "python_enable_replacements": False,
-            "preserve_insertion_order": False,
-            "threads": self._limits.threads,
-            "memory_limit": f"{self._limits.memory_bytes}B",
-            "temp_directory": folder,
-            "max_temp_directory_size": f"{self._limits.spill_bytes}B",
-        }
 
     def _answer(self, connection: Any, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
         for function in query.functions:
             self._register(connection, function)
         for name, table in relations.items():
             connection.register(name, table)
-        connection.execute("SET lock_configuration = true")
         with self._lock:
             self._connection = connection
             if self._is_interrupted:
@@ -132,10 +93,12 @@ class Engine:
         for batch in reader:
             self._check()
             num_rows += batch.num_rows
-            if num_rows > self._limits.max_rows:
-                raise LimitExceededError(f"answer has too many rows limit={self._limits.max_rows}")
+            if num_rows > self._max_rows:
+                raise LimitExceededError(f"answer has too many rows limit={self._max_rows}")
             for made, column, type_ in zip(pieces, batch.columns, query.types, strict=True):
                 made.append(from_engine(column, type_))
+        for function in query.functions:
+            connection.remove_function(function.name)  # of all sessions of the instance, and so of the next query
         columns = [
             pa.chunked_array(made, arrow_type(type_)).combine_chunks()
             for made, type_ in zip(pieces, query.types, strict=True)

@@ -18,6 +18,7 @@ from merlot.cluster.lineage import replacements
 from merlot.cluster.lineage.replacements import Replacement
 from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.segments.coverage import RowCounts, UncoveredError
+from merlot.cluster.segments.families import newest_divisions
 from merlot.cluster.segments.mutations import ForgetReplacement
 from merlot.cluster.segments.publish import PublishRequest, PublishResult, publish_request
 from merlot.cluster.segments.republish import MergedBeforeError
@@ -155,11 +156,25 @@ def test_some_of_the_parts_do_not_take_the_place_of_a_day(table: SqliteMetastore
     first, second = parts(day_rows(12), 6)
     with pytest.raises(InvalidInputError, match="1 of 2 new ones cannot take their place segment=day"):
         push(table, [first])
-    with pytest.raises(InvalidInputError, match="published twice, in 2 parts and in 1"):
+    with pytest.raises(InvalidInputError, match="published twice, in 1 parts and in 2 segment=day"):
         push(table, [first, second, *parts(day_rows(12), 12)])
     assert names(table) == ["day"]
     push(table, [first, second])
     assert push(table, [second]).unchanged == ("day~2of2",), "a part by itself, of the same division"
+
+
+def test_of_files_without_records_the_newest_division_that_is_whole_is_taken() -> None:
+    files = {"day": 5, "day~1of2": 7, "day~2of2": 8, "day~1of3": 9, "day~3of3": 9, "other~2of2": 1, "merged_1": 1}
+    assert newest_divisions(files) == {"day~1of2", "day~2of2", "other~2of2", "merged_1"}
+    assert newest_divisions({**files, "day": 9}) == {"day", "other~2of2", "merged_1"}
+
+
+def test_what_is_left_of_a_lost_division_comes_back_in_place_of_an_older_one(table: SqliteMetastore) -> None:
+    push(table, parts(day_rows(12), 12))
+    records = parts(day_rows(13), 5)[:2]
+    request = PublishRequest(records=tuple(records), replace_rows=True, is_recovery=True)
+    assert publish_request(table, TABLE, request).removed == ("day",)
+    assert names(table) == ["day~1of3", "day~2of3"]
 
 
 def test_other_days_and_other_names_are_left_alone(table: SqliteMetastore) -> None:

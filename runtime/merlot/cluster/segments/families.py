@@ -32,7 +32,7 @@ class Families:
         """Families of some segments; InvalidInputError if they are parts of two divisions of the same rows."""
         counts: dict[str, int] = {}
         numbers: dict[str, set[int]] = {}
-        for part in map(SegmentPart.of, names):
+        for part in map(SegmentPart.of, sorted(names)):
             if counts.setdefault(part.family, part.count) != part.count:
                 raise InvalidInputError(
                     f"the same rows are published twice, in {counts[part.family]} parts and in {part.count} "
@@ -58,16 +58,17 @@ class Families:
         known = {record.name: record for record in (*whole, *parts)}
         return [known[name] for name in sorted(known) if self._is_of_other(SegmentPart.of(name))]
 
-    def leaving(self, view: TableView, again: PushedAgain) -> list[SegmentRecord]:
+    def leaving(self, view: TableView, again: PushedAgain, *, needs_all: bool) -> list[SegmentRecord]:
         """Visible segments that go, since the request brings all of their rows in other parts. InvalidInputError if it
-        brings some of the parts alone, or if the rows of the old division are in merged segments."""
+        brings some of the parts alone and `needs_all`, or if the rows of the old division are in merged segments."""
         found = []
         for record in self.divided_otherwise(view):
             state = visibility(record, view.lineage)
             if state is Visibility.REPLACED:
                 again.check_other_division(record)
             elif state is Visibility.VISIBLE:
-                self._check_complete(record)
+                if needs_all:
+                    self._check_complete(record)
                 found.append(record)
         for family, count in self.counts.items():
             again.check_division(family, count)
@@ -84,6 +85,22 @@ class Families:
                 f"the table has these rows in other parts, and {got} of {count} new ones cannot take their place "
                 f"segment={record.name}; publish all parts in one request"
             )
+
+
+def newest_divisions(modified_ms: Mapping[str, int]) -> frozenset[str]:
+    """Of segments whose files are there, by when those were written, the names of each family's newest division; of one
+    that is complete, if there is any, since a job that broke off has left the other."""
+    divisions: dict[str, dict[int, list[str]]] = {}
+    for name in modified_ms:
+        part = SegmentPart.of(name)
+        divisions.setdefault(part.family, {}).setdefault(part.count, []).append(name)
+    chosen: list[str] = []
+    for by_count in divisions.values():
+        ranked = [
+            (len(names) == count, max(modified_ms[name] for name in names), count) for count, names in by_count.items()
+        ]
+        chosen += by_count[max(ranked)[-1]]
+    return frozenset(chosen)
 
 
 def pushes_of(records: Iterable[SegmentRecord]) -> Mapping[str, int]:

@@ -143,7 +143,7 @@ def _decide(
     removed = [record for record in _leaving(view, request) if record.name not in kept]
     again = PushedAgain(view, kept, {record.name for record in removed})
     families = Families.of(kept - awaited.keys() if not request.entry else ())
-    divided = families.leaving(view, again)
+    divided = families.leaving(view, again, needs_all=not request.is_recovery)
     first_pushes = pushes_of(divided)
     removed += [record for record in divided if record not in removed]
     forgotten: set[str] = set()

@@ -1,6 +1,8 @@
 """Names of things, as types that do not mix."""
 
-from typing import NamedTuple, NewType, Self
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple, NewType, Self
 
 from merlot.errors import InvalidInputError
 
@@ -36,6 +38,36 @@ class SegmentKey(NamedTuple):
         if not separator or not name or not crc.isdecimal():
             raise InvalidInputError(f"segment key must be name@crc got={text!r}")
         return cls(SegmentName(name), int(crc))
+
+
+PART_MARK: Final = "~"
+"""Between the name of a group of rows and the number of a part; no other name that a batch gives contains it."""
+_PART: Final = re.compile(rf"(.+){PART_MARK}(\d+)of([1-9]\d*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """A batch's segment as a part of the rows that one name stands for, such as a day: `flights_2013-01-31~2of3`. The
+    parts of all rows form a family; rows that fit into one segment have the family's name itself."""
+
+    family: str
+    number: int = 1
+    count: int = 1
+
+    @property
+    def name(self) -> SegmentName:
+        """The segment's name. Numbers have equally many digits, so that names sort as numbers do."""
+        if self.count == 1:
+            return SegmentName(self.family)
+        number = str(self.number).zfill(len(str(self.count)))
+        return SegmentName(f"{self.family}{PART_MARK}{number}of{self.count}")
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Read a segment's name; any that no batch gives is a family of its own."""
+        found = _PART.fullmatch(name) if PART_MARK in name else None
+        part = cls(name) if found is None else cls(found[1], int(found[2]), int(found[3]))
+        return part if part.name == name and 1 <= part.number <= part.count else cls(name)
 
 
 def offline(raw: RawTableName) -> TableName:

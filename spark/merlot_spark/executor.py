@@ -1,7 +1,8 @@
 """What runs on executors where rows are built: put a lot's rows in order, build one segment after another, upload each.
 
-Functions here become mapInArrow functions. They hold one lot at a time, and talk to the driver by rows only: counts
-that travel as rows are exact when Spark retries a task, which accumulators are not.
+Functions here become mapInArrow functions. They hold one lot at a time, or 256 MB of it (`sorted_runs`), and
+talk to the driver by rows only: counts that travel as rows are exact when Spark retries a task, which accumulators are
+not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,9 +28,10 @@ from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import COLUMN_TYPES, FieldSpec, TableSchema
 from merlot.spec.table import Table, TableSpec
 from merlot.store.deepstore import DeepStore
-from merlot_spark import lots, parcels
+from merlot_spark import parcels
 from merlot_spark.lots import GroupRows
 from merlot_spark.preparing import BatchFunction, read_table
+from merlot_spark.sorted_runs import Lot
 
 RESULT_SCHEMA = pa.schema([("kind", pa.string()), ("value", pa.string())])
 BUILDER = "merlot_spark"
@@ -57,11 +60,12 @@ def build(task: BuildTask) -> BatchFunction:
         table = read_table(task.manifest_text)
         with tempfile.TemporaryDirectory(prefix="merlot-build-") as folder:
             builder = _Builder(table, task, Path(folder))
-            for content in parcels.opened(batches, parcels.rows_schema(table)):
+            new_lot = partial(Lot, table.spec, parcels.key_names(table), Path(folder))
+            for content in parcels.opened(batches, parcels.rows_schema(table), new_lot):
                 if isinstance(content, str):
                     yield _result("counts", content)
                     continue
-                for rows in lots.groups(content, table.spec, parcels.key_names(table)):
+                for rows in content.groups():
                     yield from builder.build(rows)
             yield from builder.upload()
 
@@ -96,7 +100,7 @@ class _Builder:
         started = time.monotonic()
         group = grouping.group_of(rows.key, self._table.spec)
         creation = CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER)
-        request = request_of(self._table, group, creation, name_suffix=self._task.name_suffix)
+        request = request_of(self._table, group, creation, self._task.name_suffix, rows.part)
         with SegmentWriter(request, rows.num_rows, self._folder) as writer:
             for column in rows.columns():
                 writer.add(column)

@@ -6,7 +6,7 @@ Values are compared once per lot, in making the dictionaries; rows are ordered, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,21 +18,27 @@ from merlot.merge.columns import Column
 from merlot.merge.order import list_codes, order_codes, order_of
 from merlot.segment.build.coding import code
 from merlot.segment.build.rows import BuildColumn, stored_column
+from merlot.segment.build.slices import even_slices
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
 from merlot.values.types import TypeName
 from merlot.vectors.groups import KeyWords
 
+Key = tuple[int, ...]
+"""Of a group: its day, then its partitions."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
     """The rows of one segment."""
 
-    key: tuple[int, ...]
+    key: Key
     lot: Sequence[Column]
     place: slice
     """Where they are in the columns of the lot."""
+    part: tuple[int, int]
+    """Which of the group's segments it is, from 1, and how many there are."""
 
     @property
     def num_rows(self) -> int:
@@ -44,20 +50,71 @@ class GroupRows:
             yield column.take(self.place).for_build()
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many rows go into a segment of a group."""
+
+    key: Key
+    part: tuple[int, int]
+    num_rows: int
+
+
 def groups(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> Iterator[GroupRows]:
-    """The rows of each key, in the declared order, then that of time, then that of all other columns: equal rows give
-    equal files. InvalidInputError if they cannot be sorted as declared."""
-    keys = [rows.column(name).to_numpy() for name in key_names]
+    """The rows of each segment, in the declared order, then that of time, then that of all other columns: equal rows
+    give equal files. InvalidInputError if they cannot be sorted as declared."""
+    keys = _keys(rows, key_names)
     columns = [_coded(field, rows.column(field.name)) for field in spec.table_schema.fields]
     order = _order(keys, columns, spec)
     if order is not None:
         keys, columns = [key[order] for key in keys], [column.take(order) for column in columns]
-    is_new = np.zeros(max(0, rows.num_rows - 1), dtype=bool)
+    start = 0
+    for size in sizes(_counts(keys), spec):
+        yield GroupRows(size.key, columns, slice(start, start + size.num_rows), size.part)
+        start += size.num_rows
+
+
+def part_of(size: Size, rows: pa.Table, spec: TableSpec) -> GroupRows:
+    """The rows of one segment, which are in order already."""
+    columns = [_coded(field, rows.column(field.name)) for field in spec.table_schema.fields]
+    return GroupRows(size.key, columns, slice(0, rows.num_rows), size.part)
+
+
+def sizes(rows_by_key: Mapping[Key, int], spec: TableSpec) -> list[Size]:
+    """The segments of some groups, in their order: none larger than the table allows."""
+    found = []
+    for key in sorted(rows_by_key):
+        parts = even_slices(rows_by_key[key], spec.ingestion.max_rows_per_segment)
+        found += [Size(key, (number, len(parts)), part.stop - part.start) for number, part in enumerate(parts, 1)]
+    return found
+
+
+def counts(rows: pa.Table, key_names: Sequence[str]) -> Mapping[Key, int]:
+    """How many of some rows, which are in order, each group has."""
+    return _counts(_keys(rows, key_names))
+
+
+def in_order(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> pa.Table:
+    """The rows in the order that `groups` gives them."""
+    return rows.take(pa.array(order_of_rows(rows, spec, key_names)))
+
+
+def order_of_rows(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> NDArray[np.uint32]:
+    """Places of the rows in their order."""
+    columns = [_coded(field, rows.column(field.name)) for field in spec.table_schema.fields]
+    order = _order(_keys(rows, key_names), columns, spec)
+    return np.arange(rows.num_rows, dtype=np.uint32) if order is None else order
+
+
+def _keys(rows: pa.Table, key_names: Sequence[str]) -> list[NDArray[np.int32]]:
+    return [rows.column(name).to_numpy() for name in key_names]
+
+
+def _counts(keys: Sequence[NDArray[np.int32]]) -> Mapping[Key, int]:
+    is_new = np.zeros(max(0, len(keys[0]) - 1), dtype=bool)
     for key in keys:
         is_new |= key[1:] != key[:-1]
-    bounds = [0, *(np.flatnonzero(is_new) + 1).tolist(), rows.num_rows]
-    for start, stop in itertools.pairwise(bounds):
-        yield GroupRows(tuple(int(key[start]) for key in keys), columns, slice(start, stop))
+    bounds = [0, *(np.flatnonzero(is_new) + 1).tolist(), len(keys[0])]
+    return {tuple(int(key[start]) for key in keys): stop - start for start, stop in itertools.pairwise(bounds)}
 
 
 def _coded(field: FieldSpec, rows: pa.ChunkedArray) -> Column:

@@ -8,7 +8,7 @@ lot it travels in; a builder holds one lot at a time. Spark hands parcels to Pyt
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from merlot.ingest import arrays, grouping
 from merlot.ingest.grouping import Grouped
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.table import Table
+from merlot_spark.sorted_runs import Lot
 
 TASK = "task"
 LOT = "lot"
@@ -99,23 +100,24 @@ def counts_row(text: str) -> pa.RecordBatch:
     return _batch([0], [0], [None], [text])
 
 
-def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table | str]:
-    """What is in parcels that are sorted by their lot: a lot's rows as one table, or what a task has counted."""
+def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema, new_lot: Callable[[], Lot]) -> Iterator[Lot | str]:
+    """What is in parcels that are sorted by their lot: a lot with all its rows, or what a task has counted."""
     current: int | None = None
-    parts: list[pa.RecordBatch] = []
+    rows_of: Lot | None = None
     for batch in batches:
         columns = (batch.column(LOT).to_pylist(), batch.column(ROWS), batch.column(COUNTS).to_pylist())
         for lot, rows, counts in zip(*columns, strict=True):
             if counts is not None:
                 yield counts
                 continue
-            if parts and lot != current:
-                yield pa.Table.from_batches(parts)
-                parts = []
+            if rows_of is not None and lot != current:
+                yield rows_of
+                rows_of = None
             current = lot
-            parts.append(pa.ipc.read_record_batch(pa.py_buffer(lz4.block.decompress(rows.as_buffer())), schema))
-    if parts:
-        yield pa.Table.from_batches(parts)
+            rows_of = new_lot() if rows_of is None else rows_of
+            rows_of.add(pa.ipc.read_record_batch(pa.py_buffer(lz4.block.decompress(rows.as_buffer())), schema))
+    if rows_of is not None:
+        yield rows_of
 
 
 def _lots(keys: Iterable[pa.ChunkedArray], num_tasks: int) -> NDArray[np.unsignedinteger]:

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ from hypothesis import strategies as st
 from merlot.errors import InvalidInputError
 from merlot.segment.build.rows import BuildColumn
 from merlot.spec.indexing import IndexingSpec
+from merlot.spec.ingestion import IngestionSpec
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
-from merlot_spark.lots import groups
+from merlot_spark.lots import GroupRows, Key, groups
+from merlot_spark.sorted_runs import Lot
 
 NANS = np.array([0x7FF8_0000_0000_0000, 0xFFF8_0000_0000_0001], np.uint64).view(np.float64).tolist()
 FLOATS = st.sampled_from([None, 0.0, -0.0, math.inf, -math.inf, *NANS]) | st.floats(allow_nan=False)
@@ -43,8 +47,18 @@ SCHEMA = TableSchema.model_validate(
 Row = tuple[Any, ...]
 
 
-def spec_of(*sorted_columns: str) -> TableSpec:
-    return TableSpec(table_schema=SCHEMA, indexing=IndexingSpec(sorted_columns=sorted_columns))
+NUMBERS = TableSpec(
+    table_schema=TableSchema.model_validate({"fields": [{"name": "number", "type": "LONG"}]}),
+    ingestion=IngestionSpec(max_rows_per_segment=10_000),
+)
+
+
+def spec_of(*sorted_columns: str, most: int = 1_000) -> TableSpec:
+    return TableSpec(
+        table_schema=SCHEMA,
+        indexing=IndexingSpec(sorted_columns=sorted_columns),
+        ingestion=IngestionSpec(max_rows_per_segment=most),
+    )
 
 
 def table_of(rows: list[Row]) -> pa.Table:
@@ -93,6 +107,74 @@ def test_each_group_has_its_rows_by_the_sorted_columns(rows: list[Row]) -> None:
         assert len(group) == sum(row[0] == key for row in rows)
         keys = [(text.encode(), _place(number)) for (text, _), (number, _), _, _ in group]
         assert keys == sorted(keys)
+
+
+@settings(deadline=None)
+@given(st.lists(ROWS, min_size=1, max_size=12), st.integers(1, 5))
+def test_a_group_is_cut_into_equal_parts_that_are_no_larger_than_the_table_allows(rows: list[Row], most: int) -> None:
+    whole = stored(table_of(rows), spec_of("text"))
+    found = list(groups(table_of(rows), spec_of("text", most=most), ["$key0"]))
+    assert [group.part for group in found] == [
+        (number, -(-len(group) // most)) for _, group in whole for number in range(1, -(-len(group) // most) + 1)
+    ]
+    for _, members in itertools.groupby(found, key=lambda group: group.key):
+        counts = [group.num_rows for group in members]
+        assert max(counts) <= most
+        assert max(counts) - min(counts) <= 1
+    assert repr(joined(found)) == repr(whole)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(ROWS, min_size=1, max_size=4), min_size=1, max_size=8),
+    st.sampled_from([(), ("text",), ("double", "text")]),
+    st.integers(1, 6),
+    st.sampled_from([1, 150, 1 << 20]),
+    st.sampled_from([1, 100]),
+)
+def test_rows_that_are_sorted_on_disk_give_the_same_segments(
+    batches: list[list[Row]], leading: tuple[str, ...], most: int, run_bytes: int, block_bytes: int
+) -> None:
+    spec = spec_of(*leading, most=most)
+    with tempfile.TemporaryDirectory() as folder:
+        lot = Lot(spec, ["$key0"], Path(folder), run_bytes, block_bytes)
+        for batch in batches:
+            (rows,) = table_of(batch).combine_chunks().to_batches()
+            lot.add(rows)
+        found = list(lot.groups())
+        assert not list(Path(folder).iterdir()), "runs are gone when they have been read"
+    expected = list(groups(pa.concat_tables(map(table_of, batches)), spec, ["$key0"]))
+    assert [(one.key, one.part) for one in found] == [(one.key, one.part) for one in expected]
+    assert repr(list(map(cells_of, found))) == repr(list(map(cells_of, expected)))
+
+
+def test_a_lot_of_many_runs_is_merged_within_a_few_blocks(tmp_path: Path) -> None:
+    """Rows that come in order, and rows that do not; a merge that took whole runs would hold all of them."""
+    names = ["$key0"]
+    for chance in (None, np.random.default_rng(3)):
+        numbers = np.arange(200_000) if chance is None else chance.permutation(200_000)
+        lot = Lot(NUMBERS, names, tmp_path, run_bytes=200_000, block_bytes=8_000)
+        for part in np.array_split(numbers, 50):
+            lot.add(pa.record_batch({"number": part, "$key0": np.zeros(len(part), np.int32)}))
+        before, most, found = pa.total_allocated_bytes(), 0, []
+        for group in lot.groups():
+            most = max(most, pa.total_allocated_bytes() - before)
+            (column,) = group.columns()
+            found.append(np.asarray(column.values))
+        assert np.array_equal(np.concatenate(found), np.arange(200_000))
+        assert most < 200_000 * 12 // 2
+
+
+def joined(found: list[GroupRows]) -> list[tuple[Key, list[Row]]]:
+    """Parts of a group together."""
+    return [
+        (key, [row for one in members for row in cells_of(one)])
+        for key, members in itertools.groupby(found, key=lambda group: group.key)
+    ]
+
+
+def cells_of(group: GroupRows) -> list[Row]:
+    return list(zip(*map(cells, group.columns()), strict=True))
 
 
 def test_rows_cannot_be_sorted_by_lists() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from merlot.catalog.publish import record_of
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError, InvalidInputError
-from merlot.ids import TableName, raw_name
+from merlot.ids import SegmentPart, TableName, raw_name
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.json_values import to_json
 from merlot.segment.layout import HEADER_MAGIC
@@ -99,7 +99,7 @@ def _is_read_as(stored: ColumnMetadata, field: FieldSpec) -> bool:
 
 def _check_days(metadata: SegmentMetadata, spec: TableSpec) -> None:
     """A name that batches give has the rows of its stretch of days: else a batch would add them once more."""
-    found = _DAY.fullmatch(metadata.name.removeprefix(f"{metadata.table}_"))
+    found = _DAY.fullmatch(SegmentPart.of(metadata.name).family.removeprefix(f"{metadata.table}_"))
     if found is None or spec.time_column is None or metadata.start_time_ms is None or metadata.end_time_ms is None:
         return
     days = spec.ingestion.days_per_segment

@@ -25,6 +25,7 @@ from merlot.cluster.records import (
     StreamSegmentRecord,
     TableRecord,
 )
+from merlot.cluster.segments.families import newest_divisions
 from merlot.cluster.segments.publish import PublishRequest, PublishResult
 from merlot.cluster.segments.transaction import PutSegments, mutate
 from merlot.cluster.segments.view import TableView
@@ -189,7 +190,8 @@ class Recovery:
             modified_ms, segment = place.files.modified_ms(url), _name_of(url)
             if url not in condemned and segment and modified_ms is not None:
                 newest[segment] = max((modified_ms, url), newest.get(segment, (0, "")))
-        return [self._read(place, url) for _, url in newest.values()]
+        names = newest_divisions({name: modified_ms for name, (modified_ms, _) in newest.items()})
+        return [self._read(place, url) for name, (_, url) in newest.items() if name in names]
 
     def trash(self, name: str) -> list[Json]:
         """Segments in the table's trash, the last removed first."""

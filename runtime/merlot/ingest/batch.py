@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError
+from merlot.ids import PART_MARK, SegmentPart
 from merlot.ingest import grouping, transform
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.grouping import Grouped, SegmentGroup
@@ -27,6 +28,7 @@ from merlot.ingest.source import plan, reader
 from merlot.ingest.source.plan import SourcePlan
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.segment.build.slices import even_slices
 from merlot.segment.metadata import CreationFacts
 from merlot.spec.ingestion import UNNAMED, BatchIngestion
 from merlot.spec.table import PushType, Table
@@ -86,6 +88,10 @@ def beside(stretch: Stretch, table: Table, source: BatchIngestion | None) -> Str
 
 def check_stretch(stretch: Stretch, table: Table) -> None:
     """InvalidInputError if segments of these rows, published, would take the place of more than these rows."""
+    if PART_MARK in stretch.name_suffix:
+        raise InvalidInputError(
+            f"a name's suffix cannot contain {PART_MARK}, which numbers the parts of a day suffix={stretch.name_suffix}"
+        )
     if stretch.window is None:
         return
     if table.spec.time_column is None:
@@ -155,25 +161,26 @@ def build_from_tables(
         cut.update(conformed.cut)
     bad = functools.reduce(operator.add, (one.bad for one in grouped), BadRows())
     check_bad_rows(bad, rows_in, max_bad_row_share, table)
+    creation = creation or CreationFacts()
     segments = [
-        build_group(table, group, rows, folder, creation or CreationFacts(), name_suffix=stretch.name_suffix)
+        build_segment(request_of(table, group, creation, stretch.name_suffix, part), part_rows, folder)
         for group, rows in _by_group(grouped, table)
+        for part, part_rows in _parts(rows, table)
     ]
     return BatchResult(segments=tuple(segments), rows_in=rows_in, bad=bad, cut=dict(cut), outside=outside)
 
 
-def build_group(
-    table: Table, group: SegmentGroup, rows: pa.Table, folder: Path, creation: CreationFacts, *, name_suffix: str = ""
-) -> BuiltSegment:
-    """Build the segment of one group; `rows` are conformed."""
-    return build_segment(request_of(table, group, creation, name_suffix=name_suffix), rows, folder)
+WHOLE = (1, 1)
+"""The only part of one."""
 
 
-def request_of(table: Table, group: SegmentGroup, creation: CreationFacts, *, name_suffix: str = "") -> BuildRequest:
-    """What to build of the rows of a group."""
+def request_of(
+    table: Table, group: SegmentGroup, creation: CreationFacts, name_suffix: str = "", part: tuple[int, int] = WHOLE
+) -> BuildRequest:
+    """What to build of the rows of a group, or of a part of them: its number, from 1, and how many parts there are."""
     spec = table.spec
     return BuildRequest(
-        name=group.name(table.raw_name) + name_suffix,
+        name=SegmentPart(group.name(table.raw_name) + name_suffix, *part).name,
         table=table.raw_name,
         schema=spec.table_schema,
         indexing=spec.indexing,
@@ -220,6 +227,13 @@ def _by_group(grouped: list[Grouped], table: Table) -> Iterator[tuple[SegmentGro
     for start, stop in itertools.pairwise(bounds):
         key = tuple(int(column[order[start]]) for column in keys)
         yield grouping.group_of(key, table.spec), ordered.slice(start, stop - start)
+
+
+def _parts(rows: pa.Table, table: Table) -> Iterator[tuple[tuple[int, int], pa.Table]]:
+    """A group's rows as they fit into segments, in the source's order."""
+    slices = even_slices(rows.num_rows, table.spec.ingestion.max_rows_per_segment)
+    for number, place in enumerate(slices, 1):
+        yield (number, len(slices)), rows.slice(place.start, place.stop - place.start)
 
 
 def _numbers(key: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -4,7 +4,6 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from merlot.merge.columns import Column
 from merlot.merge.plan import MergeCancelledError, MergePlan, Phase
 from merlot.segment.build.builder import SegmentWriter
 from merlot.segment.build.request import BuildRequest, BuiltSegment
+from merlot.segment.build.slices import even_slices
 from merlot.segment.json_values import to_json
 from merlot.spec.schema import FieldSpec
 
@@ -107,13 +107,6 @@ class Outputs:
         return [
             f"{plan.segment_name_prefix}_{low}_{high}_{first + number}" for number, (low, high) in enumerate(bounds)
         ]
-
-
-def even_slices(num_rows: int, most: int) -> list[slice]:
-    """[0, num_rows) in as few parts of at most `most` as will do, none larger than another by more than one."""
-    number = -(-num_rows // most)
-    bounds = [num_rows * part // number for part in range(number + 1)] if number else []
-    return [slice(start, stop) for start, stop in pairwise(bounds)]
 
 
 def _bounds(time: Column) -> tuple[str, str]:

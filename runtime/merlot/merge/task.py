@@ -9,13 +9,14 @@ from merlot.merge.columns import Column
 from merlot.merge.columns import Rows as RowNumbers
 from merlot.merge.memory import release, rows_that_fit
 from merlot.merge.order import order_codes, order_of
-from merlot.merge.output import Outputs, Rows, Watch, even_slices
+from merlot.merge.output import Outputs, Rows, Watch
 from merlot.merge.partitions import split
 from merlot.merge.plan import MergePlan, MergeType, Phase
 from merlot.merge.rollup import fold_rows
 from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
 from merlot.merge.windows import select_windows
 from merlot.segment.build.request import BuiltSegment
+from merlot.segment.build.slices import even_slices
 from merlot.spec.schema import FieldSpec
 from merlot.vectors.groups import KeyWords
 

@@ -135,6 +135,9 @@ class IngestionSpec(SpecModel):
     """UTC days whose rows a batch puts into one segment per partition, counted from 1970-01-01; cannot change. Where
     days are small, choose as many as hold a million rows. A batch then holds whole stretches of so many days, and
     merges, retention and servers move them at once."""
+    max_rows_per_segment: int = Field(5_000_000, ge=1, le=2_000_000_000)
+    """Most rows of a batch's segment: a day and partition with more rows becomes several segments of equal size, which
+    are replaced together."""
     stream: StreamIngestion | None = None
     """Stream whose messages are rows of the table."""
     time_boundary: TimeBoundarySpec | None = None

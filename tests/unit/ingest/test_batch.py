@@ -194,6 +194,7 @@ def test_the_share_of_bad_rows_is_what_was_declared_to_the_row(share: float, num
         ((DAY_MS + 6, NO_BOUND_MS), "", {}, "cuts a UTC day"),
         ((-7 * DAY_MS, 14 * DAY_MS), "", {"ingestion": {"daysPerSegment": 7}}, None),
         ((0, DAY_MS), "", {"ingestion": {"daysPerSegment": 7}}, "cuts 7 days of one segment"),
+        (None, "_extra~1of2", {}, "cannot contain ~"),
         ((DAY_MS, 2 * DAY_MS), "", {"pushType": "REFRESH"}, "all of a REFRESH table"),
         ((DAY_MS, 2 * DAY_MS), "_extra", {"pushType": "REFRESH"}, "all of a REFRESH table"),
         ((DAY_MS, 2 * DAY_MS), "", {"timeColumn": None}, "with a time column"),
@@ -220,6 +221,18 @@ def test_days_that_are_small_share_a_segment(tmp_path: Path) -> None:
     assert found == {
         "t_1969-12-18": 1, "t_1969-12-25": 2, "t_1970-01-01": 2, "t_1970-01-08": 2, "t_1970-01-15": 1
     }  # fmt: skip
+
+
+def test_a_large_day_becomes_parts_of_equal_size(tmp_path: Path) -> None:
+    rows = {
+        "at": [row * 1000 for row in range(11)] + [DAY_MS],
+        "code": ["a"] * 12,
+        "n": pa.array(range(12), pa.int32()),
+    }
+    pq.write_table(pa.table(rows), tmp_path / "in.parquet")
+    result = build(tmp_path / "in.parquet", tmp_path / "out", table_of(ingestion={"maxRowsPerSegment": 4}))
+    found = {one.metadata.name: one.metadata.num_docs for one in result.segments}
+    assert found == {"t_1970-01-01~1of3": 3, "t_1970-01-01~2of3": 4, "t_1970-01-01~3of3": 4, "t_1970-01-02": 1}
 
 
 def test_days_of_a_segment_need_a_time_column() -> None:

@@ -24,7 +24,7 @@ STEERING = {
     },
     TableSchema: set(),
     FieldSpec: {"granularity", "description"},
-    IngestionSpec: {"batch", "stream", "time_boundary"},
+    IngestionSpec: {"batch", "stream", "time_boundary", "max_rows_per_segment"},
     PartitioningSpec: set(),
     PartitionFunctionSpec: set(),
 }

@@ -2,19 +2,20 @@
 
 A new version of a segment replaces the old one, since both bear the name of their day and partition: whoever pushes an
 afternoon after the morning of the same day would lose the morning. So a version is taken for the whole of the old one
-only if it reaches as far, has as many rows at least, and comes from the same source. Who stands for all that goes says
-so: by push type REFRESH, by the names that the request replaces, or by `replace_rows`. A request without rows says it
-by `replace_rows` alone.
+only if it reaches as far, has as many rows at least, and comes from the same source. The parts of one day are judged
+together, however it is divided (`families`). Who stands for all that goes says so: by push type REFRESH, by the names
+that the request replaces, or by `replace_rows`. A request without rows says it by `replace_rows` alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import instant_text
 from merlot.errors import InvalidInputError
+from merlot.ids import SegmentPart
 
 SHOWN = 3
 FLAG = "--replace-rows, or replaceRows in the manifest's batch source,"
@@ -64,14 +65,55 @@ class RowCounts:
     """Those of the segments that were removed."""
 
 
-def covers(new: SegmentRecord, old: SegmentRecord) -> bool:
-    """Whether the new version may be taken for all that the old one was, and more."""
-    return new.total_docs >= old.total_docs and new.source == old.source and _reaches_as_far(new, old)
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Segments of the same rows, such as a day's: one, or the parts of which it consists."""
+
+    segments: Sequence[SegmentRecord]
+
+    @property
+    def rows(self) -> int:
+        """How many rows all of them have."""
+        return sum(one.total_docs for one in self.segments)
+
+    @property
+    def sources(self) -> frozenset[str | None]:
+        """Where their rows come from."""
+        return frozenset(one.source for one in self.segments)
+
+    @property
+    def times(self) -> tuple[int, int] | None:
+        """Their first and last instant; None if some segment has none."""
+        first = [one.start_time_ms for one in self.segments if one.start_time_ms is not None]
+        last = [one.newest_ms for one in self.segments if one.newest_ms is not None]
+        is_known = self.segments and len(first) == len(last) == len(self.segments)
+        return (min(first), max(last)) if is_known else None
+
+    def __str__(self) -> str:
+        times = self.times
+        between = "" if times is None else f", {instant_text(times[0])} to {instant_text(times[1])}"
+        sources = sorted(source for source in self.sources if source)
+        parts = f" in {len(self.segments)} segments" if len(self.segments) > 1 else ""
+        whence = f", of {' and '.join(sources)}" if sources else ""
+        return f"{self.rows} rows{parts}{between}{whence}"
 
 
-def check(taken: Taken, *, num_records: int, declared: frozenset[str], replaces_all: bool) -> None:
+def covers(new: Family, old: Family, staying: Family) -> bool:
+    """Whether the new segments may be taken for all that the old ones were, and more, beside those of the family that
+    stay."""
+    return new.rows >= old.rows and new.sources == old.sources and _reaches_as_far(new, old, staying)
+
+
+def check(
+    taken: Taken,
+    *,
+    num_records: int,
+    declared: frozenset[str],
+    replaces_all: bool,
+    staying: Sequence[SegmentRecord] = (),
+) -> None:
     """UncoveredError if rows would go for which nobody stands. `declared`: names that the request replaces by itself;
-    `replaces_all`: it stands for the whole table."""
+    `replaces_all`: it stands for the whole table; `staying`: other segments of the same families."""
     if not num_records and taken.removed:
         raise UncoveredError(
             f"a batch without rows would remove {len(taken.removed)} segments with "
@@ -80,11 +122,14 @@ def check(taken: Taken, *, num_records: int, declared: frozenset[str], replaces_
         )
     if replaces_all:
         return
-    added = {record.name: record for record in taken.added}
+    gone = _families((*taken.replaced.values(), *taken.removed))
+    added, others = _families(taken.added), _families(staying)
+    nothing = Family(())
     partial = [
-        f"{name}: {_told(old)} -> {_told(added[name])}"
-        for name, old in sorted(taken.replaced.items())
-        if name not in declared and not covers(added[name], old)
+        f"{name}: {old} -> {added.get(name, nothing)}"
+        for name, old in sorted(gone.items())
+        if not declared.issuperset(one.name for one in old.segments)
+        and not covers(added.get(name, nothing), old, others.get(name, nothing))
     ]
     if partial:
         more = f" and {len(partial) - SHOWN} more" if len(partial) > SHOWN else ""
@@ -95,19 +140,21 @@ def check(taken: Taken, *, num_records: int, declared: frozenset[str], replaces_
         )
 
 
-def _reaches_as_far(new: SegmentRecord, old: SegmentRecord) -> bool:
-    if old.start_time_ms is None or old.newest_ms is None:
+def _reaches_as_far(new: Family, old: Family, staying: Family) -> bool:
+    if old.times is None:
         return True
-    if new.start_time_ms is None or new.newest_ms is None:
+    times = [one.times for one in (new, staying) if one.segments]
+    known = [one for one in times if one is not None]
+    if not new.segments or len(known) < len(times):
         return False
-    return new.start_time_ms <= old.start_time_ms and old.newest_ms <= new.newest_ms
+    return min(first for first, _ in known) <= old.times[0] and old.times[1] <= max(last for _, last in known)
 
 
-def _told(record: SegmentRecord) -> str:
-    first, last = record.start_time_ms, record.newest_ms
-    between = "" if first is None or last is None else f", {instant_text(first)} to {instant_text(last)}"
-    source = f", of {record.source}" if record.source else ""
-    return f"{record.total_docs} rows{between}{source}"
+def _families(records: Iterable[SegmentRecord]) -> dict[str, Family]:
+    found: dict[str, list[SegmentRecord]] = {}
+    for record in records:
+        found.setdefault(SegmentPart.of(record.name).family, []).append(record)
+    return {name: Family(members) for name, members in found.items()}
 
 
 def _names(records: Sequence[SegmentRecord]) -> list[str]:

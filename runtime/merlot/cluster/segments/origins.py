@@ -2,7 +2,9 @@
 rows in the table already. Pure.
 
 `SegmentRecord.made_of` holds 12 bytes for each segment that was pushed once, in base64: a hash of its name, and its
-crc, or 0 if some of its rows may be in the table no more. A merge of merged segments takes over what they hold.
+crc, or 0 if some of its rows may be in the table no more. A merge of merged segments takes over what they hold. For a
+part of a family there is an entry for the family too, with the number of its parts in the place of the crc: so the same
+rows are known when they are pushed again in other parts.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.cluster.records import SegmentRecord
+from merlot.ids import PART_MARK, SegmentPart
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL
 
 MOST = 5_000
@@ -37,6 +40,10 @@ def remember(
     for record in inputs:
         if not _is_made(record):
             found[_hash(record.name)] = record.crc & _CRC_BITS
+            part = SegmentPart.of(record.name)
+            if part.count > 1:
+                divided = _hash(divided_name(part.family))
+                found[divided] = part.count if found.get(divided, part.count) == part.count else _NOT_WHOLE
     is_whole = are_all and not is_backfill
     made_of = _packed({name: crc if is_whole else _NOT_WHOLE for name, crc in found.items()})
     return [one.model_copy(update={"made_of": made_of}) for one in outputs]
@@ -55,6 +62,11 @@ def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> 
         for record, crcs in found
         if not lost.isdisjoint(crcs)
     ]
+
+
+def divided_name(family: str) -> str:
+    """What an origin is called that says in how many parts a family was; no segment has such a name."""
+    return f"{family}{PART_MARK}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from functools import partial
 from merlot.cluster.records import RECOVERED, LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.segments import coverage
 from merlot.cluster.segments.coverage import RowCounts, Taken
+from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
 from merlot.cluster.segments.mutations import ForgetReplacement
 from merlot.cluster.segments.parts import is_of_stream
@@ -26,7 +27,7 @@ from merlot.cluster.segments.transaction import (
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
-from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
+from merlot.ids import SEGMENT_SUFFIX, SegmentKey, SegmentPart, TableName
 from merlot.metastore.protocol import Check, Metastore
 from merlot.spec.shape import Shape
 from merlot.uris import parts_below, parts_of, place_of, redact
@@ -141,6 +142,10 @@ def _decide(
     kept = {record.name for record in request.records}
     removed = [record for record in _leaving(view, request) if record.name not in kept]
     again = PushedAgain(view, kept, {record.name for record in removed})
+    families = Families.of(kept - awaited.keys() if not request.entry else ())
+    divided = families.leaving(view, again, needs_all=not request.is_recovery)
+    first_pushes = pushes_of(divided)
+    removed += [record for record in divided if record not in removed]
     forgotten: set[str] = set()
     for record in request.records:
         present = view.segment(record.name)
@@ -153,7 +158,7 @@ def _decide(
         if entry is not None:
             is_same = present is not None and (present.crc, present.replaces) == (record.crc, entry)
             (unchanged if is_same else produced).append(record.name)
-            outputs.setdefault(entry, []).append(_stamped(record, present, now_ms))
+            outputs.setdefault(entry, []).append(_stamped(record, present, now_ms, {}))
             continue
         if present is not None and is_leftover(present, view.lineage):
             leftover.append(present.key)
@@ -169,7 +174,9 @@ def _decide(
             again.check_hidden(record)
             unchanged.append(record.name)
         else:
-            changed.append(_recovered(record, now_ms) if request.is_recovery else _stamped(record, present, now_ms))
+            changed.append(
+                _recovered(record, now_ms) if request.is_recovery else _stamped(record, present, now_ms, first_pushes)
+            )
             if present is not None and is_visible(present, view.lineage):
                 replaced[record.name] = present
     seen = [record for record in removed if is_visible(record, view.lineage)]
@@ -180,6 +187,7 @@ def _decide(
             num_records=len(request.records),
             declared=frozenset(request.replace),
             replaces_all=request.replace_all,
+            staying=families.staying(view, {*replaced, *(record.name for record in removed)}),
         )
     result = PublishResult(
         published=(*(record.name for record in changed), *produced),
@@ -236,12 +244,16 @@ def _check_put_before(record: SegmentRecord, present: SegmentRecord | None, entr
         )
 
 
-def _stamped(record: SegmentRecord, present: SegmentRecord | None, now_ms: int) -> SegmentRecord:
-    """Push time is the first publication's, refresh time the last replacement's. Marks are the table's alone."""
+def _stamped(
+    record: SegmentRecord, present: SegmentRecord | None, now_ms: int, first_pushes: Mapping[str, int]
+) -> SegmentRecord:
+    """Push time is the first publication's, of the same rows in other parts too; refresh time the last replacement's.
+    Marks are the table's alone."""
     record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": "", "stream_offsets": ""})
-    if present is None:
+    first_ms = first_pushes.get(SegmentPart.of(record.name).family) if present is None else present.push_time_ms
+    if first_ms is None:
         return record.model_copy(update={"push_time_ms": now_ms})
-    return record.model_copy(update={"push_time_ms": present.push_time_ms, "refresh_time_ms": now_ms})
+    return record.model_copy(update={"push_time_ms": first_ms, "refresh_time_ms": now_ms})
 
 
 def _recovered(record: SegmentRecord, now_ms: int) -> SegmentRecord:

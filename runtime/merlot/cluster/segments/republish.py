@@ -12,10 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from merlot.cluster.records import LineageState, SegmentRecord
-from merlot.cluster.segments.origins import Origin, origins
+from merlot.cluster.segments.origins import Origin, divided_name, origins
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import Visibility, visibility
 from merlot.errors import InvalidInputError
+from merlot.ids import SegmentPart
 
 
 class MergedBeforeError(InvalidInputError):
@@ -40,11 +41,12 @@ class PushedAgain:
     def __init__(self, view: TableView, names: Collection[str], leaving: Collection[str]) -> None:
         self._view = view
         self._leaving = frozenset(leaving)
-        gone = [name for name in names if view.segment(name) is None]
-        self._merged = origins(view.segments.values(), gone) if gone else {}
+        families = {SegmentPart.of(name).family for name in names}
+        gone = [name for name in {*names, *families} if view.segment(name) is None]
+        self._merged = origins(view.segments.values(), [*gone, *map(divided_name, families)])
         hidden = [record for name in names if (record := view.segment(name)) is not None and self._is_replaced(record)]
-        outputs = _outputs(view) if hidden else {}
-        self._became = {record.name: _follow(record.replaced_by, view, outputs) for record in hidden}
+        self._outputs = _outputs(view) if hidden else None
+        self._became = {record.name: self._follow(record) for record in hidden}
 
     def entries_to_forget(self, record: SegmentRecord) -> frozenset[str]:
         """Replacements of which nothing stays: without them the segment is free to come back. Empty if it is none of
@@ -57,6 +59,23 @@ class PushedAgain:
         became = self._became.get(record.name)
         if became is not None and (became.ends & self._leaving or not became.is_complete):
             raise _partly(record, min(became.ends))
+
+    def check_other_division(self, record: SegmentRecord) -> None:
+        """Of a hidden input whose rows are pushed again in other parts: MergedBeforeError unless all of what it became
+        goes."""
+        stays = self._follow(record).ends - self._leaving
+        if stays:
+            raise _divided(record.name, min(stays))
+
+    def check_division(self, family: str, count: int) -> None:
+        """MergedBeforeError if a family's rows are in the table, from parts of another division whose records are
+        gone."""
+        in_parts = self._merged.get(divided_name(family))
+        other = in_parts if in_parts is not None and in_parts.crc != count else None
+        if other is None and count > 1:
+            other = self._merged.get(family)
+        if other is not None and (stays := other.holders - self._leaving):
+            raise _divided(family, min(stays))
 
     def is_merged(self, record: SegmentRecord) -> bool:
         """Whether a segment whose record is gone is in the table, as it is; MergedBeforeError if its rows are in part,
@@ -73,6 +92,11 @@ class PushedAgain:
             )
         return True
 
+    def _follow(self, record: SegmentRecord) -> _Became:
+        if self._outputs is None:
+            self._outputs = _outputs(self._view)
+        return _follow(record.replaced_by, self._view, self._outputs)
+
     def _is_replaced(self, record: SegmentRecord) -> bool:
         return visibility(record, self._view.lineage) is Visibility.REPLACED
 
@@ -81,6 +105,13 @@ def _partly(record: SegmentRecord, holder: str) -> MergedBeforeError:
     return MergedBeforeError(
         f"segment was merged or backfilled before, and a part of what holds its rows stays segment={record.name} "
         f"now_in={holder}; replace its time instead: merlot backfill"
+    )
+
+
+def _divided(name: str, holder: str) -> MergedBeforeError:
+    return MergedBeforeError(
+        "rows were merged or backfilled before as segments of another size, and would count twice; set "
+        f"maxRowsPerSegment as it was, or replace their time: merlot backfill segment={name} now_in={holder}"
     )
 
 

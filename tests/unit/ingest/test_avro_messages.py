@@ -342,9 +342,7 @@ def test_a_redirect_carries_no_credentials_to_another_host(registry: tuple[str, 
     known = SchemaRegistry(url, {"basic.auth.user.info": "user:secret"})
     assert known.schema(301) == json.dumps(SCHEMAS[1])
     asked.clear()
-    with pytest.raises(
-        StreamAccessError, match="sends to another host: name that one url=http://127"
-    ):
+    with pytest.raises(StreamAccessError, match="sends to another host: name that one url=http://127"):
         known.schema(302)
     assert asked == ["/schemas/ids/302"]
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot.functions.function import Family, Lists
+from merlot.tree.errors import SqlValidationError
 from merlot.tree.types import BOOLEAN, SqlType
 from merlot.vectors.exact import units_of
 from merlot.vectors.scaled import Scaled, aligned
@@ -182,15 +183,36 @@ def _not_in(type_: SqlType, args: Sequence[Vector]) -> Any:
 )
 def is_like(_type: SqlType, args: Sequence[Vector]) -> Any:
     """SQL LIKE, case-sensitive; a backslash escapes."""
-    pattern = args[1].data.as_py()
+    return matches_like(args[0].data, args[1].data.as_py())
+
+
+def matches_like(texts: pa.Array | pa.Scalar, pattern: str) -> Any:
+    """Say which texts match a LIKE pattern."""
     if "\\" in pattern:
         # Arrow takes '%a\\\\b%' for a search for its very text, escapes and all.
-        return to_mask(pc.match_substring_regex(args[0].data, _like_regex(pattern)))
+        return to_mask(pc.match_substring_regex(texts, _like_regex(pattern)))
     parts = [part for part in pattern.split("%") if part]
     is_search = pattern.startswith("%") and pattern.endswith("%") and "_" not in pattern
-    if parts and is_search and not isinstance(args[0].data, pa.Scalar):
-        return holds_parts(args[0].data, parts)
-    return to_mask(pc.match_like(args[0].data, pattern))
+    if parts and is_search and not isinstance(texts, pa.Scalar):
+        return holds_parts(texts, parts)
+    return to_mask(pc.match_like(texts, pattern))
+
+
+def with_backslashes(pattern: str, escape: str) -> str:
+    """A LIKE pattern with the backslash in place of its escape character; SqlValidationError if it ends in that."""
+    if escape == "\\":
+        return pattern
+    out: list[str] = []
+    remaining = iter(pattern)
+    for letter in remaining:
+        if letter == escape:
+            following = next(remaining, None)
+            if following is None:
+                raise SqlValidationError(f"LIKE pattern ends in its escape character pattern='{pattern}'")
+            out.append("\\" + following if following in "%_\\" else following)
+        else:
+            out.append("\\\\" if letter == "\\" else letter)
+    return "".join(out)
 
 
 def _like_regex(pattern: str) -> str:

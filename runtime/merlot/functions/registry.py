@@ -31,6 +31,7 @@ from merlot.functions.mathematics import MATHEMATICS
 from merlot.functions.pieces import PIECES
 from merlot.functions.regular import REGULAR
 from merlot.functions.rounding import ROUNDING
+from merlot.functions.row_patterns import ROW_PATTERNS
 from merlot.functions.search import SEARCH
 from merlot.functions.splitting import SPLITTING
 from merlot.functions.text import TEXT
@@ -55,6 +56,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     TEXT,
     SEARCH,
     REGULAR,
+    ROW_PATTERNS,
     MATCHING,
     CODES,
     HASHES,

@@ -64,7 +64,7 @@ def _differs(pattern: str) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _checked(pattern: str) -> None:
+def check_pattern(pattern: str) -> None:
     """Raise SqlValidationError if the pattern is not one to both."""
     differs = _differs(pattern)
     if differs is not None:
@@ -76,17 +76,22 @@ def _checked(pattern: str) -> None:
         raise SqlValidationError(f"regular expression is not supported: {reason} pattern='{pattern:.100}'") from error
 
 
-def _flagged(pattern: str, flags: str) -> str:
+def flagged(pattern: str, flags: str) -> str:
     return f"(?i){pattern}" if "i" in flags else pattern
+
+
+def check_flag(function: str, flag: str) -> None:
+    """Raise SqlValidationError unless a flag says whether case matters."""
+    if flag not in ("i", "c"):
+        raise SqlValidationError(f"{function}: unknown flag '{flag:.100}' expected=i|c")
 
 
 def _like(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Text and pattern; the flag goes into the pattern."""
     flag = constant_text(args[2]) if len(args) > 2 else "c"
-    if flag not in ("i", "c"):
-        raise SqlValidationError(f"regexplike: unknown flag '{flag:.100}' expected=i|c")
-    pattern = _flagged(constant_text(args[1]), flag)
-    _checked(pattern)
+    check_flag("regexplike", flag)
+    pattern = flagged(constant_text(args[1]), flag)
+    check_pattern(pattern)
     return args[0], Literal(pattern, STRING)
 
 
@@ -166,7 +171,7 @@ def _named(pattern: str) -> tuple[str, int]:
 def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Text, pattern with named groups, name of the group, default."""
     pattern = constant_text(args[1])
-    _checked(pattern)
+    check_pattern(pattern)
     group = args[2].value if len(args) > 2 and isinstance(args[2], Literal) else 0
     default = constant_text(args[3]) if len(args) > 3 else ""
     named, groups = _named(pattern)
@@ -227,8 +232,8 @@ def _replace(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Text, pattern, RE2's replacement, first position, most replacements."""
     flags = constant_text(args[5]) if len(args) > 5 else ""
     start, occurrence = (arg.value if isinstance(arg, Literal) else 0 for arg in (*args[3:5], *_DEFAULTS[len(args) :]))
-    pattern = _flagged(constant_text(args[1]), flags)
-    _checked(pattern)
+    pattern = flagged(constant_text(args[1]), flags)
+    check_pattern(pattern)
     if occurrence not in (-1, 0) or not isinstance(start, int) or start < 0:
         raise SqlValidationError("regexpreplace replaces all occurrences (-1) or the first (0), from a position on")
     template = constant_text(args[2])

@@ -89,6 +89,8 @@ class Binder:
     def call(self, name: str, args: tuple[Expr, ...]) -> Expr:
         """The typed call of a function, worked out where all is constant."""
         function = registry.callable_as(name)
+        if function.name == "regexplike" and len(args) > 1 and not isinstance(args[1], Literal):
+            function = registry.callable_as("regexplikevar")
         taken = fitted(function, args)
         bound = function.bind(self, tuple(map(self._worked_out, taken, args)))
         return self.fold(bound) if isinstance(bound, Call) else bound

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final, TypeGuard, cast
 
+from merlot.functions.comparisons import with_backslashes
 from merlot.functions.conversion import cast_to, common_type
 from merlot.sql.logic import conjunction, disjunction, negation
 from merlot.tree import literals
@@ -149,17 +150,24 @@ def _decided_range(expr: Expr, above: Expr, below: Expr) -> Expr | None:
 
 
 def like(expr: Expr, pattern: Expr, escape: Expr | None, *, nulls: bool) -> Expr:
-    """`expr LIKE pattern`; whatever ESCAPE says, the bound pattern is escaped by backslashes."""
-    if not (isinstance(pattern, Literal) and isinstance(pattern.value, str | None)):
-        raise UnsupportedSqlError(
-            "LIKE with a pattern that is not a string constant: STRPOS, STARTSWITH and ENDSWITH take any text"
-        )
-    if pattern.value is None or (isinstance(expr, Literal) and expr.value is None):
+    """`expr LIKE pattern`; of a constant pattern, whatever ESCAPE says, the bound one is escaped by backslashes."""
+    if any(isinstance(side, Literal) and side.value is None for side in (expr, pattern)):
         return _NULL_VERDICT if nulls else FALSE
-    if expr.type.base not in _TEXT:
-        raise SqlValidationError(f"LIKE needs a STRING, not {expr.type}")
-    text = pattern.value if escape is None else _with_backslashes(pattern.value, escape)
-    return Call("like", (expr, Literal(text, STRING)), BOOLEAN)
+    for side in (expr, pattern):
+        if side.type.base not in _TEXT or (side is pattern and side.type.is_array):
+            raise SqlValidationError(f"LIKE needs a STRING, not {side.type}")
+    character = "\\" if escape is None else _escape_character(escape)
+    if isinstance(pattern, Literal):
+        return Call("like", (expr, Literal(with_backslashes(str(pattern.value), character), STRING)), BOOLEAN)
+    if expr.type.is_array:
+        raise UnsupportedSqlError("LIKE of a multi-value column with a pattern that is not a constant")
+    return Call("likevar", (expr, pattern, Literal(character, STRING)), BOOLEAN)
+
+
+def _escape_character(escape: Expr) -> str:
+    if not (isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1):
+        raise SqlValidationError("ESCAPE needs one character")
+    return escape.value
 
 
 def is_null(expr: Expr, *, negated: bool) -> Expr:
@@ -305,25 +313,6 @@ def _is_range_end(verdict: Expr, expr: Expr, function: str) -> TypeGuard[Call]:
         and verdict.args[0] == expr
         and isinstance(verdict.args[1], Literal)
     )
-
-
-def _with_backslashes(pattern: str, escape: Expr) -> str:
-    if not (isinstance(escape, Literal) and isinstance(escape.value, str) and len(escape.value) == 1):
-        raise SqlValidationError("ESCAPE needs one character")
-    character = escape.value
-    if character == "\\":
-        return pattern
-    out: list[str] = []
-    remaining = iter(pattern)
-    for letter in remaining:
-        if letter == character:
-            following = next(remaining, None)
-            if following is None:
-                raise SqlValidationError(f"LIKE pattern ends in its escape character pattern='{pattern}'")
-            out.append("\\" + following if following in "%_\\" else following)
-        else:
-            out.append("\\\\" if letter == "\\" else letter)
-    return "".join(out)
 
 
 def invert(expr: Expr) -> Expr:

@@ -66,6 +66,11 @@ def _texts() -> dict[str, tuple[Recipe, ...]]:
             recipe("s x", "regexp_matches({0}, {1})", "b", x=_PATTERNS),
             recipe("s x i", "regexp_matches({0}, {1}, {2})", "b", x=_PATTERNS, i=("'i'",)),
         ),
+        "regexplikevar": (
+            recipe("s x", "regexp_matches({0}, {1})", "b", x=_PATTERNS),
+            recipe("s x i", "regexp_matches({0}, {1}, {2})", "b", x=_PATTERNS, i=("'i'",)),
+        ),
+        "likevar": (recipe("s x", "({0} LIKE {1})", "b", x=("'%a%'", "'_b%'", "'%'", "'a'")),),
         "regexpextract": (
             recipe("s x", "ref_extract({0}, {1}, 0, '')", "s", x=_PATTERNS),
             recipe(

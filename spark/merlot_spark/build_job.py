@@ -112,6 +112,12 @@ def _parser() -> argparse.ArgumentParser:
         "both are refused",
     )
     parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="build, and show which segments the job would add, replace, remove and leave as they are, or why it would "
+        "be refused; write nothing",
+    )
+    parser.add_argument(
         "--wait",
         type=float,
         default=60.0,
@@ -159,6 +165,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
                 stretch=_stretch(chosen),
                 replace_rows=chosen.replace_rows,
                 wait_s=chosen.wait,
+                is_dry_run=chosen.dry_run,
             ),
         )
         if chosen.records is not None:

@@ -25,7 +25,6 @@ from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import FLAG
 from merlot.cluster.segments.rounding import instant_text, smallest_window
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
-from merlot.ids import RawTableName
 from merlot.ingest.batch import EVERYTHING, Stretch, beside, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.shape import Shape, shape_of
@@ -36,8 +35,8 @@ from merlot_spark.expressions import tried_apart
 from merlot_spark.frames import Prepared
 from merlot_spark.preparing import Counts, PrepareTask
 from merlot_spark.progress import JobProgress
-from merlot_spark.publish import ControllerClient
-from merlot_spark.report import JobReport
+from merlot_spark.publish import ControllerClient, PublishOrder
+from merlot_spark.report import JobReport, Plan
 from merlot_spark.serving import Served
 from merlot_spark.sources import FileSource
 
@@ -66,6 +65,8 @@ class JobOptions:
     """As `BatchIngestion.replace_rows`."""
     wait_s: float = 0.0
     """How long to wait, after publishing, until servers have loaded the segments; 0: not at all."""
+    is_dry_run: bool = False
+    """Build, ask the controller what would become of the segments, and write nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +96,8 @@ def build_segments(
     the table without saying so, NotFoundError if the controller has no such table, UnavailableError if executors, deep
     store or controller fail."""
     options = options or JobOptions()
+    if options.is_dry_run and controller_url is None:
+        raise InvalidInputError("a dry run asks the controller what would change; give --controller")
     shape = None
     if controller_url is not None:
         applied = ControllerClient(controller_url).table(table.raw_name)
@@ -143,6 +146,8 @@ def build_segments(
         return report
     overwritten = () if ingestion is None else _overwritten(ControllerClient(controller_url), table, ingestion)
     order = _publish_order(built.records, table, ingestion, options, overwritten, shape)
+    if options.is_dry_run:
+        return _publish(report, order, ControllerClient(controller_url))
     publish = partial(_publish, report, order, ControllerClient(controller_url, waits_s=()))
     report = _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
     return _waited(report, ControllerClient(controller_url), options)
@@ -176,18 +181,6 @@ def _millis(text: str) -> int:
     return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PublishOrder:
-    """What to ask of the controller."""
-
-    table: RawTableName
-    records: Sequence[Mapping[str, Any]]
-    replace_all: bool
-    replace: Sequence[str]
-    replace_rows: bool
-    shape: Shape | None
-
-
 def _publish_order(
     built: Sequence[Mapping[str, Any]],
     table: Table,
@@ -195,7 +188,7 @@ def _publish_order(
     options: JobOptions,
     overwritten: Collection[str],
     shape: Shape | None,
-) -> _PublishOrder:
+) -> PublishOrder:
     """InvalidInputError if the batch stands for a window that has segments, and holds no row of it."""
     replaces_rows = options.replace_rows or (ingestion is not None and ingestion.replace_rows)
     if overwritten and ingestion is not None and not replaces_rows and not _has_rows_of_window(built, ingestion):
@@ -207,12 +200,13 @@ def _publish_order(
     more: dict[str, Any] = {"customMap": dict(options.custom_map or {})}
     if ingestion is not None:
         more["source"] = source_text(ingestion)
-    return _PublishOrder(
+    return PublishOrder(
         table=table.raw_name,
         records=[{**record, **more} for record in built],
         replace_all=table.spec.push_type is PushType.REFRESH,
         replace=sorted(overwritten),
         replace_rows=replaces_rows,
+        is_dry_run=options.is_dry_run,
         shape=shape,
     )
 
@@ -224,16 +218,9 @@ def _has_rows_of_window(records: Sequence[Mapping[str, Any]], ingestion: BatchIn
     return any(start is None or last is None or (start < end and last >= first) for start, last in times)
 
 
-def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) -> JobReport:
+def _publish(report: JobReport, order: PublishOrder, client: ControllerClient) -> JobReport:
     started = time.monotonic()
-    done = client.publish(
-        order.table,
-        order.records,
-        shape=order.shape,
-        replace_all=order.replace_all,
-        replace=order.replace,
-        replace_rows=order.replace_rows,
-    )
+    done = client.publish(order)
     return dataclasses.replace(
         report,
         published=len(done.published),
@@ -241,6 +228,7 @@ def _publish(report: JobReport, order: _PublishOrder, client: ControllerClient) 
         removed=len(done.removed),
         replaced=len(done.replaced),
         rows=done.rows,
+        plan=Plan.of(done) if order.is_dry_run else None,
         seconds={**report.seconds, "publish": time.monotonic() - started},
     )
 
@@ -303,6 +291,7 @@ def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str,
         present=present,
         on_built=segments.add,
         name_suffix=options.stretch.name_suffix,
+        is_dry_run=options.is_dry_run,
     )
     results = together(prepared, order).mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
     group = f"merlot-{uuid.uuid4()}"

@@ -51,6 +51,8 @@ class BuildTask:
     on_built: Callable[[int], None] | None = None
     name_suffix: str = ""
     """What the names of the segments end with."""
+    is_dry_run: bool = False
+    """Upload nothing."""
 
 
 def build(task: BuildTask) -> BatchFunction:
@@ -112,16 +114,14 @@ class _Builder:
     def upload(self) -> Iterator[pa.RecordBatch]:
         """Put what waits into the deep store; yields a result for each."""
         urls = [self._store.url_of(self._table.name, one.metadata.key) for one in self._waiting]
-        present = self._task.present
-        self._store.put_all(
-            [(one.path, url) for one, url in zip(self._waiting, urls, strict=True) if url not in present]
-        )
+        absent = frozenset() if self._task.is_dry_run else frozenset(urls) - self._task.present
+        self._store.put_all([(one.path, url) for one, url in zip(self._waiting, urls, strict=True) if url in absent])
         for built, url, seconds in zip(self._waiting, urls, self._seconds, strict=True):
             built.path.unlink()
             record = record_of(built.metadata, url, built.size_bytes, built.blooms)
             facts = {
                 "record": record.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-                "uploaded": url not in present,
+                "uploaded": url in absent,
                 "seconds": round(seconds, 4),
                 "unpartitioned": dict(built.unpartitioned),
             }

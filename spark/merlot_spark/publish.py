@@ -55,6 +55,24 @@ class Publication:
     """Rows of the table before and after; None if the controller is too old to tell."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishOrder:
+    """What to ask of the controller."""
+
+    table: RawTableName
+    records: Sequence[Mapping[str, Any]]
+    shape: Shape | None
+    """The shape that the segments were built for."""
+    replace_all: bool = False
+    """The records stand for the whole table: what is not among them goes in the same stroke."""
+    replace: Sequence[str] = ()
+    """Segments that the records stand for, and that go likewise."""
+    replace_rows: bool = False
+    """Rows may go that the records do not hold, and all of them if there are no records."""
+    is_dry_run: bool = False
+    """Ask for the same answer, and have nothing written."""
+
+
 @dataclass(frozen=True, slots=True)
 class AppliedTable:
     """A table as its controller has it."""
@@ -105,27 +123,19 @@ class ControllerClient:
             raise self._stranger("GET", "the answer is no manifest")
         return AppliedTable(manifest.from_stored(answer["manifest"]), answer.get("deepStore"), answer.get("shape"))
 
-    def publish(
-        self,
-        table: RawTableName,
-        records: Sequence[Mapping[str, Any]],
-        *,
-        shape: Shape | None,
-        replace_all: bool,
-        replace: Sequence[str] = (),
-        replace_rows: bool = False,
-    ) -> Publication:
-        """Make all records visible in one stroke. The records stand for the segments of `replace`, or with
-        `replace_all` for the whole table: what is not among them goes in the same stroke. InvalidInputError if rows
-        would go otherwise, or all of them, unless `replace_rows` allows it, and if the table is not of `shape`, which
-        the segments were built for."""
+    def publish(self, order: PublishOrder) -> Publication:
+        """Make all records visible in one stroke. InvalidInputError if rows would go that the order does not stand for,
+        and if the table is not of its shape."""
+        table = order.table
         body = {
-            "publishId": publish_id(records),
-            **({} if shape is None else {"shape": dict(shape)}),
-            "records": list(records),
-            "replace": list(replace),
-            "replaceAll": replace_all,
-            **({"replaceRows": True} if replace_rows else {}),
+            "publishId": publish_id(order.records),
+            **({} if order.shape is None else {"shape": dict(order.shape)}),
+            "records": list(order.records),
+            "replace": list(order.replace),
+            "replaceAll": order.replace_all,
+            **({"replaceRows": True} if order.replace_rows else {}),
+            # In the body: a controller that does not know it refuses the request, where it would ignore a parameter.
+            **({"dryRun": True} if order.is_dry_run else {}),
         }
         answer = self._request(
             "POST", f"/segments/{urllib.parse.quote(table)}/publish", json.dumps(body).encode(), "application/json"

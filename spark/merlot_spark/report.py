@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from merlot.cluster.segments.coverage import RowCounts
 from merlot.ingest.bad_rows import BadRows
+from merlot_spark.publish import Publication
 from merlot_spark.serving import Served
 
 SHOWN_SEGMENTS = 5
+SHOWN_PLANNED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job would do to the segments of its table, by name."""
+
+    added: tuple[str, ...]
+    replaced: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+    @classmethod
+    def of(cls, done: Publication) -> Plan:
+        """The plan that a controller answers to a dry run."""
+        added = tuple(name for name in done.published if name not in set(done.replaced))
+        return cls(added, done.replaced, done.removed, done.unchanged)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file or a log line."""
+        return {name: sorted(names) for name, names in self._by_verb().items()}
+
+    def to_lines(self) -> list[str]:
+        """A line for each thing that would be done, with the first segments."""
+        return [_planned(verb, sorted(names)) for verb, names in self._by_verb().items() if names]
+
+    def _by_verb(self) -> dict[str, tuple[str, ...]]:
+        return {"add": self.added, "replace": self.replaced, "remove": self.removed, "leave": self.unchanged}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +77,8 @@ class JobReport:
     removed: int = 0
     replaced: int = 0
     """Segments that were published in place of an older version."""
+    plan: Plan | None = None
+    """What the job would do; set by a dry run alone, which has done nothing of what is counted here."""
     rows: RowCounts | None = None
     """Rows of the table before and after; None if nothing was published, or the controller is too old to tell."""
     served: Served | None = None
@@ -76,6 +107,7 @@ class JobReport:
             "segmentsUnchanged": self.unchanged,
             "segmentsRemoved": self.removed,
             "segmentsReplaced": self.replaced,
+            **({} if self.plan is None else {"dryRun": True, "plan": self.plan.to_json()}),
             **({} if self.rows is None else _rows_to_json(self.rows)),
             **({} if self.served is None else {"segmentsNotServed": len(self.served.waiting)}),
             "bytes": self.bytes,
@@ -89,7 +121,7 @@ class JobReport:
         lines = [
             f"{self.table}: {self.rows_out:,} of {self.rows_in:,} rows stored ({build_seconds:.1f} s{speed})",
             f"{len(self.segments):,} segments, {self.bytes / 1e6:,.1f} MB",
-            self._publication(),
+            *([self._publication()] if self.plan is None else self._planned(self.plan)),
         ]
         if self.rows_filtered:
             lines.append(f"{self.rows_filtered:,} rows left out by the filter")
@@ -120,6 +152,12 @@ class JobReport:
     def _shown_unpartitioned(self) -> list[str]:
         return sorted(self.unpartitioned)[:SHOWN_SEGMENTS]
 
+    def _planned(self, plan: Plan) -> list[str]:
+        lines = ["dry run: nothing was written", *plan.to_lines()]
+        if self.rows is not None:
+            lines.append(f"rows of the table: {self.rows.before:,} -> {self.rows.after:,}")
+        return lines
+
     def _publication(self) -> str:
         if self.published is None:
             return f"not published: no controller was given; {self.segments_uploaded:,} new files in the deep store"
@@ -131,6 +169,11 @@ class JobReport:
         removed += f" ({self.rows.removed:,} rows)" if self.removed else ""
         told = f"{self.published:,} segments published{replaced}, {self.unchanged:,} unchanged{removed}"
         return f"{told}\nrows of the table: {self.rows.before:,} -> {self.rows.after:,}"
+
+
+def _planned(verb: str, names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_PLANNED:,} more" if len(names) > SHOWN_PLANNED else ""
+    return f"would {verb} {len(names):,} segments: {', '.join(names[:SHOWN_PLANNED])}{more}"
 
 
 def _rows_to_json(rows: RowCounts) -> dict[str, int]:

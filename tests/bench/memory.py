@@ -32,7 +32,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.shape import shape_of
 from merlot.store.deepstore import DeepStore
 from merlot.testing.processes import free_port
-from merlot_spark.publish import ControllerClient
+from merlot_spark.publish import ControllerClient, PublishOrder
 
 GROUPS = Path("/sys/fs/cgroup")
 PATIENCE_S = 600.0
@@ -90,7 +90,7 @@ class Serving:
             store.put(path, url)
             path.unlink()
             records.append(record.model_dump(mode="json", by_alias=True, exclude_defaults=True))
-        client.publish(RawTableName("ssb"), records, shape=shape, replace_all=False)
+        client.publish(PublishOrder(table=RawTableName("ssb"), records=records, shape=shape))
         wanted = sum(record["totalDocs"] for record in records)
         self._wait(lambda: self.query("SELECT COUNT(*) FROM ssb").get("rows") == [[wanted]])
 

@@ -32,7 +32,7 @@ from merlot_spark import build_segments as build_job
 from merlot_spark import sources
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.expressions import setting
-from merlot_spark.publish import ControllerClient
+from merlot_spark.publish import ControllerClient, PublishOrder
 from merlot_spark.report import JobReport
 
 RowsOf = Callable[[Iterable[Path], Iterable[str]], pa.Table]
@@ -409,7 +409,9 @@ def test_a_batch_does_not_overwrite_a_part_of_what_was_rounded_together(
     apply(controller, table)
     first = run(spark, source, table, deep, controller)
     merged = {**first.records[0], "name": "merged", "customMap": {ROUNDED_TO: "1mo"}}
-    ControllerClient(controller).publish(table.raw_name, [merged], shape=shape_of(table.spec), replace_all=False)
+    ControllerClient(controller).publish(
+        PublishOrder(table=table.raw_name, records=[merged], shape=shape_of(table.spec))
+    )
     window = {"start": "2013-01-02", "end": "2013-01-04T00:00:00Z"}
     with pytest.raises(InvalidInputError, match=r"cannot be replaced alone .* smallest=2013-01-01\.\.2013-02-01"):
         run(spark, source, table, deep, controller, overwrite=window)

@@ -227,3 +227,42 @@ def test_two_jobs_of_different_days_or_of_the_same_rows_are_both_taken(
     counts = [(one.published, one.unchanged) for one in outcomes if isinstance(one, JobReport)]
     assert sorted(counts) == [(0, 1), (1, 0), (1, 0)]
     assert published(controller) == {"hours_1970-01-01": 24, "hours_1970-01-02": 24}
+
+
+def test_a_dry_run_says_what_a_job_would_do_and_writes_nothing(
+    spark: SparkSession, table: Table, controller: str, tmp_path: Path
+) -> None:
+    source, deep = write_hours(tmp_path / "hours.parquet", *range(30)), tmp_path / "deep"
+    run(spark, source, table, deep, controller)
+    before, files = published(controller), sorted(deep.rglob("*"))
+    write_hours(source, *range(60))
+    planned = run(spark, source, table, deep, controller, is_dry_run=True)
+    assert planned.plan is not None
+    assert planned.to_json()["plan"] == {
+        "add": ["hours_1970-01-03"],
+        "replace": ["hours_1970-01-02"],
+        "remove": [],
+        "leave": ["hours_1970-01-01"],
+    }
+    assert planned.to_text().splitlines()[2:] == [
+        "dry run: nothing was written",
+        "would add 1 segments: hours_1970-01-03",
+        "would replace 1 segments: hours_1970-01-02",
+        "would leave 1 segments: hours_1970-01-01",
+        "rows of the table: 30 -> 60",
+    ]
+    write_hours(source, 24, 25)
+    with pytest.raises(InvalidInputError, match="would replace rows that it may not hold segments=1: hours_1970-01-02"):
+        run(spark, source, table, deep, controller, is_dry_run=True)
+    assert (published(controller), sorted(deep.rglob("*"))) == (before, files)
+    write_hours(source, *range(60))
+    done = run(spark, source, table, deep, controller)
+    assert (done.published, done.replaced, done.unchanged, done.rows) == (2, 1, 1, planned.rows)
+
+
+def test_a_dry_run_needs_a_controller(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    source = write_hours(tmp_path / "hours.parquet", 1)
+    batch = BatchIngestion(source_uri=str(source), format=BatchFormat.PARQUET)
+    rows = sources.read(spark, batch, table)
+    with pytest.raises(InvalidInputError, match="give --controller"):
+        build_segments(rows, table, deep_store=str(tmp_path), controller_url=None, options=JobOptions(is_dry_run=True))

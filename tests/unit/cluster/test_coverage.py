@@ -178,3 +178,21 @@ def test_however_versions_follow_each_other_what_was_there_is_within_what_is_the
         assert new.total_docs >= now.total_docs
         assert new.source == now.source
         now = new
+
+
+def test_a_dry_run_answers_as_the_request_would_and_writes_nothing(table: SqliteMetastore) -> None:
+    push(table, segment("a"), segment("b"))
+    epoch = load(table, TABLE).epoch
+    records = (segment("a", 2, rows=13), segment("b"), segment("c"))
+    planned = publish_request(table, TABLE, PublishRequest(records=records, is_dry_run=True))
+    with pytest.raises(UncoveredError):
+        publish_request(table, TABLE, PublishRequest(records=(segment("a", 3, rows=1),), is_dry_run=True))
+    assert load(table, TABLE).epoch == epoch
+    done = publish_request(table, TABLE, PublishRequest(records=records))
+    assert (planned.published, planned.replaced, planned.unchanged) == (("a", "c"), ("a",), ("b",))
+    assert (done.published, done.replaced, done.unchanged, done.rows) == (
+        planned.published,
+        planned.replaced,
+        planned.unchanged,
+        planned.rows,
+    )

@@ -11,7 +11,7 @@ from merlot.ids import RawTableName
 from merlot.spec import manifest
 from merlot.spec.shape import shape_of
 from merlot.testing.apps import serve_app
-from merlot_spark.publish import ControllerClient
+from merlot_spark.publish import ControllerClient, PublishOrder
 
 
 @pytest.mark.parametrize("url", ["localhost:8099", "ftp://localhost", "localhost"])
@@ -73,5 +73,5 @@ def test_only_a_controller_that_compares_shapes_is_told_one(is_old: bool) -> Non
         applied.check(shapes.table(), None)
         with pytest.raises(InvalidInputError, match=r"spec\.pushType: applied APPEND and here REFRESH"):
             applied.check(shapes.table(("APPEND", "REFRESH")), None)
-        client.publish(RawTableName("trips"), [], shape=applied.shape, replace_all=False)
+        client.publish(PublishOrder(table=RawTableName("trips"), records=[], shape=applied.shape))
     assert ["shape" in body for body in bodies] == [not is_old]

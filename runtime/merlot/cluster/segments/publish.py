@@ -22,9 +22,10 @@ from merlot.cluster.segments.transaction import (
     PutOutputs,
     PutSegments,
     RemoveSegments,
+    apply,
     mutate,
 )
-from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import is_leftover, is_visible, why_held
 from merlot.errors import InvalidInputError
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, SegmentPart, TableName
@@ -58,6 +59,7 @@ class PublishRequest:
     `entry`: the replacement that all records are outputs of; without it, names that a replacement waits for are its
     outputs, and all others are segments of their own.
     `shape`: that of the manifest which the segments were built by; None if the publisher tells nothing of it.
+    `is_dry_run`: nothing is written; the answer, or the refusal, is the one that the request would get now.
     `is_recovery`: the table had the records before: they keep their times and what they were made of.
     """
 
@@ -69,6 +71,7 @@ class PublishRequest:
     entry: str = ""
     shape: Shape | None = None
     is_recovery: bool = False
+    is_dry_run: bool = False
 
 
 def publish(
@@ -106,7 +109,11 @@ def publish_request(
         outcome, mutations = _decide(view, request, outputs.awaited(view), context.clock.now_ms())
         return mutations
 
-    view = mutate(metastore, table, decide, fence, previous=previous, context=context)
+    if request.is_dry_run:
+        view = load(metastore, table, previous)
+        apply(view, decide(view))
+    else:
+        view = mutate(metastore, table, decide, fence, previous=previous, context=context)
     assert outcome is not None
     return dataclasses.replace(outcome, epoch=view.epoch)
 

@@ -91,6 +91,8 @@ class PublishBody(BaseModel):
     """True: every segment that is not among the records goes."""
     replace_rows: bool = Field(default=False)
     """True: rows may go that the records do not hold, or all of them if there are none. Else that is refused."""
+    dry_run: bool = Field(default=False)
+    """True: answer what would become of the segments, and write nothing."""
     segment_lineage_entry_id: str = ""
     """The replacement that the records are outputs of: refused if it does not wait for them."""
     shape: dict[str, str] | None = None
@@ -420,6 +422,7 @@ def _parse_publish(data: bytes) -> PublishRequest:
         replace=body.replace,
         replace_all=body.replace_all,
         replace_rows=body.replace_rows,
+        is_dry_run=body.dry_run,
         entry=body.segment_lineage_entry_id,
         shape=body.shape,
     )

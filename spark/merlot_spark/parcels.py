@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import lz4.block
 import numpy as np
@@ -21,7 +21,6 @@ from merlot.ingest import arrays, grouping
 from merlot.ingest.grouping import Grouped
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.table import Table
-from merlot_spark.sorted_runs import Lot
 
 TASK = "task"
 LOT = "lot"
@@ -100,10 +99,21 @@ def counts_row(text: str) -> pa.RecordBatch:
     return _batch([0], [0], [None], [text])
 
 
-def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema, new_lot: Callable[[], Lot]) -> Iterator[Lot | str]:
+class TakesRows(Protocol):
+    """A lot, as it is filled."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        ...
+
+
+L = TypeVar("L", bound=TakesRows)
+
+
+def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema, new_lot: Callable[[], L]) -> Iterator[L | str]:
     """What is in parcels that are sorted by their lot: a lot with all its rows, or what a task has counted."""
     current: int | None = None
-    rows_of: Lot | None = None
+    rows_of: L | None = None
     for batch in batches:
         columns = (batch.column(LOT).to_pylist(), batch.column(ROWS), batch.column(COUNTS).to_pylist())
         for lot, rows, counts in zip(*columns, strict=True):

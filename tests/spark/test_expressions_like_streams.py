@@ -11,13 +11,14 @@ from pyspark.sql import SparkSession
 from tests import budget
 from tests.contracts.ingestion.random_filters import message, predicate
 from tests.spark.conftest import Place
+from tests.spark.opened_parcels import rows_and_counts
 
 from merlot.ingest.stream import Pipeline
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot.streams.protocol import Messages
-from merlot_spark import frames, parcels, sources
+from merlot_spark import frames, sources
 from merlot_spark.preparing import PrepareTask
 
 NUM_FILTERS = budget.count("MERLOT_SPARK_FILTERS", quick=25, every=300)
@@ -35,8 +36,7 @@ def test_spark_and_a_stream_say_the_same_of_every_message(spark: SparkSession, f
     )
     task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=1)
     packed = sources.read(spark, source, table).prepare(table, task).rows.toArrow().to_batches()
-    rows = [one for one in parcels.opened(packed, parcels.rows_schema(table)) if isinstance(one, pa.Table)]
-    by_spark = pa.concat_tables(rows).sort_by("id")
+    by_spark = rows_and_counts(packed, table)[0].sort_by("id")
     by_stream = streamed(table, sent)
     assert by_spark.num_rows == by_stream.num_rows == NUM_MESSAGES
     for name, sql in verdicts.items():

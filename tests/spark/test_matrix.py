@@ -17,6 +17,7 @@ from tests.contracts.ingestion.grid import BAD, REFUSED, Section, Source, cell_o
 from tests.contracts.ingestion.matrix import SECTIONS
 from tests.contracts.ingestion.random_tables import COLUMNAR
 from tests.spark.conftest import PLACES, Place
+from tests.spark.opened_parcels import rows_and_counts
 
 from merlot.errors import InvalidInputError
 from merlot.spec import manifest
@@ -87,13 +88,11 @@ def read(spark: SparkSession, section: Section, batch: Mapping[str, Any]) -> tup
     task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=2)
     prepared = sources.read(spark, BatchIngestion.model_validate(batch), table).prepare(table, task)
     parcels_of_all = prepared.rows.orderBy(parcels.TASK, parcels.LOT).toArrow().to_batches()
-    got = list(parcels.opened(parcels_of_all, parcels.rows_schema(table)))
-    told = [content for content in got if isinstance(content, str)]
-    rows = [row for content in got if isinstance(content, pa.Table) for row in plain(content).to_pylist()]
-    counts = functools.reduce(operator.add, (Counts.from_json(json.loads(text)) for text in told), Counts())
+    rows, told = rows_and_counts(parcels_of_all, table)
+    counts = functools.reduce(operator.add, map(Counts.from_json, told), Counts())
     labels, types = list(section.declared), [field["type"] for field in section.declared.values()]
     found = {}
-    for row in rows:
+    for row in plain(rows).to_pylist():
         source, column = section.sources[row["s"]], row["k"]
         name = next(itertools.islice(source.rows, row["row"], None))
         found[source.name, labels[column], name] = cell_of(row[f"c{column}"], types[column]).strip()

@@ -12,13 +12,14 @@ from pyspark.sql import SparkSession
 from tests import budget
 from tests.contracts.ingestion.random_nested import Column, Draw, Kind
 from tests.contracts.ingestion.test_random_nested import possible
+from tests.spark.opened_parcels import rows_and_counts
 
 from merlot.ingest import transform
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import FieldSpec
 from merlot.spec.table import Table
-from merlot_spark import frames, parcels, sources
+from merlot_spark import frames, sources
 from merlot_spark.frames import Prepared
 from merlot_spark.preparing import PrepareTask
 
@@ -73,7 +74,6 @@ def table_of(fields: dict[str, FieldSpec]) -> Table:
 
 
 def rows_of(prepared: Prepared, table: Table) -> pa.Table:
-    content = list(parcels.opened(prepared.rows.toArrow().to_batches(), parcels.rows_schema(table)))
-    counts = [json.loads(one)["bad"] for one in content if isinstance(one, str)]
-    assert not any(one["count"] for one in counts), counts
-    return pa.concat_tables([one for one in content if isinstance(one, pa.Table)]).sort_by("row")
+    rows, counts = rows_and_counts(prepared.rows.toArrow().to_batches(), table)
+    assert not any(one["bad"]["count"] for one in counts), counts
+    return rows.sort_by("row")

@@ -21,11 +21,12 @@ from pyspark.sql import SparkSession
 from tests import budget
 from tests.contracts.ingestion.random_tables import ALL, COLUMNAR, KINDS, Made, fields_of, read, tables, written
 from tests.spark.conftest import PLACES, Place
+from tests.spark.opened_parcels import rows_and_counts
 
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
-from merlot_spark import frames, parcels, sources
+from merlot_spark import frames, sources
 from merlot_spark.preparing import Counts, PrepareTask
 
 NUM_TABLES = budget.count("MERLOT_SPARK_TABLES", quick=40, every=100)
@@ -97,7 +98,5 @@ def run(spark: SparkSession, file_format: str, batch: Mapping[str, Any]) -> tupl
     task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=2)
     source = BatchIngestion.model_validate({"format": file_format, **batch})
     packed = sources.read(spark, source, table).prepare(table, task).rows.toArrow().to_batches()
-    content = list(parcels.opened(packed, parcels.rows_schema(table)))
-    rows = pa.concat_tables([one for one in content if isinstance(one, pa.Table)])
-    told = [Counts.from_json(json.loads(one)) for one in content if isinstance(one, str)]
-    return rows, functools.reduce(operator.add, told, Counts())
+    rows, counts = rows_and_counts(packed, table)
+    return rows, functools.reduce(operator.add, map(Counts.from_json, counts), Counts())

@@ -419,8 +419,7 @@ class RootRecord(Record):
     lineage: dict[str, LineageMark] = Field(default_factory=dict)
     """Replacements that are not cleaned up yet, by entry id: what they make of records' marks, this root decides."""
     time_boundary_ms: int | None = None
-    """Of a hybrid table: rows before it are the batches', others the stream's (`boundary`). None: all rows are the
-    table's."""
+    """Start of the stream's rows in a hybrid table (`boundary`); None: all rows are the table's."""
     time_boundary_moved_ms: int = -1
     """Since when."""
     is_deleted: bool = False
@@ -474,8 +473,7 @@ class TableRecord(ManifestRecord):
     decided_by: dict[str, Any] | None = None
     """Settings of upserts by which its rows were decided when the document that says so was last changed or deleted."""
     is_unconfirmed: bool = False
-    """True until a controller has compared the new table with its deep store. An earlier metastore may have known
-    segments of it."""
+    """True until a controller has compared the new table with its deep store, which may remember segments."""
 
 
 class Role(StrEnum):
@@ -495,8 +493,7 @@ class InstanceRecord(Record):
     host: str
     http_port: int = 0
     query_port: int = Field(default=0, validation_alias=AliasChoices("queryPort", "query_port", "grpcPort"))
-    """Of a server: where brokers send their requests, of a broker: where clients ask over gRPC. `grpcPort` is its old
-    name."""
+    """Port for brokers' requests on a server, for gRPC clients on a broker. `grpcPort` is its old name."""
     tenant: str = "default"
     tags: tuple[str, ...] = ()
     started_ms: int = -1

@@ -190,8 +190,8 @@ def _refused_by_operator(kubectl: Kubectl, table: dict[str, Any]) -> tuple[dict[
         return refused_by_operator(kubectl, table), []
     except CommandError as error:
         spec = table["spec"]
-        ingestion = {**(spec.get("ingestion") or {}), "daysPerSegment": None}  # which has a default, and names no place
-        is_harmless = not spec.get("deepStore") and not any(ingestion.values())
+        ingestion = spec.get("ingestion") or {}
+        is_harmless = not (spec.get("deepStore") or ingestion.get("batch") or ingestion.get("stream"))
         text = "whether its Secret and its places are allowed is not known, condition Accepted will tell:"
         return {}, [] if is_harmless else [f"     note  {text} {error}"]
 

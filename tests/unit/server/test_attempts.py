@@ -51,3 +51,8 @@ def test_process_that_was_killed_for_another_reason_skips_nothing(tmp_path: Path
     assert run(folder, "17")[0] == -signal.SIGSEGV
     assert [run(folder, "99") for _ in range(2)] == [(0, "[] []")] * 2
     assert list(folder.iterdir()) == []
+
+
+def test_folder_that_cannot_be_written_keeps_no_message_from_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(tmp_path / "file" / "attempts", "99") == (0, "[] []")

@@ -12,6 +12,7 @@ import logging
 import operator
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -35,8 +36,11 @@ class Attempts:
     def __init__(self, folder: Path, place: str) -> None:
         self._folder = folder
         self._place = place
-        folder.mkdir(parents=True, exist_ok=True)
-        self._left = {_range(file): int(file.read_text() or 0) for file in folder.iterdir()}
+        self._left: dict[tuple[int, int], int] = {}
+        # Without its files, on a disk that is full or fails, a partition is consumed all the same.
+        with suppress(OSError, ValueError):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._left = {_range(file): int(file.read_text() or 0) for file in folder.iterdir()}
 
     def decode(self, messages: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
         """The rows of messages; of those that a process ended at, one message at a time."""
@@ -67,15 +71,18 @@ class Attempts:
         self, at: tuple[int, int], deaths: int, messages: Messages, rows: Callable[[Messages], StreamRows]
     ) -> StreamRows:
         file = self._file(at)
-        file.write_text(str(deaths + 1 if at[1] - at[0] == 1 else 1))
+        with suppress(OSError):
+            file.write_text(str(deaths + 1 if at[1] - at[0] == 1 else 1))
         try:
             return rows(messages)
         finally:
-            file.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.unlink()
 
     def _forget(self, at: tuple[int, int]) -> None:
         self._left.pop(at, None)
-        self._file(at).unlink(missing_ok=True)
+        with suppress(OSError):
+            self._file(at).unlink()
 
     def _file(self, at: tuple[int, int]) -> Path:
         return self._folder / f"{at[0]}-{at[1]}"

@@ -31,10 +31,10 @@ class ArrowDecoder:
         for place in range(len(values)):
             try:
                 rows = self._rows(values[place].as_buffer())
-            except (pa.ArrowException, OSError, EOFError, struct.error):
-                bad.setdefault(NO_RECORD, []).append(place)
             except arrow_bounds.ExpandsError:
                 bad.setdefault(EXPANDS, []).append(place)
+            except (pa.ArrowException, OSError, EOFError, struct.error, UnicodeDecodeError):
+                bad.setdefault(NO_RECORD, []).append(place)
             except InvalidInputError:
                 bad.setdefault("several columns may be meant", []).append(place)
             else:

@@ -18,7 +18,7 @@ MAX_VARINT_BITS = 63
 
 
 @kernel
-def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """The zigzag number at `at`, and its end; -1: it has none."""
     value = np.uint64(0)
     shift = np.uint64(0)
@@ -51,7 +51,7 @@ def _record(
         operation, column = program[step, 0], program[step, 1]
         null_branch, bound = program[step, 2], program[step, 3]
         if null_branch >= 0:
-            branch, at = _varint(data, at, end)
+            branch, at = varint(data, at, end)
             if at < 0 or branch < 0 or branch > 1:
                 return False
             if branch == null_branch:
@@ -65,7 +65,7 @@ def _record(
             number = int(data[at])
             at += 1
         elif operation in (VARINT, ENUM):
-            number, at = _varint(data, at, end)
+            number, at = varint(data, at, end)
             if at < 0 or (bound > 0 and (number < -bound or number >= bound)) or (operation == ENUM and number < 0):
                 return False
         elif operation in (FLOAT, DOUBLE):
@@ -80,7 +80,7 @@ def _record(
         else:
             length = int(bound)
             if operation == STRING:
-                length, at = _varint(data, at, end)
+                length, at = varint(data, at, end)
                 if at < 0 or length < 0:
                     return False
             if length > end - at:

@@ -26,6 +26,7 @@ from merlot.kernels import (
     aggregate,
     arithmetic,
     avro_scan,
+    avro_walk,
     bits,
     compiling,
     decimals,
@@ -245,6 +246,8 @@ def _messages() -> Iterator[Case]:
     yield avro_scan.find_values, (data, starts[:0], starts[:0], program, begins, lengths, kinds, kinds[0])
     yield avro_scan.copy_bytes, (data, places, lengths[0], kinds[0], np.zeros(1, np.int32), np.zeros(0, np.uint8))
     yield avro_scan.read_decimals, (data, places, lengths[0], kinds[0], np.zeros((0, 2), np.uint64), kinds[0])
+    shape = np.zeros((1, 3), np.int64), np.zeros(1, np.int64), np.zeros((avro_walk.MAX_DEPTH, 2), np.int64)
+    yield avro_walk.find_unbounded, (data, starts[:0], starts[:0], *shape, kinds[0])
 
 
 def _texts() -> Iterator[Case]:

@@ -25,6 +25,7 @@ SCHEMA = json.dumps(
         ],
     }
 )
+NESTED = json.dumps({"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "string", "long"]}]})
 WANTED = Wanted(
     columns={"n": False, "x": False, "city": False, "p": False, "list": True},
     types={"n": pa.int64(), "x": pa.float64()},
@@ -54,6 +55,8 @@ def test_no_kernel_is_compiled_for_messages() -> None:
         (RegistryDecoder(WANTED, registry), messages(struct.pack(">bI", 0, 7) + RECORD, b"?")),
     ]
     before = {kernel: set(kernel.signatures) for kernel, _ in warm._messages()}  # type: ignore[attr-defined]
+    nested = AvroDecoder(WANTED, NESTED)
+    nested.decode(messages(b"\x04\x02", b"?"))
     for decoder, values in used:
         assert decoder.decode(values.slice(0, 1))[0].columns["n"].to_pylist() == [1]
         decoder.decode(values)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError
+from merlot.ingest.decoders import arrow_bounds
 from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted
 from merlot.ingest.source import names
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+EXPANDS = "the message expands to too much"
 
 
 class ArrowDecoder:
@@ -28,7 +31,9 @@ class ArrowDecoder:
         for place in range(len(values)):
             try:
                 rows = self._rows(values[place].as_buffer())
-            except (pa.ArrowException, OSError, EOFError):
+            except arrow_bounds.ExpandsError:
+                bad.setdefault(EXPANDS, []).append(place)
+            except (pa.ArrowException, OSError, EOFError, struct.error, UnicodeDecodeError):
                 bad.setdefault(NO_RECORD, []).append(place)
             except InvalidInputError:
                 bad.setdefault("several columns may be meant", []).append(place)
@@ -44,11 +49,14 @@ class ArrowDecoder:
         if message.slice(max(message.size - len(END), 0)).to_pybytes() != END:
             # Arrow would take a stream that was cut between two batches for a whole one.
             raise EOFError("the stream has no end")
+        arrow_bounds.check_stream(message)
         with pa.ipc.open_stream(message) as stream:
             rows = stream.read_all()
         rows.validate(full=True)
         found = {name: names.find(name, rows.column_names, "the message") for name in self._wanted.columns}
         chosen = {name: rows.column(one) for name, one in found.items() if one is not None}
+        for column in chosen.values():
+            arrow_bounds.check_column(column, message.size)
         return pa.table(chosen) if chosen else pa.table({"": pa.nulls(rows.num_rows)})
 
 

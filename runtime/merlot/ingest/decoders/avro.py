@@ -217,9 +217,12 @@ class _Column:
 
 def _one_by_one(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
     """The same by fastavro; nothing of a record that is none."""
-    is_bad = np.zeros(len(records.begins), np.bool_)
+    is_bad = schema.shape.unbounded(records.data, records.begins, records.ends)
     rows: list[Mapping[str, Any]] = []
     for place, (begin, end) in enumerate(zip(records.begins.tolist(), records.ends.tolist(), strict=True)):
+        if is_bad[place]:
+            rows.append({})
+            continue
         source = io.BytesIO(records.data[begin:end].tobytes())
         try:
             row = fastavro.schemaless_reader(source, schema.parsed, None)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.decoders import avro_values
+from merlot.ingest.decoders.avro_bounds import Shape, shape_of
 from merlot.ingest.decoders.protocol import Wanted
 from merlot.ingest.source import names
 from merlot.kernels import avro_scan
@@ -97,6 +98,8 @@ class RecordSchema:
     """For the kernel; None: fastavro has to."""
     parsed: Schema
     """For fastavro: columns without logical types, values within others with them."""
+    shape: Shape
+    """For the walk over records before fastavro reads them."""
 
 
 class _NotFlatError(Exception):
@@ -126,7 +129,7 @@ def read_schema(text: str, wanted: Wanted) -> RecordSchema:
         program = np.array(steps, np.int64).reshape(-1, 4)
     except (_NotFlatError, RecursionError):
         program = None
-    return RecordSchema(fields, program, parsed)
+    return RecordSchema(fields, program, parsed, shape_of(parsed))
 
 
 class _Reader:

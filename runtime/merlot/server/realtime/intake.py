@@ -20,6 +20,7 @@ from merlot.errors import MerlotError
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.stream import Pipeline, StreamRows
 from merlot.segment.mutable.consuming import ConsumingSegment
+from merlot.server.realtime.attempts import Attempts
 from merlot.streams.protocol import Messages, NotYetError, PartitionReader
 
 MAX_MESSAGES: Final = 20_000
@@ -90,9 +91,15 @@ class Intake:
     interpreter to others. Batches come in the order of the stream all the same."""
 
     def __init__(
-        self, reader: PartitionReader, open_pipeline: Callable[[], Pipeline], turns: Turns, counts: Counts
+        self,
+        reader: PartitionReader,
+        open_pipeline: Callable[[], Pipeline],
+        turns: Turns,
+        counts: Counts,
+        attempts: Attempts | None = None,
     ) -> None:
         self._reader = reader
+        self._attempts = attempts
         self._open_pipeline = open_pipeline
         self._turns = turns
         self._counts = counts
@@ -193,7 +200,9 @@ class Intake:
             except IndexError:
                 pipeline = self._open_pipeline()
             try:
-                return pipeline.rows(messages)
+                if self._attempts is None:
+                    return pipeline.rows(messages)
+                return self._attempts.decode(messages, pipeline.rows)
             finally:
                 self._pipelines.append(pipeline)
 

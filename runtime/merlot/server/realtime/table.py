@@ -47,6 +47,7 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.reader import Segment
 from merlot.server.files import SegmentFiles
 from merlot.server.realtime.around import Around, Settings
+from merlot.server.realtime.attempts import Attempts
 from merlot.server.realtime.cuts import Source, StreamCut
 from merlot.server.realtime.indexed import Surroundings
 from merlot.server.realtime.intake import Counts, Intake, Turns
@@ -477,7 +478,12 @@ class TableStream:
         def open_intake(start: int, counts: Counts) -> Intake:
             # The schema registry has its user and password there.
             open_pipeline = partial(Pipeline, spec, declared, number, self._streams.secrets_of(declared))
-            return Intake(self._streams.of(declared).reader(number, start), open_pipeline, self._threads.turns, counts)
+            attempts = Attempts(
+                self._threads.snapshot_folder / self._host.table / f"{number}.attempts",
+                f"{declared.topic or declared.type}#{number}",
+            )
+            reader = self._streams.of(declared).reader(number, start)
+            return Intake(reader, open_pipeline, self._threads.turns, counts, attempts)
 
         return Settings(
             request=BuildRequest(

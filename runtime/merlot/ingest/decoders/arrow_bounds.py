@@ -1,0 +1,130 @@
+"""Refuse an Arrow IPC stream that expands far beyond its bytes, before any of it is expanded.
+
+A compressed buffer begins with the size that it expands to, and a batch states its numbers of rows, which some types
+need no bytes for. Both are read from the metadata of each batch, whose layout is that of Arrow's `Message.fbs`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+LEAST_BYTES: Final = 1 << 20
+"""Every message may expand to so many bytes."""
+TIMES: Final = 64
+"""A message may expand to so many times its size,"""
+MOST_BYTES: Final = 64 << 20
+"""but to no more than this, or its own size."""
+BYTES_PER_ROW: Final = 8
+"""Rows that take no bytes count as so many."""
+_STRUCT_BYTES: Final = 16
+"""A buffer's offset and length, or a node's length and nulls."""
+_DICTIONARY, _RECORDS = 2, 3
+"""Kinds of messages that have batches."""
+
+
+class ExpandsError(ValueError):
+    """A message would expand beyond what its bytes allow."""
+
+
+def check_stream(message: pa.Buffer) -> None:
+    """Raises ExpandsError, or what Arrow or `struct` raise at a stream that is broken."""
+    most = most_bytes(message.size)
+    most_rows = max(most // BYTES_PER_ROW, message.size)
+    num_bytes = num_rows = 0
+    for part in pa.ipc.MessageReader.open_stream(message):
+        bytes_of_part, rows_of_part = _expanded(part.metadata, part.body)
+        num_bytes, num_rows = num_bytes + bytes_of_part, num_rows + rows_of_part
+        if num_bytes > most or num_rows > most_rows:
+            raise ExpandsError(f"the message expands to too much bytes={num_bytes} rows={num_rows}")
+
+
+def check_column(column: pa.ChunkedArray, message_bytes: int) -> None:
+    """Raises ExpandsError for texts that share their bytes, as in dictionaries and views, and would be large apart."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    is_text = is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    num_bytes = 0
+    if pa.types.is_dictionary(column.type) and is_text:
+        for chunk in column.chunks:
+            num_bytes += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
+    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        num_bytes = sum(sum(len(value.as_buffer() or b"") for value in chunk) for chunk in column.chunks)
+    if num_bytes > most_bytes(message_bytes):
+        raise ExpandsError(f"a column expands to too much bytes={num_bytes}")
+
+
+def most_bytes(message_bytes: int) -> int:
+    """The bytes that a message of this size may expand to."""
+    return max(LEAST_BYTES, min(TIMES * message_bytes, MOST_BYTES), message_bytes)
+
+
+def _expanded(metadata: pa.Buffer, body: pa.Buffer | None) -> tuple[int, int]:
+    """Bytes and rows of a message's batch, all columns and what is nested in them together."""
+    data = memoryview(metadata)
+    root = _at(data, "<I", 0)
+    kind_at, header = _field(data, root, 1), _field(data, root, 2)
+    kind = data[kind_at] if kind_at else 0
+    if kind not in (_DICTIONARY, _RECORDS) or not header:
+        return 0, 0
+    batch = _follow(data, header)
+    if kind == _DICTIONARY:
+        inner = _field(data, batch, 1)
+        if not inner:
+            return 0, 0
+        batch = _follow(data, inner)
+    length = _field(data, batch, 0)
+    num_rows = _count(_at(data, "<q", length)) if length else 0
+    num_rows += sum(_count(rows) for rows, _ in _structs(data, _field(data, batch, 1)))
+    buffers = _structs(data, _field(data, batch, 2))
+    if not _field(data, batch, 3):
+        return sum(_count(size) for _, size in buffers), num_rows
+    held = memoryview(body if body is not None else b"")
+    return sum(_expanded_buffer(held, start, size) for start, size in buffers if size), num_rows
+
+
+def _expanded_buffer(body: memoryview, start: int, size: int) -> int:
+    expanded = _at(body, "<q", _count(start))
+    return _count(size) if expanded == -1 else _count(expanded)
+
+
+def _structs(data: memoryview, field: int) -> list[tuple[int, int]]:
+    """A vector of pairs; those that the bytes hold, and `struct.error` if they are fewer than it says."""
+    if not field:
+        return []
+    vector = _follow(data, field)
+    count = _at(data, "<I", vector)
+    first = vector + 4
+    if first + count * _STRUCT_BYTES > len(data):
+        raise struct.error("a vector goes beyond its message")
+    return list(struct.iter_unpack("<qq", data[first : first + count * _STRUCT_BYTES]))
+
+
+def _field(data: memoryview, table: int, number: int) -> int:
+    """Where a field of a table is; 0 if it is left out."""
+    fields = table - _at(data, "<i", table)
+    place = 4 + 2 * number
+    if place + 2 > _at(data, "<H", fields):
+        return 0
+    offset = _at(data, "<H", fields + place)
+    return table + offset if offset else 0
+
+
+def _follow(data: memoryview, at: int) -> int:
+    return at + _at(data, "<I", at)
+
+
+def _at(data: memoryview, form: str, at: int) -> int:
+    if at < 0:
+        raise struct.error("an offset points before its message")
+    found: int = struct.unpack_from(form, data, at)[0]
+    return found
+
+
+def _count(number: int) -> int:
+    if number < 0:
+        raise struct.error("a size is negative")
+    return number

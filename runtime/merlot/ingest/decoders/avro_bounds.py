@@ -1,0 +1,99 @@
+"""Find records that are nested too deep, or count more items than their bytes hold, before fastavro reads them.
+
+fastavro recurses on the stack of its thread and makes as many objects as a count says: neither ends in an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merlot.kernels import avro_scan, avro_walk
+
+_LEAVES: Mapping[str, int] = {
+    "null": avro_scan.NOTHING,
+    "boolean": avro_scan.BOOLEAN,
+    "int": avro_scan.VARINT,
+    "long": avro_scan.VARINT,
+    "float": avro_scan.FLOAT,
+    "double": avro_scan.DOUBLE,
+    "string": avro_scan.STRING,
+    "bytes": avro_scan.STRING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A schema as `kernels.avro_walk` reads it."""
+
+    nodes: NDArray[np.int64]
+    children: NDArray[np.int64]
+
+    def unbounded(
+        self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """The records, i being data[begins[i]:ends[i]], that fastavro must not read."""
+        is_bad = np.zeros(len(begins), np.bool_)
+        frames = np.zeros((avro_walk.MAX_DEPTH, 2), np.int64)
+        avro_walk.find_unbounded(data, begins, ends, self.nodes, self.children, frames, is_bad.view(np.uint8))
+        return is_bad
+
+
+def shape_of(schema: Any) -> Shape:
+    """The shape of a record's schema as fastavro parsed it."""
+    writer = _Writer()
+    writer.add(schema)
+    return Shape(np.array(writer.nodes, np.int64).reshape(-1, 3), np.array(writer.children, np.int64))
+
+
+class _Writer:
+    """Writes the nodes of a schema; a named type has one node, which its uses share."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[int, int, int]] = []
+        self.children: list[int] = []
+        self._named: dict[str, int] = {}
+
+    def add(self, schema: Any) -> int:
+        """The node of a schema."""
+        if isinstance(schema, list):
+            return self._parent(self._reserve(), avro_walk.UNION, schema)
+        kind = schema if isinstance(schema, str) else schema["type"]
+        if isinstance(kind, dict | list):
+            return self.add(kind)
+        if kind in _LEAVES:
+            return self._leaf(_LEAVES[kind], 0)
+        match kind:
+            case "array" | "map":
+                place = self._reserve()
+                item = self.add(schema["items" if kind == "array" else "values"])
+                self.nodes[place] = (avro_walk.ARRAY if kind == "array" else avro_walk.MAP, item, 0)
+                return place
+            case "record" | "error":
+                place = self._named[schema["name"]] = self._reserve()
+                return self._parent(place, avro_walk.RECORD, [field["type"] for field in schema["fields"]])
+            case "enum":
+                place = self._named[schema["name"]] = self._leaf(avro_scan.ENUM, len(schema["symbols"]))
+                return place
+            case "fixed":
+                place = self._named[schema["name"]] = self._leaf(avro_scan.FIXED, schema["size"])
+                return place
+            case _:
+                return self._named[kind]
+
+    def _reserve(self) -> int:
+        self.nodes.append((avro_scan.NOTHING, 0, 0))
+        return len(self.nodes) - 1
+
+    def _leaf(self, operation: int, bound: int) -> int:
+        self.nodes.append((operation, bound, 0))
+        return len(self.nodes) - 1
+
+    def _parent(self, place: int, operation: int, schemas: list[Any]) -> int:
+        inner = [self.add(one) for one in schemas]
+        self.nodes[place] = (operation, len(self.children), len(inner))
+        self.children += inner
+        return place

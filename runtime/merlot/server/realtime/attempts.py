@@ -1,0 +1,131 @@
+"""Skip a message that ends the process when it is decoded.
+
+Before messages are decoded, a file says which; it is deleted when they are. A file that is there at the start is of a
+process that ended meanwhile: its messages are decoded alone, each under a file of its own. A message at which the
+process ended twice while it was decoded alone is not decoded again: it is a bad message.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import operator
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.ingest.bad_rows import BadRow, BadRows
+from merlot.ingest.stream import StreamRows
+from merlot.streams.protocol import Messages
+
+_LOG = logging.getLogger(__name__)
+
+MOST_DEATHS: Final = 2
+ENDED: Final = "the message ended the process each time that it was decoded"
+
+
+class Attempts:
+    """What one partition's decoding was at when processes ended; any thread. One process uses the folder."""
+
+    def __init__(self, folder: Path, place: str) -> None:
+        self._folder = folder
+        self._place = place
+        self._left: dict[tuple[int, int], int] = {}
+        # Without its files, on a disk that is full or fails, a partition is consumed all the same.
+        with suppress(OSError, ValueError):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._left = {_range(file): int(file.read_text() or 0) for file in folder.iterdir()}
+
+    def decode(self, messages: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
+        """The rows of messages; of those that a process ended at, one message at a time."""
+        first, end = int(messages.offsets[0]), int(messages.offsets[-1]) + 1
+        over = [one for one in list(self._left) if one[0] < end and first < one[1]]
+        if not over:
+            return self._marked((first, end), 0, messages, rows)
+        found = []
+        for row in range(len(messages)):
+            found.append(self._alone(_slice(messages, row), rows))
+            if found[-1].stopped_by is not None:
+                return _joined(found)
+        for one in over:
+            if one[1] <= end and self._left[one] < MOST_DEATHS:
+                self._forget(one)
+        return _joined(found)
+
+    def _alone(self, message: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
+        offset = int(message.offsets[0])
+        deaths = self._left.get((offset, offset + 1), 0)
+        if deaths < MOST_DEATHS:
+            return self._marked((offset, offset + 1), deaths, message, rows)
+        _LOG.error("message skipped that ended the process %s offset=%d", self._place, offset)
+        bad = BadRows({ENDED: 1}, (BadRow(ENDED, (), file=self._place, row_number=offset),))
+        return replace(rows(_none_of(message)), bad=bad, next_offset=message.next_offset)
+
+    def _marked(
+        self, at: tuple[int, int], deaths: int, messages: Messages, rows: Callable[[Messages], StreamRows]
+    ) -> StreamRows:
+        file = self._file(at)
+        with suppress(OSError):
+            file.write_text(str(deaths + 1 if at[1] - at[0] == 1 else 1))
+        try:
+            return rows(messages)
+        finally:
+            with suppress(OSError):
+                file.unlink()
+
+    def _forget(self, at: tuple[int, int]) -> None:
+        self._left.pop(at, None)
+        with suppress(OSError):
+            self._file(at).unlink()
+
+    def _file(self, at: tuple[int, int]) -> Path:
+        return self._folder / f"{at[0]}-{at[1]}"
+
+
+def _range(file: Path) -> tuple[int, int]:
+    first, _, end = file.name.partition("-")
+    return int(first), int(end)
+
+
+def _slice(messages: Messages, row: int) -> Messages:
+    is_last = row == len(messages) - 1
+    return replace(
+        messages,
+        values=messages.values.slice(row, 1),
+        offsets=messages.offsets[row : row + 1],
+        timestamps_ms=messages.timestamps_ms[row : row + 1],
+        keys=None if messages.keys is None else messages.keys.slice(row, 1),
+        headers=None if messages.headers is None else messages.headers[row : row + 1],
+        next_offset=messages.next_offset if is_last else int(messages.offsets[row + 1]),
+    )
+
+
+def _none_of(message: Messages) -> Messages:
+    return replace(
+        message,
+        values=message.values.slice(0, 0),
+        offsets=message.offsets[:0],
+        timestamps_ms=message.timestamps_ms[:0],
+        keys=None if message.keys is None else message.keys.slice(0, 0),
+        headers=None if message.headers is None else message.headers[:0],
+    )
+
+
+def _joined(found: list[StreamRows]) -> StreamRows:
+    last = found[-1]
+    return StreamRows(
+        rows=pa.concat_tables([one.rows for one in found]),
+        offsets=np.concatenate([one.offsets for one in found]),
+        next_offset=last.next_offset,
+        bad=functools.reduce(operator.add, (one.bad for one in found), BadRows()),
+        cut=functools.reduce(operator.add, (Counter(one.cut) for one in found), Counter()),
+        num_filtered=sum(one.num_filtered for one in found),
+        num_tombstones=sum(one.num_tombstones for one in found),
+        stopped_by=last.stopped_by,
+    )

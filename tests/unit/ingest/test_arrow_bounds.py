@@ -1,0 +1,113 @@
+"""An Arrow message that expands far beyond its bytes is refused before it is expanded, and no other is."""
+
+import io
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merlot.ingest.decoders.arrow import EXPANDS, ArrowDecoder
+from merlot.ingest.decoders.arrow_bounds import LEAST_BYTES, MOST_BYTES, TIMES, most_bytes
+from merlot.ingest.decoders.protocol import NO_RECORD, Wanted
+
+MANY = 200 << 20
+
+
+def stream(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def decoded(*payloads: bytes) -> tuple[list[int], dict[str, list[int]]]:
+    pieces = ArrowDecoder(Wanted(columns={"a": False}, names=("a",))).decode(pa.array(payloads, pa.large_binary()))
+    bad = {reason: rows.tolist() for piece in pieces for reason, rows in piece.bad.items()}
+    return sorted({row for piece in pieces for row in piece.messages.tolist()}), bad
+
+
+def zeros(num_bytes: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), num_bytes // 8, [None, pa.py_buffer(bytes(num_bytes))])
+
+
+GOOD = stream(pa.table({"a": [1, 2, 3]}), "zstd")
+HOSTILE = {
+    "zstd": lambda: stream(pa.table({"a": zeros(MANY)}), "zstd"),
+    "lz4": lambda: stream(pa.table({"a": zeros(MANY)}), "lz4"),
+    "unwanted column": lambda: stream(pa.table({"b": zeros(MANY)}), "zstd"),
+    "many batches": lambda: stream(pa.concat_tables([pa.table({"a": zeros(LEAST_BYTES // 2)})] * 20), "zstd"),
+    "dictionary": lambda: stream(
+        pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(["x" * MANY]))}), "zstd"
+    ),
+    "nulls": lambda: stream(pa.table({"a": pa.nulls(1 << 24)})),
+    "nulls in a list": lambda: stream(
+        pa.table({"a": pa.LargeListArray.from_arrays(pa.array([0, 1 << 24], pa.int64()), pa.nulls(1 << 24))})
+    ),
+    "fixed of no bytes": lambda: stream(
+        pa.table({"a": pa.Array.from_buffers(pa.binary(0), 1 << 24, [None, pa.py_buffer(b"")])})
+    ),
+    "one long text, many ids": lambda: stream(
+        pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int8()), pa.array(["x" * 100_000]))})
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_message_that_expands_beyond_its_bytes_is_bad_and_spoils_no_other(name: str) -> None:
+    message = HOSTILE[name]()
+    assert len(message) < most_bytes(len(message)), "the hostile message is small"
+    assert decoded(GOOD, message, GOOD) == ([0, 2], {EXPANDS: [1]})
+
+
+def test_message_that_expands_to_more_than_the_memory_is_refused_without_it() -> None:
+    bomb = stream(pa.table({"a": zeros(MANY)}), "zstd")
+    script = (
+        "import sys, resource, pyarrow as pa\n"
+        "from merlot.ingest.decoders.arrow import ArrowDecoder\n"
+        "from merlot.ingest.decoders.protocol import Wanted\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (150 << 20), used + (150 << 20)))\n"
+        "values = pa.array([sys.stdin.buffer.read()], pa.large_binary())\n"
+        "print(*(reason for one in ArrowDecoder(Wanted(columns={'a': False}, names=())).decode(values)"
+        " for reason in one.bad))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], input=bomb, capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout.decode().strip()) == (0, EXPANDS), ran.stderr.decode()
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_message_within_the_bounds_is_read(compression: str | None) -> None:
+    tables: list[Any] = [
+        pa.table({"a": zeros(LEAST_BYTES // 2)}),
+        pa.table({"a": list(range(100_000))}),
+        pa.table({"a": pa.array([None, "x", "y"] * 1_000).dictionary_encode()}),
+        pa.table({"a": pa.array([[1, 2], None, []] * 1_000)}),
+        pa.table({"a": pa.nulls(1_000)}),
+        pa.table({"a": pa.array([True, None] * 10_000)}),
+        pa.table({"a": pa.array(["x" * 100, None] * 10, pa.string_view())}),
+        pa.table({"a": pa.array([], pa.int64())}),
+    ]
+    found, bad = decoded(*(stream(table, compression) for table in tables))
+    assert (found, bad) == (list(range(len(tables) - 1)), {})
+
+
+def test_large_message_may_always_be_as_large_as_it_is() -> None:
+    assert most_bytes(1) == LEAST_BYTES
+    assert most_bytes(LEAST_BYTES // TIMES * 2) == 2 * LEAST_BYTES
+    assert most_bytes(2 * MOST_BYTES) == 2 * MOST_BYTES
+
+
+@given(st.data())
+def test_broken_message_is_bad_and_nothing_else_is_raised(data: st.DataObject) -> None:
+    message = bytearray(stream(pa.table({"a": ["x", None, "y"] * 5, "b": range(15)}), "zstd"))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(message) - 9))
+        message[place] = data.draw(st.integers(0, 255))
+    found, bad = decoded(bytes(message), GOOD)
+    assert 1 in found
+    assert bad in ({}, {NO_RECORD: [0]}, {EXPANDS: [0]}, {"several columns may be meant": [0]})

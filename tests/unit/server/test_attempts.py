@@ -1,0 +1,58 @@
+"""A message that kills the process when it is decoded is skipped after three deaths, and costs no other message."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import ctypes, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from merlot.ingest.stream import StreamRows
+from merlot.server.realtime.attempts import Attempts
+from merlot.streams.protocol import Messages
+
+KILLERS = set(map(int, sys.argv[2].split(",")))
+
+def rows(messages):
+    if KILLERS & set(messages.offsets.tolist()):
+        ctypes.string_at(0)
+    offsets = messages.offsets
+    return StreamRows(rows=pa.table({"a": offsets}), offsets=offsets, next_offset=messages.next_offset)
+
+attempts = Attempts(Path(sys.argv[1]), "trips#0")
+bad, good = [], []
+for first in range(0, 40, 10):
+    offsets = np.arange(first, first + 10)
+    values = pa.array([b"x"] * 10, pa.large_binary())
+    messages = Messages(values=values, offsets=offsets, timestamps_ms=offsets, next_offset=first + 10)
+    found = attempts.decode(messages, rows)
+    assert found.next_offset == first + 10 and found.rows.num_rows == len(found.offsets)
+    bad += [one.row_number for one in found.bad.samples]
+    good += found.offsets.tolist()
+print(bad, sorted({*range(40)} - {*good}))
+"""
+
+
+def run(folder: Path, killers: str) -> tuple[int, str]:
+    command = [sys.executable, "-c", SCRIPT, str(folder), killers]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return ran.returncode, ran.stdout.strip()
+
+
+def test_message_that_kills_the_process_is_skipped_after_three_deaths_and_at_every_later_start(tmp_path: Path) -> None:
+    folder = tmp_path / "attempts"
+    assert [run(folder, "17") for _ in range(5)] == [(-signal.SIGSEGV, "")] * 3 + [(0, "[17] [17]")] * 2
+
+
+def test_process_that_was_killed_for_another_reason_skips_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "attempts"
+    assert run(folder, "17")[0] == -signal.SIGSEGV
+    assert [run(folder, "99") for _ in range(2)] == [(0, "[] []")] * 2
+    assert list(folder.iterdir()) == []
+
+
+def test_folder_that_cannot_be_written_keeps_no_message_from_its_rows(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(tmp_path / "file" / "attempts", "99") == (0, "[] []")

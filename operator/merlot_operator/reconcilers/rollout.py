@@ -155,11 +155,15 @@ def _holds_nothing(demand: PoolDemand, state: PoolState, ordinal: int) -> bool:
 
 
 def _plan_restart(demand: PoolDemand, wanted: Object, state: PoolState, result: PoolPlan) -> None:
+    assert state.live is not None
     template = wanted["spec"]["template"]
     kept = [pod for pod in state.pods if ordinal_of(name_of(pod)) < result.replicas]
     outdated = [pod for pod in kept if not is_deleting(pod) and _is_outdated(pod, template)]
     result.num_outdated = len(outdated)
     if not outdated:
+        return
+    if is_deleting(state.live):
+        result.steps.append(f"restart {len(outdated)} servers: waits until their StatefulSet is made anew")
         return
     idle = [pod for pod in outdated if not may_run(pod, SERVER)]
     if idle:

@@ -49,12 +49,15 @@ def plan(
     servers: tuple[tuple[str, Any], ...] | None = (),
     replication: int = 2,
     handing_over: dict[str, int] | None = None,
+    is_deleted: bool = False,
 ) -> PoolPlan:
-    """`handing_over`: of a table with a stream."""
+    """`handing_over`: of a table with a stream. `is_deleted`: the StatefulSet is, around its pods."""
     status = None if servers is None else {"flights": {"replication": replication, "servers": dict(servers)}}
     if status is not None and handing_over is not None:
         status["flights"]["stream"] = {"handingOver": handing_over}
     set_ = None if live is None else stateful_set(live, CONFIG, live.replicas)
+    if set_ is not None and is_deleted:
+        set_["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     state = PoolState(live=set_, pods=pods, claims=claims, statuses=status)
     return rollout.plan(demand, stateful_set(demand, CONFIG, demand.replicas), state)
 
@@ -229,6 +232,17 @@ def test_pod_of_tables_with_one_copy_is_restarted_though_brokers_need_it() -> No
     servers = (server(0), server(1), server(2))
     assert plan(RESTARTED, servers=servers, replication=1).restart is not None
     assert plan(RESTARTED, servers=servers, replication=2).restart is None
+
+
+@pytest.mark.parametrize("state", [RUNNING, CRASHING])
+def test_restart_waits_for_the_set_that_makes_the_pod_anew(state: Any) -> None:
+    """A set that is deleted around its pods makes none."""
+    drained = (server(0), server(1), server(2, draining=True, drained=True))
+    pods = (pod(0), pod(1), pod(2, state=state))
+    assert plan(RESTARTED, pods=pods, servers=drained).restart is not None
+    waiting = plan(RESTARTED, pods=pods, servers=drained, is_deleted=True)
+    assert (waiting.restart, waiting.num_outdated) == (None, 3)
+    assert "made anew" in waiting.steps[0]
 
 
 def test_restart_waits_for_the_controller() -> None:

@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lives import NUM_ROWS, Life
+from lives import FLUSH_ROWS, NUM_ROWS, Life
 from tests.budget import count, seed
 
 from merlot.cluster import paths
+from merlot.cluster.manifests.tables import put_table
 from merlot.controller.cleaning.shelf import read_catalog
 from merlot.embedded.node import METASTORE_FILE
+from merlot.ids import RawTableName, offline
 from merlot.metastore.zookeeper import ZooKeeperMetastore
+from merlot.spec.table import ObjectMeta, Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing import hasty
+from merlot.testing.events import EventFiles, events_manifest
 from merlot.testing.patience import wait_until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import ORDERS, publish_orders
+from merlot.testing.sample import ORDERS, orders_manifest, publish_orders
 from merlot_spark.zookeeper import ZooKeeper
 
 NUM_LOSSES = count("MERLOT_LOSSES", quick=1, every=6, fuzz=60)
@@ -30,6 +34,7 @@ GRACE_S = 1
 """The grace periods: what could be swept is swept while a table is lost."""
 SESSION_MS = 2000
 CHROOT = "/team/merlot"
+EVENTS = offline(RawTableName("events"))
 ANOTHERS = "another's"
 """Its segments stay, so the way back is the metastore that was there before."""
 
@@ -178,6 +183,47 @@ def test_a_node_that_loses_its_metastore_loses_no_row(tmp_path: Path) -> None:
         survives(Life(lambda: node.url, lambda: node.url, store, None), Sqlite(tmp_path, node), first=2)
     finally:
         node.kill()
+
+
+def applied(life: Life, manifest: Table) -> None:
+    """Apply it by the controller, which comes to know of it and of what the metastore lacks."""
+    life.call("POST", "/apply", manifest.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+
+def test_tables_that_are_applied_while_no_controller_runs_are_not_answered_with_what_is_left(tmp_path: Path) -> None:
+    """As an operator does it, to a ZooKeeper that another table has made known already; brokers, old and new, ask."""
+    with ZooKeeper(tmp_path / "zookeeper", max_session_ms=SESSION_MS) as zookeeper:
+        ensemble = Ensemble(tmp_path, zookeeper)
+        hosts = f"{zookeeper.hosts}{CHROOT}"
+        cluster = ClusterProcesses(tmp_path / "cluster", hosts, num_servers=1).with_files()
+        in_haste(cluster.processes)
+        other = orders_manifest().model_copy(update={"metadata": ObjectMeta(name="other")})
+        with cluster:
+            files = EventFiles(tmp_path / "topic")
+            life = Life(lambda: cluster.controller.url, lambda: cluster.broker.url, cluster.deep_store, files)
+            life.begin()
+            wait_until(lambda: is_in_catalog(life))
+            wait_until(lambda: read_catalog(life.store, EVENTS) is not None)
+            with life.probed():
+                ensemble.lose("emptied")
+                applied(life, other)
+                wait_until(lambda: life.call("GET", "/status")["tables"]["other"]["unconfirmed"] is False)
+                cluster.controller.kill()
+                with cluster.metastore() as metastore:
+                    put_table(metastore, orders_manifest())
+                    put_table(metastore, events_manifest(files.folder, flush_rows=FLUSH_ROWS))
+                wait_until(lambda: "no controller has compared" in str(life.reasons))
+                cluster.broker.kill()
+                cluster.broker.start()
+                cluster.broker.wait_ready()
+                life.reasons.clear()
+                wait_until(lambda: sum("no controller has compared" in one for one in life.reasons.elements()) > 10)
+                cluster.controller.start()
+                cluster.controller.wait_ready()
+                for table in ("orders", "events"):
+                    wait_until(lambda table=table: status_of(life, table))
+                    life.call("POST", f"/tables/{table}/recover")
+                life.is_whole()
 
 
 def test_roles_whose_zookeeper_loses_its_data_lose_no_row(tmp_path: Path) -> None:

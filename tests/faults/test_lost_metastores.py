@@ -190,6 +190,7 @@ def applied(life: Life, manifest: Table) -> None:
     life.call("POST", "/apply", manifest.model_dump_json(by_alias=True, exclude_unset=True).encode())
 
 
+@pytest.mark.slow("it waits a minute; test_losses has the controller's side, test_directory the broker's")
 def test_tables_that_are_applied_while_no_controller_runs_are_not_answered_with_what_is_left(tmp_path: Path) -> None:
     """As an operator does it, to a ZooKeeper that another table has made known already; brokers, old and new, ask."""
     with ZooKeeper(tmp_path / "zookeeper", max_session_ms=SESSION_MS) as zookeeper:

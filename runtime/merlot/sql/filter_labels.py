@@ -73,7 +73,7 @@ class _Filters:
             return f"{self._text(node.this)} BETWEEN '{bounds[0]}' AND '{bounds[1]}'"
         if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
             return f"{self._text(node.this)} IS NULL"
-        if isinstance(node, exp.Like):
+        if isinstance(node, exp.Like) and isinstance(node.expression, exp.Literal):
             matched = f"regexp_like({self._text(node.this)},'{_regex_of_like(str(node.expression.this))}')"
             return f"(NOT {matched})" if node.args.get("negate") else matched
         if isinstance(node, exp.Anonymous) and canonical_key(node.name) in _PREDICATES:

@@ -37,6 +37,7 @@ from merlot.store.deepstore import DeepStore
 from merlot.testing.clock import FakeClock
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 from merlot.testing.merges import ORDERS, MergeBench
+from merlot.testing.patience import wait_until
 from merlot.testing.sample import orders_manifest
 
 DAY_S = 86_400
@@ -266,9 +267,9 @@ def test_a_leader_that_goes_on_notices_that_the_metastore_went_back(cluster: Clu
     newer = cluster.store.get(root)
     assert newer is not None
     cluster.store.put(root, older.data, newer.version)
-    loop.round()
+    # A watch tells the loop, a moment later.
+    lost = wait_until(lambda: (loop.round(), find_lost(cluster.store, ORDERS))[1])
     loop.close()
-    lost = find_lost(cluster.store, ORDERS)
     assert lost is not None
     assert lost.reason == "the metastore is older than the table's files"
 

@@ -72,5 +72,5 @@ class TableFacts:
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the controller has the table, but not all of it, or does not know yet."""
+        """Whether the controller lacks segments of the table, or has not compared it with its deep store yet."""
         return self.table is not None and bool(self.table.get("metastoreLost") or self.table.get("unconfirmed"))

@@ -129,7 +129,7 @@ class ResponseStore:
         return len(staying) < self._most_answers and num_bytes + wanted.num_bytes <= self._most_bytes
 
     def _share(self, kept: Kept) -> int:
-        """What an answer takes of the room, in bytes; a small one takes a place."""
+        """Count the bytes that an answer takes; at least its share of all places."""
         return max(kept.num_bytes, self._most_bytes // self._most_answers)
 
     def get(self, request_id: str) -> Kept:

@@ -134,10 +134,8 @@ def test_what_a_refresh_removes_and_replaces_is_counted_in_rows(table: SqliteMet
     assert load(table, TABLE).visible_docs == 24
 
 
-def test_outputs_of_a_replacement_and_what_it_has_hidden_are_no_rows_that_go(
-    table: SqliteMetastore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
+@pytest.mark.usefixtures("outputs_are_loaded")
+def test_outputs_of_a_replacement_and_what_it_has_hidden_are_no_rows_that_go(table: SqliteMetastore) -> None:
     push(table, segment("h1"), segment("h2"))
     merged = segment("day", rows=20, source="").model_copy(update={"custom_map": {MERGE_LEVEL: "day"}})
     entry = replacements.start_replacement(table, TABLE, Replacement(segments_from=["h1", "h2"], segments_to=["day"]))

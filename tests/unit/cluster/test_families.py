@@ -31,15 +31,11 @@ from merlot.segment.build.slices import even_slices
 from merlot.spec.tasks import MERGE_LEVEL
 from merlot.testing.clock import FakeClock
 
+pytestmark = pytest.mark.usefixtures("outputs_are_loaded")
 TABLE = TableName("t_OFFLINE")
 MINUTE_MS = 60_000
 Row = tuple[int, int]
 """Its minute, and which of two values it has."""
-
-
-@pytest.fixture(autouse=True)
-def _nobody_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
 
 
 @pytest.fixture

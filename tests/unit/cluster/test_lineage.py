@@ -49,12 +49,6 @@ def make_store(folder: Path) -> SqliteMetastore:
 
 
 @pytest.fixture
-def _loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs are loaded as soon as they are published."""
-    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteMetastore]:
     store = make_store(tmp_path)
     yield store
@@ -88,7 +82,7 @@ def visible(store: Metastore) -> set[str]:
     return set(load(store, TABLE).visible)
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_inputs_are_the_table_until_the_end_and_outputs_from_then_on(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -104,7 +98,7 @@ def test_inputs_are_the_table_until_the_end_and_outputs_from_then_on(store: Sqli
     assert store.children(paths.lineage(TABLE)) == []
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_reversal_brings_the_inputs_back_and_cleaning_leaves_them_unmarked(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -126,7 +120,7 @@ def test_reversal_of_what_has_not_ended_removes_its_outputs_at_once(store: Sqlit
     assert len(store.children(paths.trash(TABLE))) == 1
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_each_step_may_be_repeated_and_writes_nothing_then(store: SqliteMetastore) -> None:
     for step in (start, put, end):
         step(store)
@@ -141,7 +135,7 @@ def test_each_step_may_be_repeated_and_writes_nothing_then(store: SqliteMetastor
     assert load(store, TABLE).epoch == epoch
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_a_reverted_entry_may_be_started_anew_under_its_id(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -177,7 +171,7 @@ def test_a_start_is_refused_in_words(store: SqliteMetastore, replacement: Replac
     assert load(store, TABLE).epoch == before.epoch
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_an_end_needs_its_outputs_and_its_inputs_as_they_were(store: SqliteMetastore) -> None:
     start(store)
     with pytest.raises(PreconditionError, match="outputs are missing"):
@@ -194,7 +188,7 @@ def test_an_end_needs_its_outputs_and_its_inputs_as_they_were(store: SqliteMetas
         end(store, "never")
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_users_cannot_remove_what_a_replacement_needs(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -211,7 +205,7 @@ def test_users_cannot_remove_what_a_replacement_needs(store: SqliteMetastore) ->
         revert(store)
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_publishing_the_same_inputs_again_after_the_end_changes_nothing(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -222,7 +216,7 @@ def test_publishing_the_same_inputs_again_after_the_end_changes_nothing(store: S
         publish_request(store, TABLE, PublishRequest(records=(segment("h1"),), replace_all=True))
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_a_publish_under_the_name_of_an_awaited_output_is_unseen_until_the_end(store: SqliteMetastore) -> None:
     start(store)
     assert publish(store, TABLE, [segment("day", docs=20), segment("new")]).published == ("new", "day")
@@ -232,7 +226,7 @@ def test_a_publish_under_the_name_of_an_awaited_output_is_unseen_until_the_end(s
     assert visible(store) == {"day", "other", "new"}
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_a_push_of_the_whole_table_takes_outputs_away_and_is_refused_while_one_is_under_way(
     store: SqliteMetastore,
 ) -> None:
@@ -248,7 +242,7 @@ def test_a_push_of_the_whole_table_takes_outputs_away_and_is_refused_while_one_i
     assert set(load(store, TABLE).segments) == {"whole"}
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_an_output_that_is_replaced_in_turn_holds_its_own_replacement(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -265,7 +259,7 @@ def test_an_output_that_is_replaced_in_turn_holds_its_own_replacement(store: Sql
     assert visible(store) == {"day", "other"}
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_force_reverts_what_is_in_the_way(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -278,7 +272,7 @@ def test_force_reverts_what_is_in_the_way(store: SqliteMetastore) -> None:
     assert visible(store) == {"h2", "day"}
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_only_two_generations_stay_if_asked(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -290,7 +284,7 @@ def test_only_two_generations_stay_if_asked(store: SqliteMetastore) -> None:
     assert set(load(store, TABLE).segments) == {"day", "day2", "other"}
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_either_side_may_be_empty(store: SqliteMetastore) -> None:
     start(store, Replacement(segments_from=(), segments_to=("a", "b"), entry="add"))
     put(store, "a", "b", entry="add")
@@ -304,7 +298,7 @@ def test_either_side_may_be_empty(store: SqliteMetastore) -> None:
     assert visible(store) == {"h1", "h2", "other"}
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_an_end_may_drop_outputs_and_add_to_the_custom_map(store: SqliteMetastore) -> None:
     start(store, Replacement(segments_from=("h1",), segments_to=("a", "b"), custom_map={"x": "1"}, entry="e"))
     put(store, "a", "b")
@@ -332,7 +326,7 @@ def test_an_end_waits_for_servers_and_says_what_they_lack(store: SqliteMetastore
     server.close()
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_a_lost_fence_ends_nothing(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -343,7 +337,7 @@ def test_a_lost_fence_ends_nothing(store: SqliteMetastore) -> None:
     assert visible(store) == {"h1", "h2", "other"}
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_entries_of_many_names_are_kept_in_chunks(store: SqliteMetastore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage_nodes, "NODE_NAMES", 3)
     inputs = tuple(f"i{number}" for number in range(8))
@@ -360,7 +354,7 @@ def test_entries_of_many_names_are_kept_in_chunks(store: SqliteMetastore, monkey
     assert store.children(paths.lineage(TABLE)) == []
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 def test_a_deleted_table_leaves_no_lineage(store: SqliteMetastore) -> None:
     start(store)
     put(store)
@@ -381,7 +375,7 @@ def _staging(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(commit, "MAX_BUCKET_BYTES", 1200)
 
 
-@pytest.mark.usefixtures("_loaded", "_staging")
+@pytest.mark.usefixtures("outputs_are_loaded", "_staging")
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
 @pytest.mark.parametrize("number", range(len(STEPS)), ids=lambda number: STEPS[number].__name__)
 def test_a_step_that_breaks_off_is_done_or_not_done_and_a_rerun_does_it(
@@ -503,7 +497,7 @@ def _remove(store: Metastore, name: str) -> None:
     publish(store, TABLE, [], replace=[name])
 
 
-@pytest.mark.usefixtures("_loaded")
+@pytest.mark.usefixtures("outputs_are_loaded")
 @pytest.mark.parametrize("seed", range(12))
 def test_no_history_with_crashes_loses_or_doubles_a_row(seed: int, tmp_path: Path) -> None:
     choice = random.Random(seed)

@@ -18,13 +18,9 @@ from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL
 
+pytestmark = pytest.mark.usefixtures("outputs_are_loaded")
 TABLE = TableName("t_OFFLINE")
 MERGED = {MERGE_LEVEL: "day"}
-
-
-@pytest.fixture(autouse=True)
-def _nobody_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replacements, "wait_until_loaded", lambda *_: None)
 
 
 @pytest.fixture

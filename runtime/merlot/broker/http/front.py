@@ -53,7 +53,7 @@ _ASKS_FOR_MORE: Final = frozenset(
         *(b"origin", b"sec-fetch-site"),
     )
 )
-"""What a browser sends is judged by the HTTP server."""
+"""Headers of requests that the HTTP server judges: it takes more of HTTP, and knows what browsers may ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class _Connection(RoomyProtocol):
         self._head: _Head | None = None
         """Of the request at the start of `_ahead`, once it was read."""
         self._start = 0
-        """Where its body starts, and where it stops."""
+        """Offsets in `_ahead` of the body's first byte and, below, of its end."""
         self._stop = 0
         self._unread_bytes = 0
         self._is_finishing = False

@@ -73,13 +73,13 @@ class Family:
 
     @property
     def rows(self) -> int:
-        """How many rows all of them have."""
-        return sum(one.total_docs for one in self.segments)
+        """Number of rows in all segments."""
+        return sum(segment.total_docs for segment in self.segments)
 
     @property
     def sources(self) -> frozenset[str | None]:
-        """Where their rows come from."""
-        return frozenset(one.source for one in self.segments)
+        """Sources of the rows."""
+        return frozenset(segment.source for segment in self.segments)
 
     @property
     def times(self) -> tuple[int, int] | None:
@@ -99,8 +99,8 @@ class Family:
 
 
 def covers(new: Family, old: Family, staying: Family) -> bool:
-    """Whether the new segments may be taken for all that the old ones were, and more, beside those of the family that
-    stay."""
+    """Say whether the new segments cover the old ones: at least as many rows, of the same sources, reaching as far in
+    time together with the segments of the family that stay."""
     return new.rows >= old.rows and new.sources == old.sources and _reaches_as_far(new, old, staying)
 
 

@@ -23,9 +23,9 @@ class Families:
     """The families that a request brings parts of, by name."""
 
     counts: Mapping[str, int]
-    """Of how many parts each one consists."""
+    """Number of parts of each family."""
     numbers: Mapping[str, frozenset[int]]
-    """Which of them the request has."""
+    """Numbers of the parts that the request brings."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Families:
@@ -88,8 +88,8 @@ class Families:
 
 
 def newest_divisions(modified_ms: Mapping[str, int]) -> frozenset[str]:
-    """Of segments whose files are there, by when those were written, the names of each family's newest division; of one
-    that is complete, if there is any, since a job that broke off has left the other."""
+    """Return the segments of each family's newest division, a complete one if there is any: a job that broke off leaves
+    an incomplete one. modified_ms: when each segment's file was written, by the segment's name."""
     divisions: dict[str, dict[int, list[str]]] = {}
     for name in modified_ms:
         part = SegmentPart.of(name)

@@ -65,7 +65,7 @@ def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> 
 
 
 def divided_name(family: str) -> str:
-    """What an origin is called that says in how many parts a family was; no segment has such a name."""
+    """Return the name under which a family's number of parts is recorded; no segment has such a name."""
     return f"{family}{PART_MARK}"
 
 

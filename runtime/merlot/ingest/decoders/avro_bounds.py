@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import avro_scan, avro_walk
 
-_LEAVES: Mapping[str, int] = {
+LEAVES: Final[Mapping[str, int]] = {
     "null": avro_scan.NOTHING,
     "boolean": avro_scan.BOOLEAN,
     "int": avro_scan.VARINT,
@@ -23,6 +23,7 @@ _LEAVES: Mapping[str, int] = {
     "string": avro_scan.STRING,
     "bytes": avro_scan.STRING,
 }
+"""How kernels read a type that has no name and no parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class _Writer:
         kind = schema if isinstance(schema, str) else schema["type"]
         if isinstance(kind, dict | list):
             return self.add(kind)
-        if kind in _LEAVES:
-            return self._leaf(_LEAVES[kind], 0)
+        if kind in LEAVES:
+            return self._leaf(LEAVES[kind], 0)
         match kind:
             case "array" | "map":
                 place = self._reserve()

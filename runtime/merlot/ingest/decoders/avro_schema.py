@@ -19,24 +19,13 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.decoders import avro_values
-from merlot.ingest.decoders.avro_bounds import Shape, shape_of
+from merlot.ingest.decoders.avro_bounds import LEAVES, Shape, shape_of
 from merlot.ingest.decoders.protocol import Wanted
 from merlot.ingest.source import names
 from merlot.kernels import avro_scan
 
 Schema = Any
-OPERATIONS = {
-    "null": avro_scan.NOTHING,
-    "boolean": avro_scan.BOOLEAN,
-    "int": avro_scan.VARINT,
-    "long": avro_scan.VARINT,
-    "float": avro_scan.FLOAT,
-    "double": avro_scan.DOUBLE,
-    "string": avro_scan.STRING,
-    "bytes": avro_scan.STRING,
-    "fixed": avro_scan.FIXED,
-    "enum": avro_scan.ENUM,
-}
+OPERATIONS = {**LEAVES, "fixed": avro_scan.FIXED, "enum": avro_scan.ENUM}
 ARROW = {
     "null": pa.null(),
     "boolean": pa.bool_(),

@@ -1,5 +1,6 @@
 """Fixtures that folders share."""
 
+import gc
 import itertools
 import os
 import secrets
@@ -67,6 +68,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if budget.IS_QUICK:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+def pytest_collection_finish() -> None:
+    """Have no garbage collection look at fifteen thousand tests again and again: a tenth of the CPU time of a run."""
+    gc.collect()
+    gc.freeze()
 
 
 class _Together(LoadFileScheduling):

@@ -32,7 +32,7 @@ from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest,
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 
-NUM_KILLS = count("MERLOT_KILLS", quick=6, every=8, fuzz=200)
+NUM_KILLS = count("MERLOT_KILLS", quick=3, every=8, fuzz=200)
 PLAN = ("minion killed", "zookeeper for long", "minion frozen", "controller", "zookeeper", "server")
 PATIENCE_S = 120.0
 SESSION_MS = 2000

@@ -133,13 +133,12 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_spark_job_that_is_interrupted_leaves_merged_days_and_the_next_replaces_its_window_and_they_are_merged(
+async def test_a_spark_job_replaces_its_window_of_merged_days_and_they_are_merged_again(
     cluster: ClusterProcesses, source: Path
 ) -> None:
     new = [row for row in rows_of(DAYS[:5], revision=1) if is_inside(row)]
     kept = [row for row in rows_of(DAYS) if not is_inside(row)]
     async with watching(cluster) as seen:
-        await asyncio.to_thread(interrupt_while_spark_starts, cluster, source)
         process = await asyncio.to_thread(backfill, cluster, source)
         output, errors = await asyncio.to_thread(process.communicate)
         assert process.returncode == 0, errors
@@ -163,8 +162,10 @@ def check_buckets(records: Sequence[SegmentRecord]) -> None:
     assert all(first == last for first, last in buckets)
 
 
-def interrupt_while_spark_starts(cluster: ClusterProcesses, source: Path) -> None:
-    """Ctrl-C ends the job with all its processes, and leaves the old rows and no file of new ones."""
+@pytest.mark.slow("it starts another Spark; test_backfill_faults ends backfills at every step, test_quickstart Spark")
+def test_a_job_that_is_interrupted_ends_with_all_its_processes_and_leaves_the_old_rows(
+    cluster: ClusterProcesses, source: Path
+) -> None:
     before = view_of(cluster)
     process = backfill(cluster, source)
     wait_until(lambda: any(map(runs_java, descendants(process.pid))) or process.poll() is not None)

@@ -26,7 +26,7 @@ KIND_CONFIG := build/kind/kubeconfig
 # Each of the hundreds of processes that tests start would compile all modules anew, for two seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch mutants fuzz fuzz-bounds crds docs plans format clean wheel images kind-up kind-test kind-down test-e2e test-e2e-all chart
+.PHONY: help quickstart demo-rollup demo-stream demo-upsert test test-all durations check check-types check-all-else bench bench-pruning bench-merge bench-ingest bench-upsert bench-plots bench-clickbench bench-tpch mutants fuzz fuzz-bounds crds docs plans format clean wheel images kind-up kind-test kind-down test-e2e test-e2e-all chart
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,9 +88,14 @@ kind-down: ## Delete the kind cluster
 	kind delete cluster --name merlot --kubeconfig $(KIND_CONFIG)
 
 check: $(VENV)/.dev ## Lint, types, layers, workflows; that CRDs, generated pages and plans match the code
+	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-all-else
+
+check-types: $(VENV)/.dev
+	$(BIN)/mypy
+
+check-all-else: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m merlot.spec.crd --check crds
 	$(BIN)/python -m tests.contracts.ingestion.page --check docs

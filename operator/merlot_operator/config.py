@@ -146,6 +146,13 @@ class Config:
         """Those of a namespace."""
         return tuple(uri.replace(NAMESPACE, namespace) for uri in self.source_prefixes)
 
+    def stream_folders_of(self, namespace: str) -> tuple[str, ...]:
+        """Return the folders that streams of files of a namespace may read: its sources that are folders. A comma
+        would make two of one, so folders with commas are left out."""
+        places = [place_of(uri) for uri in self.source_prefixes_of(namespace)]
+        paths = ["/" + "/".join(place.parts) for place in places if place.scheme == "file" and not place.authority]
+        return tuple(path for path in paths if "," not in path)
+
     def stream_hosts_of(self, namespace: str) -> tuple[str, ...]:
         """Those of a namespace."""
         return tuple(pattern.replace(NAMESPACE, namespace) for pattern in self.stream_hosts)

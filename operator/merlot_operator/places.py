@@ -12,6 +12,7 @@ from merlot.errors import InvalidInputError
 from merlot.spec.table import Table
 from merlot.store.allowed import AllowedSources, AllowedStores
 from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import AllowedFolders
 from merlot_operator.config import Config
 
 
@@ -39,9 +40,8 @@ def places_problems(table: Table, config: Config, namespace: str) -> Iterator[tu
     found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared.uri))]
     for number, batch in enumerate(table.spec.ingestion.batch):
         found.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
-    if stream is not None and stream.type == "files" and stream.topic is not None:
-        found.append(("spec.ingestion.stream.topic", sources.problem_of(stream.topic)))
     yield from ((path, problem) for path, problem in found if problem is not None)
     if stream is not None:
-        hosts = AllowedStreams(config.stream_hosts_of(namespace))
-        yield from ((f"spec.ingestion.stream.{path}", problem) for path, problem in hosts.problems_of(stream))
+        folders = AllowedFolders(config.stream_folders_of(namespace))
+        streams = AllowedStreams(config.stream_hosts_of(namespace), folders)
+        yield from ((f"spec.ingestion.stream.{path}", problem) for path, problem in streams.problems_of(stream))

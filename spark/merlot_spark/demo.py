@@ -129,7 +129,7 @@ def show(make: Callable[[], Play], folder: Path, chosen: argparse.Namespace) -> 
     console = Console(highlight=False)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
-        return _run(make(), LocalNode(folder / "node", free_port(chosen.port)), console, is_served=chosen.serve)
+        return _run(make(), LocalNode(folder / "node", free_port(chosen.port), folder), console, is_served=chosen.serve)
     except KeyboardInterrupt:
         console.print("\nStopped.")
         return 130

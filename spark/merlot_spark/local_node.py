@@ -29,10 +29,11 @@ def free_port(wanted: int) -> int:
 
 
 class LocalNode:
-    """A node over a folder."""
+    """A node over a folder. `streams`: the folder below which streams of files may be; None: nowhere."""
 
-    def __init__(self, data_dir: Path, port: int) -> None:
-        self._node = Node(NodeConfig(data_dir=data_dir, host=HOST, http_port=port))
+    def __init__(self, data_dir: Path, port: int, streams: Path | None = None) -> None:
+        folders = () if streams is None else (str(streams.absolute()),)
+        self._node = Node(NodeConfig(data_dir=data_dir, host=HOST, http_port=port, stream_folders=folders))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="merlot-node", daemon=True)
         self.port = 0

@@ -115,7 +115,7 @@ class Running:
         for file in self.files:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
-        self.node = Node(NodeConfig(data_dir=folder / "data", http_port=0))
+        self.node = Node(NodeConfig(data_dir=folder / "data", http_port=0, stream_folders=(str(folder),)))
 
     async def start(self) -> None:
         await self.node.start()

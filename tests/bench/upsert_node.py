@@ -56,6 +56,7 @@ class Serving:
         """Begin, and wait for nothing."""
         port = self._url.rpartition(":")[2]
         command = [sys.executable, "-m", "merlot.cli.main", "serve", "--data", str(self._folder / "data")]
+        command += ["--stream-folders", str(self._folder)]
         # As installed: with compiled modules, which the checkout may have none of.
         env = {**os.environ, "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache")}
         env.pop("PYTHONDONTWRITEBYTECODE", None)

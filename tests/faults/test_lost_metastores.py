@@ -173,7 +173,10 @@ def in_haste(processes: list[RoleProcess]) -> None:
 
 def test_a_node_that_loses_its_metastore_loses_no_row(tmp_path: Path) -> None:
     node = RoleProcess(
-        tmp_path, "node", ["serve", "--data", str(tmp_path / "data"), "--log-level", "INFO"], ("--port",)
+        tmp_path,
+        "node",
+        ["serve", "--data", str(tmp_path / "data"), "--log-level", "INFO", "--stream-folders", str(tmp_path)],
+        ("--port",),
     )
     in_haste([node])
     node.start()

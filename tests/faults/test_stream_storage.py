@@ -88,7 +88,7 @@ class Consuming:
 
 @asynccontextmanager
 async def consuming(folder: Path, deep_store: str | None = None) -> AsyncIterator[Consuming]:
-    node = Node(NodeConfig(data_dir=folder, http_port=0, deep_store=deep_store))
+    node = Node(NodeConfig(data_dir=folder, http_port=0, deep_store=deep_store, stream_folders=(str(folder.parent),)))
     await node.start()
     headers = {"Content-Type": "application/json"}
     try:

@@ -75,7 +75,8 @@ def given_clocks(folder: Path, processes: Sequence[RoleProcess]) -> dict[str, Wa
 @contextmanager
 def node_of(folder: Path) -> Iterator[tuple[Life, dict[str, WallClock]]]:
     """A node: no ZooKeeper has a clock beside it."""
-    node = RoleProcess(folder, "node", ["serve", "--data", str(folder / "data"), "--log-level", "INFO"], ("--port",))
+    serve = ["serve", "--data", str(folder / "data"), "--log-level", "INFO", "--stream-folders", str(folder)]
+    node = RoleProcess(folder, "node", serve, ("--port",))
     clocks = given_clocks(folder, [node])
     store = DeepStore(str(folder / "data" / "deepstore"))
     node.start()

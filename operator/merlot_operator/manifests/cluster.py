@@ -25,6 +25,7 @@ from merlot_operator.manifests.parts import (
     pod_template,
     selector,
     store_arguments,
+    stream_arguments,
 )
 
 CLUSTER = {"merlot.dev/scope": "cluster"}
@@ -92,6 +93,8 @@ def _arguments(role: str, namespace: str, config: Config) -> list[str]:
     arguments = [f"--zk={config.metastore_of(namespace).removeprefix('zk://')}", "--host=$(POD_IP)", "--bind=0.0.0.0"]
     if role in (CONTROLLER, MINION):
         arguments += store_arguments(config, namespace)
+    if role == CONTROLLER:
+        arguments += stream_arguments(config, namespace)
     if role == MINION:
         arguments += ["--data-dir=/tmp/minion", "--leave-spark"]
     return [*arguments, f"--http-port={PORTS[role]['http']}", "--log-format=json"]
@@ -104,6 +107,9 @@ def _inputs(role: str, size: RoleSize, demand: ClusterDemand, config: Config) ->
     prefixes = config.deep_store_prefixes_of(demand.namespace)
     if prefixes and role != BROKER:
         stores["deepStorePrefixes"] = list(prefixes)
+    folders = config.stream_folders_of(demand.namespace)
+    if folders and role == CONTROLLER:
+        stores["streamFolders"] = list(folders)
     return stores | {
         "image": config.runtime_image,
         "metastore": config.metastore_of(demand.namespace),

@@ -153,6 +153,13 @@ def store_arguments(config: Config, namespace: str) -> list[str]:
     return [f"--deep-store={config.deep_store_of(namespace)}", *(f"--deep-store-prefix={uri}" for uri in prefixes)]
 
 
+def stream_arguments(config: Config, namespace: str) -> list[str]:
+    """Return the folders of streams, for roles that judge or read them; nothing if there are none, which is the
+    default of these roles."""
+    folders = config.stream_folders_of(namespace)
+    return [f"--stream-folders={','.join(folders)}"] if folders else []
+
+
 def environment(config: Config, own: Mapping[str, str] | None = None) -> list[Json]:
     """Variables of every container, with its own ones."""
     fixed = {"HOME": "/tmp", **(own or {})}

@@ -23,6 +23,7 @@ from merlot_operator.manifests.parts import (
     pod_template,
     selector,
     store_arguments,
+    stream_arguments,
 )
 
 VOLUME = "segments"
@@ -146,6 +147,7 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
         f"--tenant={demand.tenant}",
         *([f"--secrets-dir={STREAM_SECRETS}"] if demand.stream_secrets else []),
         f"--stream-hosts={','.join(config.stream_hosts_of(demand.namespace)) or 'none'}",
+        *stream_arguments(config, demand.namespace),
         "--log-format=json",
     ]
 
@@ -157,6 +159,7 @@ def _inputs(demand: PoolDemand, config: Config) -> Json:
         "deepStorePrefixes": list(prefixes),
         "streamSecrets": list(demand.stream_secrets),
         "streamHosts": list(config.stream_hosts_of(demand.namespace)),
+        "streamFolders": list(config.stream_folders_of(demand.namespace)),
     }
     return {name: values for name, values in more.items() if values} | {
         "image": config.runtime_image,

@@ -18,6 +18,7 @@ from merlot.cli.sizes import parse_size
 from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
+from merlot.controller.places import Places
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import Node, NodeConfig
 from merlot.errors import UnavailableError
@@ -29,7 +30,8 @@ from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
-from merlot.streams.allowed import EVERY_HOST
+from merlot.streams.allowed import EVERY_HOST, AllowedStreams
+from merlot.streams.folders import AllowedFolders
 from merlot.telemetry import LogFormat, configure_logging
 from merlot.uris import credentials_problem, redact
 from merlot.wire.client import TcpChannel
@@ -47,6 +49,8 @@ MAX_PORT = 65_535
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 NODE_WARM_UP_S = 0.0
 """A node loads query kernels beside what it does, and waits for none of them."""
+NOTHING = "none"
+"""Stands for an empty list."""
 
 
 def _one_log_level(value: str) -> str:
@@ -130,6 +134,15 @@ SecretsDir = Annotated[
         help="Folder of the Secrets that streams name (secretRef): a subfolder each, with a file per property.",
     ),
 ]
+StreamFolders = Annotated[
+    str,
+    typer.Option(
+        "--stream-folders",
+        envvar="MERLOT_STREAM_FOLDERS",
+        metavar="PATHS",
+        help="Folders below which streams of files may read, separated by commas; none: no folder.",
+    ),
+]
 LogLevel = Annotated[str, typer.Option("--log-level", callback=_one_log_level, help="DEBUG, INFO, WARNING or ERROR.")]
 LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A readable line, or a JSON object, per event.")]
 
@@ -167,6 +180,16 @@ def serve(
     ] = None,
     deep_store_prefix: StorePrefixes = None,
     secrets_dir: SecretsDir = None,
+    stream_folders: Annotated[
+        str | None,
+        typer.Option(
+            "--stream-folders",
+            envvar="MERLOT_STREAM_FOLDERS",
+            metavar="PATHS",
+            help="Folders below which streams of files may read, separated by commas; none: no folder.",
+            show_default="the working directory, unless that is /",
+        ),
+    ] = None,
     log_level: LogLevel = "WARNING",
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
@@ -187,6 +210,7 @@ def serve(
             deep_store=deep_store,
             deep_store_prefixes=tuple(deep_store_prefix or ()),
             secrets_dir=secrets_dir,
+            stream_folders=_started_in() if stream_folders is None else _folders(stream_folders),
             warm_up_s=NODE_WARM_UP_S,
             server=server_settings,
             broker=broker_settings,
@@ -219,6 +243,7 @@ def controller(
         ),
     ] = None,
     deep_store_prefix: StorePrefixes = None,
+    stream_folders: StreamFolders = NOTHING,
     replaced_grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long replaced segments are kept.")
     ] = CleaningConfig.replaced_s,
@@ -258,7 +283,10 @@ def controller(
             ),
             files=files,
             open_store=DeepStore,
-            stores=AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
+            places=Places(
+                AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
+                AllowedStreams(folders=AllowedFolders(_folders(stream_folders))),
+            ),
         )
         role.service.uploads.take = uploaded.take
         role.service.recovery.read = recovered.read
@@ -338,6 +366,7 @@ def server(
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
     secrets_dir: SecretsDir = None,
+    stream_folders: StreamFolders = NOTHING,
     stream_hosts: Annotated[
         str,
         typer.Option(
@@ -374,7 +403,8 @@ def server(
         instance=instance,
         tenant=tenant,
         secrets_dir=secrets_dir,
-        stream_hosts=() if stream_hosts == "none" else tuple(one.strip() for one in stream_hosts.split(",")),
+        stream_hosts=_listed(stream_hosts),
+        stream_folders=_folders(stream_folders),
         hand_over_s=hand_over,
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
@@ -479,6 +509,21 @@ def minion(
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 
     _run_on(zk, run, role="minion", level=log_level, log_format=log_format)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return () if text == NOTHING else tuple(part.strip() for part in text.split(","))
+
+
+def _folders(text: str) -> tuple[str, ...]:
+    """Return absolute paths: a process may be started with relative ones."""
+    return tuple(str(Path(folder).absolute()) for folder in _listed(text) if folder)
+
+
+def _started_in() -> tuple[str, ...]:
+    """Return the working directory; nothing if that is /, which holds every file of the machine."""
+    folder = Path.cwd()
+    return () if folder == folder.parent else (str(folder),)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

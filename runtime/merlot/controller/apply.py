@@ -16,6 +16,7 @@ from merlot.cluster.instances import liveness
 from merlot.cluster.manifests import rollups, row_rules, tables, upserts
 from merlot.cluster.manifests.store import Outcome
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.controller.places import Places
 from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
@@ -26,7 +27,6 @@ from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import UpsertConfig
 from merlot.spec.upserting import MERGER_GROUP, UpsertSpec
-from merlot.store.allowed import AllowedStores
 
 
 class ApplyError(InvalidInputError):
@@ -59,11 +59,11 @@ class AppliedDocument:
 
 
 def apply_manifests(
-    metastore: Metastore, text: str, clock: Clock, stores: AllowedStores, *, dry_run: bool = False
+    metastore: Metastore, text: str, clock: Clock, places: Places, *, dry_run: bool = False
 ) -> list[AppliedDocument]:
     """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
     documents = manifest.load(text)
-    outcomes = _check(metastore, documents, stores)
+    outcomes = _check(metastore, documents, places)
     servers = liveness.live_instances(metastore, Role.SERVER)
     results: dict[int, AppliedDocument] = {}
     for number in sorted(range(len(documents)), key=lambda place: not isinstance(documents[place], Table)):
@@ -78,7 +78,7 @@ def apply_manifests(
     return [results[number] for number in range(len(documents))]
 
 
-def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedStores) -> list[Outcome]:
+def _check(metastore: Metastore, documents: Sequence[Manifest], places: Places) -> list[Outcome]:
     outcomes: list[Outcome] = []
     problems: list[Problem] = []
     for number, document in enumerate(documents, start=1):
@@ -88,7 +88,7 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedS
         except (tables.EvolutionError, rollups.RollupConflictError) as error:
             found = error.problems
         if isinstance(document, Table):
-            found = [*found, *_store_problems(document, stores), *_upsert_problems(metastore, document, documents)]
+            found = [*found, *places.problems_of(document), *_upsert_problems(metastore, document, documents)]
         if isinstance(document, UpsertConfig):
             found = [*found, *_problems_of_tables(metastore, document, documents)]
         if isinstance(document, MergeRollupTask):
@@ -100,13 +100,6 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], stores: AllowedS
     if problems:
         raise ApplyError(problems)
     return outcomes
-
-
-def _store_problems(table: Table, stores: AllowedStores) -> list[Problem]:
-    """Why the table may not have the deep store that it names for itself, if it names one."""
-    declared = table.spec.deep_store_uri
-    problem = None if declared is None else stores.problem_of(declared)
-    return [] if problem is None else [Problem("spec.deepStore.uri", problem)]
 
 
 def _stream_problems(table: Table) -> list[Problem]:

@@ -16,6 +16,7 @@ from merlot.cluster import homes
 from merlot.cluster.manifests import schemas, tables
 from merlot.cluster.together import Together
 from merlot.controller.apply import apply_manifests
+from merlot.controller.places import Places
 from merlot.controller.reading import Reading
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import RawTableName, raw_name
@@ -24,7 +25,6 @@ from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
 from merlot.spec.pinot_import import changes
 from merlot.spec.pinot_import.documents import Converted, convert, convert_schema
-from merlot.store.allowed import AllowedStores
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -44,10 +44,10 @@ class Written:
 class PinotWrites:
     """Operations on one cluster."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, stores: AllowedStores, reading: Reading) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, places: Places, reading: Reading) -> None:
         self._metastore = metastore
         self._clock = clock
-        self._stores = stores
+        self._places = places
         self._reading = reading
 
     def check_owner(self, what: str) -> None:
@@ -216,7 +216,7 @@ class PinotWrites:
             notes = list(converted.notes)
             if converted.manifests:
                 text = _text(converted.manifests)
-                found = apply_manifests(together, text, self._clock, self._stores, dry_run=dry_run)
+                found = apply_manifests(together, text, self._clock, self._places, dry_run=dry_run)
                 notes += [warning for one in found for warning in one.warnings]
             operation = None if schema is None else schemas.writing(self._metastore, raw, schema, self._clock.now_ms())
             if operation is not None:

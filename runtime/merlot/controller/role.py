@@ -21,12 +21,12 @@ from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.loop import MergeLoop
+from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Check, Metastore
-from merlot.store.allowed import AllowedStores
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class ControllerRole:
     """Start and stop on one event loop. An embedded node takes `routes` instead and calls `start` with its port.
 
     `files` is the cluster's deep store; without it files are never deleted. `open_store` opens those that tables name,
-    as far as `stores` allows.
+    as far as `places` allows.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ControllerRole:
         *,
         files: SegmentFiles | None = None,
         open_store: Callable[[str], SegmentFiles] | None = None,
-        stores: AllowedStores | None = None,
+        places: Places | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
@@ -66,8 +66,8 @@ class ControllerRole:
         self._files = files
         self._open_store = open_store
         self._clock = clock or SystemClock()
-        self._stores = stores or AllowedStores(own=None)
-        self.service = ControllerService(metastore, self._clock, stores=self._stores)
+        self._places = places or Places()
+        self.service = ControllerService(metastore, self._clock, places=self._places)
         self.service.recovery.open_files = None if files is None else self._open_files
         self._http: HttpServer | None = None
         self._registration: Registration | None = None
@@ -141,7 +141,7 @@ class ControllerRole:
         assert self._files is not None
         if uri is None or self._open_store is None:
             return self._files
-        self._stores.check(uri)
+        self._places.stores.check(uri)
         return self._open_store(uri)
 
     def _open_shelf(self, uri: str | None) -> Shelf:

@@ -24,6 +24,7 @@ from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merges.service import MergeService
 from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
+from merlot.controller.places import Places
 from merlot.controller.reading import Reading
 from merlot.controller.recovery import Recovery
 from merlot.controller.status import pinot_json
@@ -39,17 +40,14 @@ from merlot.spec import pinot_schema
 from merlot.spec.manifest import Problem
 from merlot.spec.shape import shape_of
 from merlot.spec.table import TableSpec
-from merlot.store.allowed import AllowedStores
 
 
 class ControllerService:
-    """Operations on one cluster. `stores`: which deep stores its tables may have."""
+    """Operations on one cluster. `places`: what its tables may name."""
 
-    def __init__(
-        self, metastore: Metastore, clock: Clock | None = None, *, stores: AllowedStores | None = None
-    ) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock | None = None, *, places: Places | None = None) -> None:
         self._metastore = metastore
-        self._stores = stores or AllowedStores(own=None)
+        self._places = places or Places()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._views: dict[TableName, TableView] = {}
@@ -57,12 +55,12 @@ class ControllerService:
         """MergeRollupTasks and UpsertConfigs."""
         self.status_extras: Callable[[], Mapping[str, Json]] = self.merges.status
         """Members that others add to the cluster's status."""
-        self._status = StatusSource(metastore, self._stores, self._extras)
+        self._status = StatusSource(metastore, self._places.stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
         self.reading = Reading(metastore, self.view)
-        self.pinot_writes = PinotWrites(metastore, self._clock, self._stores, self.reading)
-        self.uploads = Uploads(metastore, self._stores, self.publish, self.view)
-        self.recovery = Recovery(metastore, self._stores, self.publish, self.view)
+        self.pinot_writes = PinotWrites(metastore, self._clock, self._places, self.reading)
+        self.uploads = Uploads(metastore, self._places.stores, self.publish, self.view)
+        self.recovery = Recovery(metastore, self._places.stores, self.publish, self.view)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:
@@ -90,7 +88,7 @@ class ControllerService:
 
     def apply(self, text: str, *, dry_run: bool = False) -> list[AppliedDocument]:
         """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
-        return apply_manifests(self._metastore, text, self._clock, self._stores, dry_run=dry_run)
+        return apply_manifests(self._metastore, text, self._clock, self._places, dry_run=dry_run)
 
     def table_names(self) -> list[str]:
         """Raw names, sorted."""
@@ -105,7 +103,7 @@ class ControllerService:
         none, or one that is not allowed here. `shape`: what segments have to be built for."""
         spec = tables.spec_of(self.table(name)).spec
         try:
-            store = self._stores.uri_of(spec.deep_store_uri)
+            store = self._places.stores.uri_of(spec.deep_store_uri)
         except InvalidInputError:
             store = None
         return {"deepStore": store, "shape": dict(shape_of(spec))}
@@ -186,7 +184,7 @@ class ControllerService:
         if spec.upsert is not None:
             _check_upsert_records(table, spec, request)
         check_shape(raw_name(table), spec, request)
-        check_files(table, request.records, self._stores.uri_of(spec.deep_store_uri))
+        check_files(table, request.records, self._places.stores.uri_of(spec.deep_store_uri))
         context = Context(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
 

@@ -23,6 +23,7 @@ from merlot.broker.settings import BrokerSettings
 from merlot.catalog import recovered, uploaded
 from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api
+from merlot.controller.places import Places
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
 from merlot.http.browsers import HOSTS, hosts_of
@@ -35,6 +36,8 @@ from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
+from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import AllowedFolders
 from merlot.wire.client import LocalChannel
 
 _LOG = logging.getLogger(__name__)
@@ -60,6 +63,8 @@ class NodeConfig:
     """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
     deep_store_prefixes: tuple[str, ...] = ()
     """Below which tables may name deep stores of their own, besides that one."""
+    stream_folders: tuple[str, ...] = ()
+    """Folders below which streams of files may be."""
     secrets_dir: Path | None = None
     """Of the Secrets that streams name, a folder each."""
     grace_s: float = 60.0
@@ -151,6 +156,7 @@ class Node:
             warm_up_s=self._config.warm_up_s,
             settings=self._config.server,
             secrets_dir=self._config.secrets_dir,
+            stream_folders=self._config.stream_folders,
         )
         role = ServerRole(metastore, config, clock=self._clock)
         self._exits.push_async_callback(role.stop)
@@ -161,7 +167,14 @@ class Node:
         files = DeepStore(self._config.deep_store_uri)
         config = ControllerConfig(host=self._config.reached_as, http_port=self.port)
         stores = AllowedStores(own=self._config.deep_store_uri, prefixes=self._config.deep_store_prefixes)
-        role = ControllerRole(metastore, config, files=files, open_store=DeepStore, stores=stores, clock=self._clock)
+        role = ControllerRole(
+            metastore,
+            config,
+            files=files,
+            open_store=DeepStore,
+            places=Places(stores, AllowedStreams(folders=AllowedFolders(self._config.stream_folders))),
+            clock=self._clock,
+        )
         role.service.uploads.take = uploaded.take
         role.service.recovery.read = recovered.read
         self._exits.push_async_callback(role.stop)
@@ -222,7 +235,7 @@ def _merged(routes: list[web.RouteDef]) -> list[web.RouteDef]:
 
 def _make_folder(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot make the data folder path={path} reason={error.strerror}") from error
 

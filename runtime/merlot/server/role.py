@@ -47,6 +47,7 @@ from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.streams.allowed import EVERY_HOST, AllowedStreams
+from merlot.streams.folders import AllowedFolders
 from merlot.wakeups import WakeUp, run_on
 from merlot.wire.endpoint import TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
@@ -96,6 +97,8 @@ class ServerConfig:
     settings: ServerSettings = field(default_factory=ServerSettings)
     stream_hosts: tuple[str, ...] = (EVERY_HOST,)
     """Patterns of hosts that streams of tables may name."""
+    stream_folders: tuple[str, ...] = ()
+    """Folders below which streams of files may be."""
     hand_over_s: float = 0.0
     """How long a stop waits at most until what this server consumes is committed, or consumed elsewhere."""
     secrets_dir: Path | None = None
@@ -303,7 +306,7 @@ class ServerRole:
                 folder=self._config.data_dir / "sealing",
                 snapshot_folder=self._config.data_dir / "snapshots",
                 secrets_of=partial(read_secret, self._config.secrets_dir),
-                allowed=AllowedStreams(self._config.stream_hosts),
+                allowed=AllowedStreams(self._config.stream_hosts, AllowedFolders(self._config.stream_folders)),
             ),
         )
 

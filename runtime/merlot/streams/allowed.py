@@ -1,4 +1,5 @@
-"""Which hosts a Table may have servers connect to: brokers, registries of schemas, and whoever gives out tokens. Pure.
+"""Which hosts a Table may have servers connect to (brokers, registries of schemas, and whoever gives out tokens), and
+which folders it may have them read.
 
 Whoever writes Tables is not whoever runs the servers: these send the keys of a Secret, which the author of a Table may
 name and need not know, to any host that the Table names, and tell which ports of the cluster's network answer.
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
 from merlot.errors import InvalidInputError
 from merlot.spec.stream import StreamIngestion
+from merlot.streams.folders import AllowedFolders, PlaceNotAllowedError
 
 EVERY_HOST: Final = "*"
 BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
@@ -26,15 +28,13 @@ _HOST: Final = re.compile(r"(?:([A-Za-z_]+)://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]
 _PATTERN: Final = re.compile(r"([A-Za-z0-9._*?-]+|\[[0-9A-Fa-f:.]+\])(:([0-9*?]{1,5}))?")
 
 
-class HostNotAllowedError(InvalidInputError):
-    """The stream names a host that a Table may not."""
-
-
 @dataclass(frozen=True, slots=True)
 class AllowedStreams:
-    """`hosts`: patterns of host:port with * and ?; without a port they stand for all ports of a host."""
+    """`hosts`: patterns of host:port with * and ?; without a port they stand for all ports of a host. `folders`: where
+    streams of files may be."""
 
     hosts: tuple[str, ...] = (EVERY_HOST,)
+    folders: AllowedFolders = field(default_factory=AllowedFolders)
 
     def __post_init__(self) -> None:
         """InvalidInputError for what is no pattern of a host."""
@@ -43,12 +43,14 @@ class AllowedStreams:
                 raise InvalidInputError(f"not a host, or host:port, with * and ? got={pattern!r}")
 
     def check(self, declared: StreamIngestion) -> None:
-        """HostNotAllowedError unless a Table may consume this stream."""
+        """Raise PlaceNotAllowedError unless a Table may consume this stream."""
         for path, problem in self.problems_of(declared):
-            raise HostNotAllowedError(f"stream.{path}: {problem}")
+            raise PlaceNotAllowedError(f"stream.{path}: {problem}")
 
     def problems_of(self, declared: StreamIngestion) -> Iterator[tuple[str, str]]:
         """Each field below `stream` that names what a Table may not, with what would let it."""
+        if declared.type == "files" and declared.topic and (problem := self.folders.problem_of(declared.topic)):
+            yield "topic", problem
         if EVERY_HOST in self.hosts:
             return
         if "." in declared.type:

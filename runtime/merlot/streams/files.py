@@ -3,7 +3,7 @@
 Partitions are the folder's subfolders with numbers as names (`0`, `1`, …), or else the folder itself is partition 0.
 A partition's files are in the order of the number that their names end with before the ending (`trips-0007.jsonl` is 7,
 `trips.jsonl` is 0; it has up to eight digits); a writer that has begun a file writes no more to those before it. Names
-that begin with `.` or `_` are passed over.
+that begin with `.` or `_` are passed over. Links are followed, to files below the folders that streams may read.
 
 An offset is where a line begins: the file's number × 2^36 + the byte within it. Bytes, since a reader finds the place
 again without counting lines; the number, since files before it may be deleted.
@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError, UnavailableError
+from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
 from merlot.streams.protocol import Messages, OffsetOutOfRangeError, OffsetRange, StreamSettings, TopicGoneError
 
 FILE_BITS = 36
@@ -47,9 +48,10 @@ _NUMBER = re.compile(r"([0-9]+)(\.[^.]*)?$")
 class FilesStream:
     """The stream of a folder."""
 
-    def __init__(self, settings: StreamSettings) -> None:
+    def __init__(self, settings: StreamSettings, allowed: AllowedFolders = EVERY_FOLDER) -> None:
         if not settings.topic:
             raise InvalidInputError("a stream of files needs the folder as its topic")
+        self._allowed = allowed
         self._root = Path(settings.topic)
 
     def identity(self) -> str:
@@ -62,7 +64,7 @@ class FilesStream:
 
     def offsets(self, partition: int) -> OffsetRange:
         """From the first line of the first file up to where an unfinished last line begins."""
-        return _available(_files(self._folder(partition)))
+        return _available(_files(self._folder(partition), self._allowed))
 
     def offset_at(self, partition: int, time_ms: int) -> int:
         """Always InvalidInputError: lines have no time of their own."""
@@ -70,19 +72,20 @@ class FilesStream:
 
     def reader(self, partition: int, start: int) -> FilesReader:
         """A reader of a partition's lines."""
-        return FilesReader(self._folder(partition), start)
+        return FilesReader(self._folder(partition), start, self._allowed)
 
     def close(self) -> None:
         """Nothing is held."""
 
     def _folders(self) -> Mapping[int, Path]:
+        root = self._allowed.resolved(self._root)
         try:
-            numbered = {int(one.name): one for one in self._root.iterdir() if one.name.isdecimal() and one.is_dir()}
+            numbered = {int(one.name): one for one in root.iterdir() if one.name.isdecimal() and one.is_dir()}
         except FileNotFoundError as error:
             raise TopicGoneError(f"no such folder path={self._root}") from error
         except OSError as error:
             raise UnavailableError(f"folder cannot be read path={self._root} reason={error.strerror}") from error
-        return numbered or {0: self._root}
+        return numbered or {0: root}
 
     def _folder(self, partition: int) -> Path:
         folder = self._folders().get(partition)
@@ -94,8 +97,9 @@ class FilesStream:
 class FilesReader:
     """Reads the files of one partition, one after the other."""
 
-    def __init__(self, folder: Path, start: int) -> None:
+    def __init__(self, folder: Path, start: int, allowed: AllowedFolders = EVERY_FOLDER) -> None:
         self._folder = folder
+        self._allowed = allowed
         self._next = start
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
@@ -126,7 +130,7 @@ class FilesReader:
     def _take(self, max_messages: int) -> _Lines:
         """The next lines of the file that is read; moves on past them, or to the next file."""
         # Files before lines: a file that has a next one is no longer written to.
-        files = _files(self._folder)
+        files = _files(self._folder, self._allowed)
         number, position = self._next >> FILE_BITS, self._next & _POSITION
         later = [found for found in files if found > number]
         if number not in files:
@@ -143,7 +147,7 @@ class FilesReader:
     def _read(self, files: Mapping[int, Path], number: int, max_messages: int) -> _Lines:
         position = self._next & _POSITION
         try:
-            with files[number].open("rb") as file:
+            with _opened(files[number]) as file:
                 if position > file.seek(0, os.SEEK_END):
                     raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
                 file.seek(position)
@@ -229,11 +233,16 @@ def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_fin
     )
 
 
-def _files(folder: Path) -> Mapping[int, Path]:
-    """The files of a partition by their numbers, ascending."""
+def _files(folder: Path, allowed: AllowedFolders) -> Mapping[int, Path]:
+    """Return the files of a partition by their numbers, ascending; raise PlaceNotAllowedError if one of them, or the
+    folder, has become a link that leads out of the folders that are allowed."""
     found: dict[int, Path] = {}
+    folder = allowed.resolved(folder)
     try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name[0] not in "._" and entry.is_file())
+        with os.scandir(folder) as entries:
+            shown = [entry for entry in entries if entry.name[0] not in "._" and entry.is_file()]
+        links = {entry.name for entry in shown if entry.is_symlink()}
+        names = sorted(entry.name for entry in shown)
     except FileNotFoundError as error:
         raise TopicGoneError(f"no such folder path={folder}") from error
     except OSError as error:
@@ -248,8 +257,14 @@ def _files(folder: Path) -> Mapping[int, Path]:
             )
         if number > MAX_NUMBER:
             raise InvalidInputError(f"a file of a stream has too large a number folder={folder} file={name}")
-        found[number] = folder / name
+        found[number] = allowed.resolved(folder / name) if name in links else folder / name
     return dict(sorted(found.items()))
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file that was listed, and nothing that somebody has put in its place meanwhile: no link, no pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.fdopen(descriptor, "rb")
 
 
 def _available(files: Mapping[int, Path]) -> OffsetRange:
@@ -268,7 +283,7 @@ def _whole_bytes(path: Path) -> int:
 
 
 def _whole_bytes_of(path: Path) -> int:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         end = file.seek(0, os.SEEK_END)
         while end:
             start = max(end - CHUNK_BYTES, 0)

@@ -9,15 +9,21 @@ from typing import assert_never
 from merlot.errors import InvalidInputError
 from merlot.extras import lacks
 from merlot.spec.stream import ENTRY_POINTS, HEADER_PREFIX, OutOfRange, StreamIngestion
+from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
 from merlot.streams.protocol import OffsetRange, Stream, StreamSettings
 
 NO_SECRETS: Mapping[str, str] = {}
 
 
-def open_stream(declared: StreamIngestion, secrets: Mapping[str, str] = NO_SECRETS, identity: str = "") -> Stream:
+def open_stream(
+    declared: StreamIngestion,
+    secrets: Mapping[str, str] = NO_SECRETS,
+    identity: str = "",
+    folders: AllowedFolders = EVERY_FOLDER,
+) -> Stream:
     """The stream of a declaration; `secrets` are the properties of its Secret, `identity` is what the stream said of
-    its topic before. Nothing is asked of the stream yet. InvalidInputError if it is not installed, or cannot be made
-    of these properties."""
+    its topic before, a stream of files reads below `folders`. Nothing is asked of the stream yet. InvalidInputError if
+    it is not installed, or cannot be made of these properties."""
     sources = declared.metadata.values()
     settings = StreamSettings(
         topic=declared.topic,
@@ -30,7 +36,7 @@ def open_stream(declared: StreamIngestion, secrets: Mapping[str, str] = NO_SECRE
         case "files":
             from merlot.streams.files import FilesStream
 
-            return FilesStream(settings)
+            return FilesStream(settings, folders)
         case "kafka":
             return _kafka(settings)
         case name:

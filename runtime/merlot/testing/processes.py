@@ -190,8 +190,9 @@ class ClusterProcesses:
         self.zookeeper = zookeeper
         self.deep_store_uri = deep_store or str(folder / "deepstore")
         self._shared = shared = ["--zk", zookeeper, "--log-level", level]
+        self._streams = ["--stream-folders", str(folder)]
         self._num_servers = num_servers
-        self.controller = self._role("controller", [*shared], "controller")
+        self.controller = self._role("controller", [*shared, *self._streams], "controller")
         self.broker = self._role("broker", [*shared, "--warm-up", "0"], "broker")
         self.servers = [self._server(number, shared) for number in range(num_servers)]
         self.minions = [self._minion(number, shared) for number in range(num_minions)]
@@ -205,7 +206,9 @@ class ClusterProcesses:
     def with_files(self) -> Self:
         """Have the controller delete files from the deep store, and keep catalogs there: to be called before it
         starts."""
-        self.controller = self._role("controller", [*self._shared, "--deep-store", self.deep_store_uri], "controller")
+        self.controller = self._role(
+            "controller", [*self._shared, *self._streams, "--deep-store", self.deep_store_uri], "controller"
+        )
         return self
 
     def new_server(self, instance: str | None = None) -> RoleProcess:
@@ -338,7 +341,9 @@ class ClusterProcesses:
     def _server(self, number: int, shared: Sequence[str]) -> RoleProcess:
         own = ["--data-dir", str(self.server_dir(number)), "--deep-store", self.deep_store_uri, "--warm-up", "0"]
         name = f"server-{number}"
-        return RoleProcess(self.folder, name, ["server", *shared, *own], ("--http-port", "--query-port"))
+        return RoleProcess(
+            self.folder, name, ["server", *shared, *self._streams, *own], ("--http-port", "--query-port")
+        )
 
     def _minion(self, number: int, shared: Sequence[str]) -> RoleProcess:
         name = f"minion-{number}"

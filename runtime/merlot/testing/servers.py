@@ -19,6 +19,8 @@ from merlot.server.realtime.memory import MemoryRoom
 from merlot.server.realtime.table import StreamThreads
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
+from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import EVERY_FOLDER
 from merlot.testing.sample import ORDERS
 
 
@@ -72,6 +74,7 @@ class KeeperBench:
                 folder=self._folder / "sealing",
                 snapshot_folder=self._folder / "snapshots",
                 secrets_of=lambda _: {},
+                allowed=AllowedStreams(folders=EVERY_FOLDER),
             ),
         )
         keeper = TableKeeper(ORDERS, around)

@@ -41,7 +41,7 @@ def upsert_keys() -> str:
     """Measure and draw."""
     events = read_events(quickstart_data.flights_file(ROOT / "build" / "quickstart" / "source"), DAYS)
     with tempfile.TemporaryDirectory(prefix="upsert_keys_", dir=ROOT / "build") as folder:
-        node = LocalNode(Path(folder) / "node", free_port(8099))
+        node = LocalNode(Path(folder) / "node", free_port(8099), Path(folder))
         try:
             node.start()
             return _played(Client(node.url), Path(folder) / "topic", events)

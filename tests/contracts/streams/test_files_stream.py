@@ -1,13 +1,16 @@
 """Files keep the contract of streams, and what only files can do to a reader."""
 
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from folder_topic import Folder, stream_of
 
-from merlot.errors import InvalidInputError
-from merlot.streams.files import FILE_BITS, MAX_LINE_BYTES
-from merlot.streams.protocol import OffsetOutOfRangeError, OffsetRange, TopicGoneError
+from merlot.errors import InvalidInputError, UnavailableError
+from merlot.streams import files
+from merlot.streams.files import FILE_BITS, MAX_LINE_BYTES, FilesReader, FilesStream
+from merlot.streams.folders import AllowedFolders, PlaceNotAllowedError
+from merlot.streams.protocol import OffsetOutOfRangeError, OffsetRange, StreamSettings, TopicGoneError
 from merlot.testing.stream_contract import StreamContract, read, values_of
 
 
@@ -27,6 +30,60 @@ def test_a_folder_of_files_is_one_partition(folder: Path) -> None:
     (folder / "a.jsonl").write_text("1\n2\n")
     assert list(stream_of(folder).partitions()) == [0]
     assert stream_of(folder).offsets(0) == OffsetRange(0, 4)
+
+
+def below(folder: Path) -> FilesStream:
+    """The stream of a folder by a process that may read nothing else."""
+    return FilesStream(StreamSettings(topic=str(folder), properties={}), AllowedFolders((str(folder),)))
+
+
+def leads_out(stream: FilesStream, reader: FilesReader) -> None:
+    """Neither a reader from before, nor a new one, nor a look at offsets gets at what is outside."""
+    for read_it in (lambda: reader.poll(10, 0), lambda: stream.offsets(0), lambda: stream.reader(0, 0).poll(10, 0)):
+        with pytest.raises(PlaceNotAllowedError, match="--stream-folders"):
+            read_it()
+
+
+def test_a_file_that_links_out_of_the_folders_that_are_allowed_is_refused(folder: Path) -> None:
+    (folder.parent / "shadow").write_text("root:secret\n")
+    (folder / "a-0.jsonl").write_text("1\n")
+    (folder / "a-1.jsonl").symlink_to(folder / "a-0.jsonl")
+    stream = below(folder)
+    reader = stream.reader(0, 0)
+    assert values_of(read(reader, 2)) == [b"1", b"1"], "a link to a file below the folder is a file of it"
+    (folder / "a-2.jsonl").symlink_to(folder.parent / "shadow")
+    leads_out(stream, reader)
+
+
+def test_a_partition_that_becomes_a_link_out_is_refused(folder: Path) -> None:
+    (folder / "0").mkdir()
+    (folder / "0" / "a.jsonl").write_text("1\n")
+    (folder.parent / "other").mkdir()
+    (folder.parent / "other" / "a.jsonl").write_text("1\nroot:secret\n")
+    stream = below(folder)
+    reader = stream.reader(0, 0)
+    assert values_of([reader.poll(10, 0)]) == [b"1"]
+    (folder / "0").rename(folder / "old")
+    (folder / "0").symlink_to(folder.parent / "other")
+    leads_out(stream, reader)
+
+
+def test_a_link_that_takes_the_place_of_a_file_after_it_was_listed_is_not_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.parent / "shadow").write_text("root:secret\n")
+    (folder / "a.jsonl").write_text("1\n")
+    opened = files._opened
+
+    def swapped(path: Path) -> BinaryIO:
+        path.unlink()
+        path.symlink_to(folder.parent / "shadow")
+        return opened(path)
+
+    reader = below(folder).reader(0, 0)
+    monkeypatch.setattr(files, "_opened", swapped)
+    with pytest.raises(UnavailableError, match="file cannot be read"):
+        reader.poll(10, 0)
 
 
 def test_half_a_line_is_not_read_before_its_line_break(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """The controller's paths, over HTTP and a real metastore."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,12 +13,16 @@ from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.controller.http.api import make_app
+from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.store.allowed import AllowedStores
+from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
 
 Client = TestClient[web.Request, web.Application]
+PLACES = Places(streams=AllowedStreams(folders=EVERY_FOLDER))
 
 FLIGHTS = """
 apiVersion: merlot.dev/v1alpha1
@@ -38,7 +43,7 @@ spec:
 
 @pytest.fixture
 async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
-    async with TestClient(TestServer(make_app(ControllerService(store)))) as client:
+    async with TestClient(TestServer(make_app(ControllerService(store, places=PLACES)))) as client:
         yield client
 
 
@@ -260,13 +265,36 @@ async def test_annotations_complete_records_of_their_version_only(client: Client
 
 async def test_deep_store_of_a_table_is_the_one_that_it_declares_or_the_cluster_s(store: SqliteMetastore) -> None:
     stores = AllowedStores(own="file:///d", prefixes=("file:///e",))
-    async with TestClient(TestServer(make_app(ControllerService(store, stores=stores)))) as client:
+    async with TestClient(TestServer(make_app(ControllerService(store, places=Places(stores))))) as client:
         await apply(client, FLIGHTS)
         assert (await (await client.get("/tables/flights/manifest")).json())["deepStore"] == "file:///d"
         declared = FLIGHTS.replace("name: flights", "name: others") + "  deepStore: {uri: 'file:///e/f'}\n"
         assert (await apply(client, declared))[0] == 200
         assert (await (await client.get("/tables/others/manifest")).json())["deepStore"] == "file:///e/f"
         assert (await client.get("/tables/nosuch/manifest")).status == 404
+
+
+async def test_stream_of_a_folder_that_is_not_allowed_is_refused_by_the_option_to_set(
+    store: SqliteMetastore, tmp_path: Path
+) -> None:
+    allowed = tmp_path / "incoming"
+    allowed.mkdir()
+    (allowed / "link").symlink_to(tmp_path)
+    streams = AllowedStreams(folders=AllowedFolders((str(allowed),)))
+    stream = "  ingestion: {{stream: {{type: files, topic: {}}}}}\n"
+    async with TestClient(TestServer(make_app(ControllerService(store, places=Places(streams=streams))))) as client:
+        for folder in ("/etc", f"{allowed}-2", f"{allowed}/../other", f"{allowed}/link", f"{allowed}/link/incoming-2"):
+            status, body = await apply(client, FLIGHTS + stream.format(folder))
+            assert status == 400, folder
+            assert [one["path"] for one in body["problems"]] == ["spec.ingestion.stream.topic"]
+            assert "--stream-folders" in body["error"]
+            assert "\n" not in body["error"]
+        assert (await client.get("/tables/flights/manifest")).status == 404
+        for name, folder in (("a", allowed), ("b", allowed / "later" / "0"), ("c", allowed / "link" / "incoming")):
+            text = (FLIGHTS + stream.format(folder)).replace("name: flights", f"name: {name}")
+            assert (await apply(client, text))[0] == 200
+    async with TestClient(TestServer(make_app(ControllerService(store)))) as client:
+        assert (await apply(client, FLIGHTS + stream.format(allowed)))[0] == 400, "no folder is allowed by default"
 
 
 @pytest.mark.parametrize(

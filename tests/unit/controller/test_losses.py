@@ -25,6 +25,7 @@ from merlot.controller.cleaning.catalogs import SILENT_S
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.cleaning.shelf import FILE, FOLDER, write_catalog
 from merlot.controller.loop import UNCONFIRMED_S, ControllerLoop, LoopConfig
+from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId
@@ -76,7 +77,9 @@ class Cluster:
         loop.close()
 
     def service(self, store: Metastore | None = None) -> ControllerService:
-        service = ControllerService(store or self.store, self.clock, stores=AllowedStores(own=self.bench.store_uri))
+        service = ControllerService(
+            store or self.store, self.clock, places=Places(AllowedStores(own=self.bench.store_uri))
+        )
         service.recovery.open_files = lambda _: self.bench.deep_store
         service.recovery.read = recovered.read
         return service

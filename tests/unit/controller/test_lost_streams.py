@@ -22,6 +22,7 @@ from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
 from merlot.controller.cleaning.catalogs import catalog_of
 from merlot.controller.cleaning.shelf import write_catalog
+from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError
 from merlot.ids import InstanceId
@@ -30,6 +31,8 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
+from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import EVERY_FOLDER
 from merlot.testing.clock import FakeClock
 from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
@@ -84,7 +87,11 @@ class Lost:
         return done
 
     def recover(self, store: Metastore | None = None, **flags: bool) -> dict[str, object]:
-        service = ControllerService(store or self.store, self.clock, stores=AllowedStores(own=self.uri))
+        service = ControllerService(
+            store or self.store,
+            self.clock,
+            places=Places(AllowedStores(own=self.uri), AllowedStreams(folders=EVERY_FOLDER)),
+        )
         service.recovery.open_files = lambda _: self.files
         done: dict[str, object] = service.recovery.recover("t", **flags)
         return done

@@ -17,6 +17,7 @@ from merlot.cluster.manifests import rollups, schemas, tables
 from merlot.cluster.records import HomeRecord
 from merlot.controller.http.api import make_app
 from merlot.controller.pinot_writes import PinotWrites
+from merlot.controller.places import Places
 from merlot.controller.reading import Reading
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError
@@ -24,6 +25,7 @@ from merlot.metastore.protocol import Metastore, Op
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.store.allowed import AllowedStores
+from merlot.streams.allowed import AllowedStreams
 
 Client = TestClient[web.Request, web.Application]
 Json = dict[str, Any]
@@ -360,7 +362,8 @@ class _Mortal:
 
 
 def _writes(store: Any) -> PinotWrites:
-    return PinotWrites(store, SystemClock(), AllowedStores(own=None), Reading(store, lambda _: pytest.fail("no view")))
+    places = Places(AllowedStores(own=None), AllowedStreams())
+    return PinotWrites(store, SystemClock(), places, Reading(store, lambda _: pytest.fail("no view")))
 
 
 def _seen(store: Metastore) -> tuple[bool, bool, bool]:

@@ -12,11 +12,15 @@ from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments import publish
 from merlot.controller.http.api import make_app, routes
+from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import EVERY_FOLDER
 
 Client = TestClient[web.Request, web.Application]
+PLACES = Places(streams=AllowedStreams(folders=EVERY_FOLDER))
 
 BATCHES = """
 apiVersion: merlot.dev/v1alpha1
@@ -47,7 +51,7 @@ HYBRID = STREAM.replace("name: live", "name: both") + "    timeBoundary: {}\n"
 
 @pytest.fixture
 async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
-    async with TestClient(TestServer(make_app(ControllerService(store)))) as client:
+    async with TestClient(TestServer(make_app(ControllerService(store, places=PLACES)))) as client:
         for manifest in (BATCHES, STREAM, HYBRID):
             answer = await client.post("/apply", data=manifest)
             assert answer.status == 200, await answer.text()

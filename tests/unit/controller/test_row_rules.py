@@ -14,12 +14,15 @@ from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.transaction import PutSegments, mutate
 from merlot.controller.apply import ApplyError, apply_manifests
+from merlot.controller.places import Places
 from merlot.ids import SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.spec.evolution import DECIDES_ROWS
 from merlot.spec.upsert import UpsertConfig
 from merlot.store.allowed import AllowedStores
+from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import EVERY_FOLDER
 
 TABLE = """
 apiVersion: merlot.dev/v1alpha1
@@ -57,6 +60,7 @@ FORBIDDEN = {
     "partial_upsert_strategies": (PARTIAL, PARTIAL.replace("INCREMENT", "MAX")),
     "default_partial_upsert_strategy": (PARTIAL, f"{PARTIAL}, defaultPartialUpsertStrategy: IGNORE"),
 }
+PLACES = Places(AllowedStores(own=None), AllowedStreams(folders=EVERY_FOLDER))
 ALLOWED = (f"{FULL}, primaryKeyTtl: '2'", f"{FULL}, compaction: {{bufferTimePeriod: 2d}}", f"{FULL}, snapshot: ENABLE")
 
 
@@ -77,7 +81,7 @@ def named(name: str = "a") -> str:
 
 
 def apply(store: SqliteMetastore, text: str, *, dry_run: bool = False) -> list[str]:
-    found = apply_manifests(store, text, SystemClock(), AllowedStores(own=None), dry_run=dry_run)
+    found = apply_manifests(store, text, SystemClock(), PLACES, dry_run=dry_run)
     return [one.result for one in found]
 
 

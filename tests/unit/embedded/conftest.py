@@ -42,7 +42,14 @@ async def start_node(tmp_path: Path) -> AsyncIterator[StartNode]:
     nodes: list[Node] = []
 
     async def start(http_port: int = 0, grpc_port: int | None = None) -> Node:
-        node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=http_port, grpc_port=grpc_port))
+        node = Node(
+            NodeConfig(
+                data_dir=tmp_path / "node",
+                http_port=http_port,
+                grpc_port=grpc_port,
+                stream_folders=(str(tmp_path),),
+            )
+        )
         nodes.append(node)
         await node.start()
         return node

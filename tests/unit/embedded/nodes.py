@@ -38,11 +38,15 @@ class OwnNode:
     """A node in a folder, which ends with the block and can begin anew within it."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._data = folder / "data"
         self.node = self._made()
 
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0))
+        return self._made_on(0)
+
+    def _made_on(self, port: int) -> Node:
+        return Node(NodeConfig(data_dir=self._data, http_port=port, stream_folders=(str(self._folder),)))
 
     async def __aenter__(self) -> Self:
         await self.node.start()
@@ -57,7 +61,7 @@ class OwnNode:
 
     async def start_again(self, port: int = 0) -> None:
         """Start a new node in the folder, after the one before has stopped."""
-        self.node = self._made() if not port else Node(NodeConfig(data_dir=self._data, http_port=port))
+        self.node = self._made() if not port else self._made_on(port)
         await self.node.start()
 
     async def call(self, method: str, path: str, **arguments: Any) -> Any:

@@ -32,7 +32,7 @@ class ExpiringBoard(KeepingBoard):
         self.oracles = [Oracle(TTL) for _ in range(NUM_PARTITIONS)]
 
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=1))
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=1, stream_folders=(str(self._folder),)))
 
     def write(self, rows: list[Row]) -> None:
         numbered = [{**row, "amount": self.num_rows + place, "gone": False} for place, row in enumerate(rows)]

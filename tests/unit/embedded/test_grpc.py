@@ -68,7 +68,7 @@ async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Node]:
     """With the table of things. Nobody changes it."""
     folder = tmp_path_factory.mktemp("grpc")
     write(folder / "topic" / "0", map(thing, range(NUM_ROWS)))
-    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, grpc_port=0))
+    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),)))
     await node.start()
     await nodes.apply(node, MANIFEST.format(topic=folder / "topic"))
     await nodes.until_rows(node, "SELECT COUNT(*) FROM things", [[NUM_ROWS]])

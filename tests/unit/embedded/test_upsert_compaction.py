@@ -23,7 +23,7 @@ class HastyBoard(Board):
     records stay as they are, and their rows are not gone."""
 
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4))
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4, stream_folders=(str(self._folder),)))
 
 
 @pytest.fixture

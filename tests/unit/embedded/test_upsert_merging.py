@@ -26,7 +26,7 @@ class MergingBoard(Board):
     """Its server answers by files soon after a commit, so that these can be merged."""
 
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4))
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4, stream_folders=(str(self._folder),)))
 
     async def sealed(self) -> dict[str, Any]:
         found = await self.call("GET", "/segments/board/metadata")

@@ -1,11 +1,13 @@
 """Places that a Table of a namespace may name, by the operator's environment."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.unit.operator.pool_parts import DEMAND
 
 from merlot.errors import InvalidInputError
 from merlot.spec.manifest import load_document
@@ -14,6 +16,7 @@ from merlot_operator import restrictions
 from merlot_operator.config import Config, RoleSize, from_environment
 from merlot_operator.desired.demand import ClusterDemand
 from merlot_operator.manifests.cluster import cluster_objects
+from merlot_operator.manifests.pool import pool_objects
 from merlot_operator.places import NotAllowedError, check_places, places_problem
 
 ENVIRONMENT = {
@@ -91,7 +94,7 @@ def test_a_folder_of_growing_files_is_a_place_too(config: Config) -> None:
         return Table.model_validate(declared)
 
     check_places(streaming("/incoming/shop/clicks"), config, "shop")
-    with pytest.raises(NotAllowedError, match=r"spec\.ingestion\.stream\.topic: source is not allowed"):
+    with pytest.raises(NotAllowedError, match=r"spec\.ingestion\.stream\.topic: folder is not allowed"):
         check_places(streaming("/etc"), config, "shop")
 
 
@@ -142,6 +145,32 @@ def test_pods_that_open_deep_stores_are_told_the_prefixes(config: Config) -> Non
     }
     prefixes = ["--deep-store-prefix=s3://teams/shop?region=eu-west-1", "--deep-store-prefix=file:///deep"]
     assert told == {"merlot-controller": prefixes, "merlot-broker": [], "merlot-minion": prefixes}
+
+
+def test_servers_and_controllers_are_told_the_folders_of_streams(config: Config) -> None:
+    """Those among the sources, and nothing where there are none: pods of such clusters keep their arguments."""
+
+    def told(config: Config) -> dict[str, list[str]]:
+        pool = pool_objects(replace(DEMAND, namespace="shop"), config, 1)
+        roles = ClusterDemand(
+            namespace="shop", tables=("orders",), controller=RoleSize(), broker=RoleSize(), minion=RoleSize()
+        )
+        pods = [
+            one["spec"]["template"]["spec"]["containers"][0]
+            for one in [*pool, *cluster_objects(roles, config, 1)]
+            if one["kind"] in ("Deployment", "StatefulSet")
+        ]
+        return {pod["name"]: [text for text in pod["args"] if text.startswith("--stream-folders")] for pod in pods}
+
+    more = "s3://lake/x file:///incoming/{namespace} file:///a,/etc hdfs://h/x file:///b%20c"
+    folders = ["--stream-folders=/incoming/shop,/b c"]
+    assert told(from_environment({**ENVIRONMENT, "MERLOT_SOURCE_PREFIXES": more})) == {
+        "server": folders,
+        "controller": folders,
+        "broker": [],
+        "minion": [],
+    }
+    assert set(map(tuple, told(from_environment({**ENVIRONMENT, "MERLOT_SOURCE_PREFIXES": ""})).values())) == {()}
 
 
 @pytest.mark.parametrize("variable", ["MERLOT_DEEP_STORE_PREFIXES", "MERLOT_SOURCE_PREFIXES"])

@@ -14,8 +14,9 @@ from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.secrets import read_secret
 from merlot.spec.stream import FlushSpec, StreamIngestion
 from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
 
-EVERY = AllowedStreams()
+EVERY = AllowedStreams(folders=EVERY_FOLDER)
 
 
 def stream(folder: Path) -> StreamIngestion:
@@ -49,3 +50,22 @@ def test_what_keeps_a_stream_from_being_opened_is_told_apart(tmp_path: Path) -> 
     assert problem(streams, stream(tmp_path)) is StreamProblem.NO_SECRET
     kafka = StreamIngestion(type="kafka", topic="t", properties={"bootstrap.servers": "evil:9092"})
     assert problem(streams, kafka) is StreamProblem.NOT_ALLOWED
+
+
+def test_a_folder_that_is_not_allowed_is_refused_whatever_leads_to_it(tmp_path: Path) -> None:
+    """A table that was applied before, or past the controller, is judged by the server that opens its stream."""
+    incoming, secret = tmp_path / "incoming", tmp_path / "secret"
+    incoming.mkdir()
+    secret.mkdir()
+    (incoming / "link").symlink_to(secret)
+    streams = OpenedStreams(partial(read_secret, tmp_path), AllowedStreams(folders=AllowedFolders((str(incoming),))))
+    for folder in (secret, incoming / "link", incoming / ".." / "secret", tmp_path, tmp_path / "incoming-2"):
+        declared = StreamIngestion(type="files", topic=str(folder))
+        assert problem(streams, declared) is StreamProblem.NOT_ALLOWED, folder
+    assert streams.of(StreamIngestion(type="files", topic=str(incoming))).partitions() == [0]
+    streams.close()
+
+
+def test_no_folder_is_allowed_unless_the_process_was_started_with_it(tmp_path: Path) -> None:
+    streams = OpenedStreams(partial(read_secret, tmp_path), AllowedStreams())
+    assert problem(streams, StreamIngestion(type="files", topic=str(tmp_path))) is StreamProblem.NOT_ALLOWED

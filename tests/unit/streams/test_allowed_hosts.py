@@ -6,9 +6,13 @@ import pytest
 
 from merlot.errors import InvalidInputError
 from merlot.spec.stream import DecoderSpec, StreamIngestion
-from merlot.streams.allowed import AllowedStreams, HostNotAllowedError
+from merlot.streams.allowed import AllowedStreams
+from merlot.streams.folders import AllowedFolders, PlaceNotAllowedError
 
-KAFKA = AllowedStreams(("kafka.shop.svc:9092", "*.brokers.example", "[fd00::1]:9092", "registry.shop.svc:80*"))
+KAFKA = AllowedStreams(
+    hosts=("kafka.shop.svc:9092", "*.brokers.example", "[fd00::1]:9092", "registry.shop.svc:80*"),
+    folders=AllowedFolders(("/incoming",)),
+)
 
 
 def stream(servers: str, registry: str | None = None, **properties: str) -> StreamIngestion:
@@ -61,7 +65,7 @@ def test_what_a_pattern_holds_is_allowed(declared: StreamIngestion) -> None:
     ],
 )
 def test_every_other_host_is_refused_by_its_field(declared: StreamIngestion, path: str) -> None:
-    with pytest.raises(HostNotAllowedError, match=rf"stream\.{path}: "):
+    with pytest.raises(PlaceNotAllowedError, match=rf"stream\.{path}: "):
         KAFKA.check(declared)
     AllowedStreams().check(declared)
 
@@ -69,7 +73,7 @@ def test_every_other_host_is_refused_by_its_field(declared: StreamIngestion, pat
 def test_what_a_package_names_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("merlot.spec.stream.is_known", lambda _: True)
     declared = StreamIngestion(type="acme.pulsar")
-    with pytest.raises(HostNotAllowedError, match=r"acme\.pulsar names is not known"):
+    with pytest.raises(PlaceNotAllowedError, match=r"acme\.pulsar names is not known"):
         KAFKA.check(declared)
     AllowedStreams(("*",)).check(declared)
 

@@ -48,9 +48,12 @@ class OpenedStreams:
                 if known is not None:
                     known.stream.close()
                 self.identity = self.identity or self._recorded_id()
-                known = self._known[key] = _Opened(open_stream(declared, secrets, self.identity), secrets)
+                known = self._known[key] = _Opened(self._open(declared, secrets), secrets)
             self.identity = self.identity or known.stream.identity()
             return known.stream
+
+    def _open(self, declared: StreamIngestion, secrets: Mapping[str, str]) -> Stream:
+        return open_stream(declared, secrets, self.identity, self._allowed.folders)
 
     def secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:
         """What is in the Secret that it names."""

@@ -6,7 +6,7 @@ from merlot.cluster.consuming.progress import StreamProblem
 from merlot.errors import UnavailableError
 from merlot.server.realtime.poison import PoisonRowError
 from merlot.server.realtime.secrets import SecretMissingError
-from merlot.streams.allowed import HostNotAllowedError
+from merlot.streams.folders import PlaceNotAllowedError
 from merlot.streams.protocol import OffsetOutOfRangeError, StreamAccessError, TopicGoneError
 
 
@@ -15,7 +15,7 @@ def problem_of(error: Exception) -> StreamProblem:
     match error:
         case StreamAccessError():
             return StreamProblem.REFUSED
-        case HostNotAllowedError():
+        case PlaceNotAllowedError():
             return StreamProblem.NOT_ALLOWED
         case SecretMissingError():
             return StreamProblem.NO_SECRET

@@ -1,0 +1,30 @@
+"""Which places the Tables of a cluster may name: deep stores, folders and hosts of streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from merlot.spec.manifest import Problem
+from merlot.spec.table import Table
+from merlot.store.allowed import AllowedStores
+from merlot.streams.allowed import AllowedStreams
+
+
+def _no_store() -> AllowedStores:
+    return AllowedStores(own=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """By default a Table may name no deep store and no folder."""
+
+    stores: AllowedStores = field(default_factory=_no_store)
+    streams: AllowedStreams = field(default_factory=AllowedStreams)
+
+    def problems_of(self, table: Table) -> list[Problem]:
+        """Return why the table may not have the deep store, or consume the stream, that it names."""
+        declared, stream = table.spec.deep_store_uri, table.spec.ingestion.stream
+        problem = None if declared is None else self.stores.problem_of(declared)
+        found = [] if problem is None else [Problem("spec.deepStore.uri", problem)]
+        refused = () if stream is None else self.streams.problems_of(stream)
+        return found + [Problem(f"spec.ingestion.stream.{path}", message) for path, message in refused]

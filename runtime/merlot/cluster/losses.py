@@ -11,7 +11,14 @@ import contextlib
 from collections.abc import Collection
 
 from merlot.cluster import paths
-from merlot.cluster.records import PackedRecord, Record, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.records import (
+    ConsumingStatus,
+    PackedRecord,
+    Record,
+    SegmentRecord,
+    StreamSegmentRecord,
+    StreamStateRecord,
+)
 from merlot.errors import NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Check, Create, Metastore
@@ -34,7 +41,21 @@ class CatalogRecord(PackedRecord):
     stream_segments: tuple[StreamSegmentRecord, ...] = ()
     """Visible segments of the stream's partitions, with the open ones, which tell where to read on."""
     topic_id: str = ""
-    """Id of the topic that the offsets belong to; empty if the stream does not tell it."""
+    """Id of the topic that the offsets belong to; empty if the stream does not tell it. Older releases read it here."""
+    stream: StreamStateRecord | None = None
+    """State of the table's stream; None in catalogs of older releases, and of tables without a stream."""
+
+    @property
+    def stream_state(self) -> StreamStateRecord:
+        """The state of the stream; of an older catalog, as far as its segments tell it."""
+        if self.stream is not None:
+            return self.stream
+        firsts: dict[int, int] = {}
+        for one in self.stream_segments:
+            firsts[one.partition] = min(one.start_offset, firsts.get(one.partition, one.start_offset))
+        opened = [one.status for one in self.stream_segments if one.is_open]
+        is_paused = bool(opened) and all(status == ConsumingStatus.PAUSED for status in opened)
+        return StreamStateRecord(topic_id=self.topic_id, starts=firsts, is_paused=is_paused)
 
 
 class LostRecord(Record):

@@ -314,6 +314,15 @@ class StreamControlRecord(Record):
     since_ms: int = -1
 
 
+class StreamStateRecord(Record):
+    """What is known of a table's stream and has to outlive the metastore, or the table, as offsets do."""
+
+    topic_id: str = ""
+    starts: dict[int, int] = Field(default_factory=dict)
+    """As in StreamRecord: a partition that is not among them is new, and is read from its beginning."""
+    is_paused: bool = False
+
+
 class AnnotationRecord(Record):
     """What to add to the record of this very version of a segment; what is empty or None stays as it is."""
 
@@ -403,6 +412,8 @@ class RetainedRecord(Record):
     deleted_ms: int = -1
     decided_by: dict[str, Any] | None = None
     """Settings of upserts by which its rows were decided."""
+    stream: StreamStateRecord | None = None
+    """State of its stream; None if nothing was known of one."""
 
 
 class RootRecord(Record):
@@ -442,6 +453,9 @@ class TrashRecord(PackedRecord):
     """Of a table that is gone: all that is in its folder, and was never published, goes too."""
     error: str = ""
     """Why the files could not be deleted at the last attempt."""
+    remnants: dict[int, dict[str, Any]] = Field(default_factory=dict)
+    """By position of the URL: what the segment's record said and its file does not (`remnants`). None is kept of files
+    that no record named, nor of those of a deleted table."""
 
 
 class CondemnedRecord(PackedRecord):
@@ -575,26 +589,3 @@ class IndexingRecord(Record):
     """Star-trees that cannot be made of a segment's rows."""
     problem: str = ""
     """Why one of the others was not."""
-
-
-class ReportRoot(Record):
-    """Root of a server's report: `buckets` tells the sequence number at which each bucket last changed."""
-
-    seq: int = 0
-    token: str = ""
-    """New for every process that writes the report: a reader keeps nothing across it."""
-    life: int = 0
-    """Grows with every process that takes the report over from another: the greatest one owns it."""
-    revision: int = 0
-    """Revision of the table that the server runs."""
-    indexing: IndexingRecord = IndexingRecord()
-    buckets: dict[int, int] = Field(default_factory=dict)
-
-
-class ReportBucket(PackedRecord):
-    """Keys (`name@crc`) that a server has loaded, and messages for those that it could not."""
-
-    loaded: tuple[str, ...] = ()
-    errors: dict[str, str] = Field(default_factory=dict)
-    served: tuple[str, ...] = ()
-    """Keys that it had loaded once and has not now: whatever is missing of them was answered before."""

@@ -310,7 +310,7 @@ class ControllerLoop:
         self._follow_boundary(table, situation)
         has_changed = table.view.epoch != view.epoch
         telemetry.CONTROLLER_PASSES.labels("changed" if has_changed else "unchanged").inc()
-        self._catalogs.keep(record, table.view)
+        self._catalogs.keep(record, table.view, spec)
         if has_changed:
             _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
 

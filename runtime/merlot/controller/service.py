@@ -20,6 +20,7 @@ from merlot.cluster.segments.shapes import check_shape
 from merlot.cluster.segments.transaction import Context, RemoveSegments, mutate
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
+from merlot.controller.access import ClusterAccess
 from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merges.service import MergeService
 from merlot.controller.pinot_writes import PinotWrites
@@ -59,8 +60,15 @@ class ControllerService:
         self.streams = StreamService(metastore, self._clock, self.view)
         self.reading = Reading(metastore, self.view)
         self.pinot_writes = PinotWrites(metastore, self._clock, self._places, self.reading)
-        self.uploads = Uploads(metastore, self._places.stores, self.publish, self.view)
-        self.recovery = Recovery(metastore, self._places.stores, self.publish, self.view)
+        access = ClusterAccess(
+            metastore=metastore,
+            stores=self._places.stores,
+            clock=self._clock,
+            publish=self.publish,
+            view_of=self.view,
+        )
+        self.uploads = Uploads(access)
+        self.recovery = Recovery(access)
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:

@@ -7,22 +7,17 @@ which the cleaner takes away, and the same upload made again is the same file.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.halves import OFFLINE, halves
-from merlot.cluster.segments.publish import PublishRequest, PublishResult
-from merlot.cluster.segments.view import TableView
+from merlot.cluster.segments.publish import PublishRequest
+from merlot.controller.access import ClusterAccess
 from merlot.errors import ConflictError, InvalidInputError
 from merlot.ids import TableName, raw_name
-from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec
-from merlot.store.allowed import AllowedStores
-
-Publish = Callable[[str, PublishRequest], PublishResult]
 
 
 class TakeSegment(Protocol):
@@ -36,13 +31,8 @@ class TakeSegment(Protocol):
 class Uploads:
     """Uploads to one cluster."""
 
-    def __init__(
-        self, metastore: Metastore, stores: AllowedStores, publish: Publish, view_of: Callable[[str], TableView]
-    ) -> None:
-        self._metastore = metastore
-        self._stores = stores
-        self._publish = publish
-        self._view_of = view_of
+    def __init__(self, access: ClusterAccess) -> None:
+        self._access = access
         self.take: TakeSegment | None = None
         """Set by who starts the process; None: it cannot."""
 
@@ -50,19 +40,19 @@ class Uploads:
         """Publish a segment of a table's batches, in place of the one of its name if there is one; its name.
 
         ConflictError if there is one and `may_replace` is not set."""
-        record = tables.get_table(self._metastore, name)
+        record = tables.get_table(self._access.metastore, name)
         spec = tables.spec_of(record).spec
         if OFFLINE not in halves(spec):
             raise InvalidInputError(f"a table of a stream alone takes rows of its stream only table={raw_name(name)}")
-        store_uri = self._stores.uri_of(spec.deep_store_uri)
+        store_uri = self._access.stores.uri_of(spec.deep_store_uri)
         if self.take is None or store_uri is None:
             raise InvalidInputError("this controller has no deep store: start it with --deep-store")
         with tempfile.TemporaryDirectory(prefix="merlot-upload-") as folder:
             path = Path(folder) / "segment.mseg"
             path.write_bytes(content)
             made = self.take(path, record.name, spec, store_uri)
-        known = self._view_of(name).segment(made.name)
+        known = self._access.view_of(name).segment(made.name)
         if known is not None and known.key != made.key and not may_replace:
             raise ConflictError(f"segment exists already table={raw_name(name)} segment={made.name}")
-        self._publish(name, PublishRequest(records=(made,), replace=(made.name,)))
+        self._access.publish(name, PublishRequest(records=(made,), replace=(made.name,)))
         return made.name

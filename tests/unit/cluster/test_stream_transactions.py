@@ -31,7 +31,14 @@ from merlot.cluster.consuming.positions import forget_positions, publish_positio
 from merlot.cluster.consuming.progress import ProgressRecord, StreamProblem, read_progress, write_progress
 from merlot.cluster.lineage.replacements import Replacement, start_replacement
 from merlot.cluster.manifests import tables
-from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.records import (
+    AskedEnd,
+    ConsumingStatus,
+    PositionRecord,
+    SegmentRecord,
+    StreamSegmentRecord,
+    StreamStateRecord,
+)
 from merlot.cluster.segments.publish import PublishRequest, publish_request
 from merlot.cluster.segments.transaction import PreconditionError, RemoveSegments, mutate
 from merlot.cluster.segments.view import TableView, load
@@ -443,3 +450,45 @@ def test_a_retained_table_goes_on_where_its_stream_was(store: SqliteMetastore) -
     tables.put_table(store, MANIFEST)
     begin(store, 0)
     assert [(one.start_offset, one.end_offset) for one in chain(store)] == [(0, 30), (30, None)]
+
+
+def retain(store: Metastore) -> None:
+    if tables.find_table(store, "t") is not None:
+        tables.delete_table(store, "t", files=tables.Files.KEEP)
+
+
+def adopt(store: Metastore) -> None:
+    tables.put_table(store, MANIFEST)
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["consuming", "paused"])
+@pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
+def test_a_retained_table_keeps_what_its_offsets_belong_to(tmp_path: Path, fault: Fault, paused: bool) -> None:
+    for at in itertools.count():
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        store = make_store(folder)
+        begin(store, 0)
+        found.tell_stream(store, TABLE, {0: 0, 1: 70}, SERVERS[0], NOW_MS)
+        found.tell_topic_id(store, TABLE, "the old topic")
+        found.set_paused(store, TABLE, paused=paused, now_ms=NOW_MS)
+        before = found.find_state(store, TABLE)
+        assert before.topic_id
+        faulty = FaultyMetastore(store, fault, at)
+        for act in (retain, adopt):
+            with contextlib.suppress(ProcessDied, MerlotError):
+                act(faulty)
+            if act is retain:
+                # A server that does not know yet looks at the topic, which is another one now.
+                act(store)
+                found.tell_stream(store, TABLE, {0: 900, 2: 900}, SERVERS[0], NOW_MS)
+                found.tell_topic_id(store, TABLE, "the new topic")
+            act(store)
+        assert found.find_state(store, TABLE) == before
+        tables.delete_table(store, "t")
+        adopt(store)
+        assert found.find_state(store, TABLE) == StreamStateRecord(), "its files are gone, and its offsets"
+        store.close()
+        if faulty.num_writes <= at:
+            break
+    assert at >= 3

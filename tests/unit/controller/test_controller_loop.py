@@ -11,7 +11,7 @@ from merlot.cluster import paths
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.instances.reports import ReportWriter
 from merlot.cluster.manifests import tables
-from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TrashRecord
 from merlot.cluster.segments.publish import PublishRequest, publish, publish_request
 from merlot.cluster.segments.transaction import Context, trash_nodes
 from merlot.cluster.segments.view import TableView, load
@@ -207,7 +207,8 @@ def test_a_list_of_files_that_cannot_be_worked_off_keeps_nothing_else(store: Sql
 
     loop = ControllerLoop(store, LoopConfig(owner="c1"), open_files=open_files, clock=clock)
     make_table(store)
-    for name, data in trash_nodes(TABLE, "0.first", ["gone://d/s0@1"], clock, "gone://d").items():
+    gone = TrashRecord(deleted_ms=clock.now_ms(), urls=("gone://d/s0@1",), deep_store="gone://d")
+    for name, data in trash_nodes(TABLE, "0.first", gone).items():
         store.multi([Create(name, data), Create(name + "x", b"no record")])
     request = PublishRequest(records=(), replace=("s5",), replace_rows=True)
     publish_request(store, TABLE, request, context=Context(clock=clock))

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,15 @@ from tests.unit.cluster import stream_table
 from tests.unit.cluster.stream_table import PINNED, TABLE
 
 from merlot.cluster.consuming import transactions
-from merlot.cluster.consuming.found import find_stream, tell_stream, tell_topic_id
+from merlot.cluster.consuming.found import find_state, set_paused, tell_stream, tell_topic_id
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.losses import LostRecord, find_lost, mark_lost, name_store
 from merlot.cluster.manifests import tables
-from merlot.cluster.records import StreamSegmentRecord
+from merlot.cluster.records import AskedEnd, StreamSegmentRecord, StreamStateRecord
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
 from merlot.controller.cleaning.catalogs import catalog_of
-from merlot.controller.cleaning.shelf import write_catalog
+from merlot.controller.cleaning.shelf import read_catalog, write_catalog
 from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError
@@ -49,7 +50,11 @@ spec:
 class Lost:
     """A table of two partitions with two sealed segments each, whose metastore is gone."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, paused: bool = False, is_old: bool = False) -> None:
+        """is_old: the catalog is one that an older release wrote, which told the topic's id alone."""
+        self.paused = paused
+        self.state = StreamStateRecord(topic_id="topic 1", starts={0: 0, 1: 1000, 2: 77}, is_paused=paused)
+        self.starts = {0: 0, 1: 1000} if is_old else self.state.starts
         folder.mkdir(exist_ok=True)
         self.clock = FakeClock(stream_table.NOW_MS)
         self.uri = str(folder / "deep")
@@ -57,11 +62,19 @@ class Lost:
         old = SqliteMetastore(folder / "old.sqlite")
         tables.put_table(old, MANIFEST, clock=self.clock)
         stream_table.begin(old, 0, 1000)
-        self.sealed: list[StreamSegmentRecord] = [self._seal(old, *at) for at in itertools.product((0, 1), (100, 250))]
-        for partition in (0, 1):
+        self.sealed: list[StreamSegmentRecord] = [
+            one for at in itertools.product((0, 1), (100, 250)) for one in self._seal(old, *at)
+        ]
+        if paused:
+            ask = partial(transactions.ask_to_end, partitions=None, asked=AskedEnd.PAUSE, now_ms=stream_table.NOW_MS)
+            mutate(old, TABLE, ask)
+            for partition in (0, 1):
+                assert self._seal(old, partition, 0) == []
+        for partition in () if paused else (0, 1):
             end = stream_table.end_of(stream_table.opened(old, partition), 5000)
             mutate(old, TABLE, lambda view, end=end: transactions.propose_end(view, end))
-        write_catalog(self.files, TABLE, catalog_of("old", tables.get_table(old, "t"), load(old, TABLE), "topic 1"))
+        catalog = catalog_of("old", tables.get_table(old, "t"), load(old, TABLE), self.state)
+        write_catalog(self.files, TABLE, catalog.model_copy(update={"stream": None}) if is_old else catalog)
         old.close()
         self.store = SqliteMetastore(folder / "new.sqlite")
         tables.put_table(self.store, MANIFEST, clock=self.clock)
@@ -70,7 +83,7 @@ class Lost:
         name_store(self.store, "new", fence)
         mark_lost(self.store, TABLE, LostRecord(num_segments=4, total_docs=1, reason="new", since_ms=1), fence)
 
-    def _seal(self, old: Metastore, partition: int, length: int) -> StreamSegmentRecord:
+    def _seal(self, old: Metastore, partition: int, length: int) -> list[StreamSegmentRecord]:
         record = stream_table.opened(old, partition)
         end = record.start_offset + length
         mutate(old, TABLE, lambda view: transactions.propose_end(view, stream_table.end_of(record, end)))
@@ -78,13 +91,11 @@ class Lost:
         Path(self.uri, TABLE).mkdir(parents=True, exist_ok=True)
         Path(self.uri, TABLE, f"{record.name}.mseg").write_bytes(b"rows")
         made = stream_table.sealed(record, end)
-        assert made.file is not None
-        file = made.file.model_copy(update={"url": url})
-        made = replace(made, file=file)
+        if made.file is not None:
+            made = replace(made, file=made.file.model_copy(update={"url": url}))
         view = mutate(old, TABLE, lambda view: transactions.commit(view, made))
         done = view.segment(record.name)
-        assert isinstance(done, StreamSegmentRecord)
-        return done
+        return [done] if isinstance(done, StreamSegmentRecord) else []
 
     def recover(self, store: Metastore | None = None, **flags: bool) -> dict[str, object]:
         service = ControllerService(
@@ -102,15 +113,16 @@ class Lost:
             one.key for one in self.sealed
         )
         opened = open_segments(view)
+        sequence = 3 if self.paused else 2
         assert {number: (one.sequence, one.start_offset) for number, one in opened.items()} == {
-            0: (2, 350),
-            1: (2, 1350),
+            0: (sequence, 350),
+            1: (sequence, 1350),
         }
         for one in opened.values():
-            assert (one.status, one.end_offset, one.pinned, one.sealer) == ("CONSUMING", None, PINNED, "")
-        stream = find_stream(self.store, TABLE)
-        assert stream is not None
-        assert stream.topic_id == "topic 1"
+            status = "PAUSED" if self.paused else "CONSUMING"
+            assert (one.status, one.end_offset, one.pinned, one.sealer) == (status, None, PINNED, "")
+        state = find_state(self.store, TABLE)
+        assert (state.topic_id, state.starts, state.is_paused) == ("topic 1", self.starts, self.paused)
         assert find_lost(self.store, TABLE) is None
 
 
@@ -162,7 +174,7 @@ def test_a_metastore_that_is_an_older_copy_is_refused(lost: Lost) -> None:
     write_catalog(
         lost.files,
         TABLE,
-        catalog_of("new", record, load(lost.store, TABLE)).model_copy(
+        catalog_of("new", record, load(lost.store, TABLE), None).model_copy(
             update={"has_stream": True, "num_segments": 1, "epoch": 99}
         ),
     )
@@ -170,10 +182,31 @@ def test_a_metastore_that_is_an_older_copy_is_refused(lost: Lost) -> None:
         lost.recover()
 
 
+def test_partitions_that_servers_have_found_since_are_new_ones(lost: Lost) -> None:
+    """They read a new partition from its beginning, but partitions that they find at a first look from its end."""
+    tell_stream(lost.store, TABLE, {0: 5000, 1: 6000, 3: 7000}, InstanceId("s"), 1)
+    lost.recover()
+    lost.check_whole()
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["", "old catalog"])
+@pytest.mark.parametrize("paused", [False, True], ids=["consuming", "paused"])
+def test_a_table_comes_back_paused_or_consuming_as_it_was(tmp_path: Path, paused: bool, is_old: bool) -> None:
+    lost = Lost(tmp_path, paused=paused, is_old=is_old)
+    set_paused(lost.store, TABLE, paused=not paused, now_ms=1)
+    lost.recover()
+    lost.check_whole()
+    catalog = read_catalog(lost.files, TABLE)
+    assert catalog is not None
+    assert catalog.stream == find_state(lost.store, TABLE)
+    lost.store.close()
+
+
+@pytest.mark.parametrize("paused", [False, True], ids=["consuming", "paused"])
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.name)
-def test_whoever_dies_while_recovering_can_begin_again(fault: Fault, tmp_path: Path) -> None:
+def test_whoever_dies_while_recovering_can_begin_again(fault: Fault, tmp_path: Path, paused: bool) -> None:
     for at in itertools.count():
-        lost = Lost(tmp_path / str(at))
+        lost = Lost(tmp_path / str(at), paused=paused)
         faulty = FaultyMetastore(lost.store.session(), fault, at)
         with contextlib.suppress(ProcessDied, MerlotError):
             lost.recover(faulty)

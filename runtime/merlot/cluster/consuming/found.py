@@ -12,7 +12,7 @@ from contextlib import suppress
 from merlot.cluster import paths
 from merlot.cluster.consuming.positions import forget_positions
 from merlot.cluster.consuming.progress import StreamProblem, forget_progress
-from merlot.cluster.records import StreamControlRecord, StreamRecord
+from merlot.cluster.records import StreamControlRecord, StreamRecord, StreamStateRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, Node, Shelf
@@ -77,15 +77,46 @@ def tell_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None
         node = metastore.get(path)
 
 
-def restore_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None:
-    """Write down the topic that recovered offsets belong to; ConflictError if a server has found another one."""
-    if not topic_id:
-        return
-    tell_stream(metastore, table, {}, InstanceId(""), -1)
-    tell_topic_id(metastore, table, topic_id)
+def find_state(metastore: Metastore, table: TableName) -> StreamStateRecord:
+    """Return what has to outlive the metastore, or the table."""
+    known = find_stream(metastore, table) or StreamRecord()
+    is_paused = find_control(metastore, table).is_paused
+    return StreamStateRecord(topic_id=known.topic_id, starts=known.starts, is_paused=is_paused)
+
+
+def check_topic(metastore: Metastore, table: TableName, topic_id: str) -> None:
+    """Raise ConflictError if a server has found another topic than the one that offsets belong to."""
     known = find_stream(metastore, table)
-    if known is not None and known.topic_id != topic_id:
+    if known is not None and topic_id and known.topic_id not in ("", topic_id):
         raise ConflictError(f"the stream's topic is another one now table={table} was={topic_id} is={known.topic_id}")
+
+
+def restore_state(metastore: Metastore, table: TableName, state: StreamStateRecord, now_ms: int) -> None:
+    """Write down what was known of the stream, in place of what servers have found since: partitions that only they
+    know are new. ConflictError if they have found another topic. Rerunning it is harmless."""
+    path = paths.stream(table)
+    while True:
+        check_topic(metastore, table, state.topic_id)
+        node = metastore.get(path)
+        known = StreamRecord() if node is None else StreamRecord.from_bytes(node.data, path)
+        update = {
+            "topic_id": state.topic_id or known.topic_id,
+            "starts": state.starts or known.starts,
+            "looked_ms": -1,
+        }
+        with suppress(ConflictError, NotFoundError):
+            _write(metastore, path, node, known.model_copy(update=update).to_bytes())
+            break
+    set_paused(metastore, table, paused=state.is_paused, now_ms=now_ms)
+
+
+def state_nodes(table: TableName, state: StreamStateRecord, now_ms: int) -> dict[str, bytes]:
+    """Return the nodes of a state, for whoever creates the table that takes it over."""
+    found = StreamRecord(starts=state.starts, topic_id=state.topic_id)
+    nodes = {paths.stream(table): found.to_bytes()} if state.starts or state.topic_id else {}
+    if state.is_paused:
+        nodes[paths.stream_control(table)] = StreamControlRecord(is_paused=True, since_ms=now_ms).to_bytes()
+    return nodes
 
 
 def find_control(metastore: Metastore, table: TableName) -> StreamControlRecord:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from merlot.cluster.consuming.merged import MERGED, names_under_way, sequence_of, taken
 from merlot.cluster.consuming.partitions import chains, stream_segment
-from merlot.cluster.consuming.transactions import COMPACTED, OF_FILE, STAYING, is_decided_by_age
+from merlot.cluster.consuming.transactions import COMPACTED, STAYING, is_decided_by_age
 from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import Mutation, PreconditionError, PutSegments, RemoveSegments
+from merlot.cluster.segments.remnants import OF_FILE
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_held
 from merlot.ids import SegmentKey

@@ -22,24 +22,10 @@ from merlot.cluster.consuming.partitions import chains, last_segments, open_segm
 from merlot.cluster.consuming.pinned import decides_by_age, pinned_upsert
 from merlot.cluster.records import AskedEnd, CheckpointRecord, ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import Assign, Mutation, PreconditionError, PutSegments, RemoveSegments
+from merlot.cluster.segments.remnants import OF_FILE
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, SegmentKey, TableName, raw_name
 
-OF_FILE = (
-    "crc",
-    "size_bytes",
-    "url",
-    "total_docs",
-    "start_time_ms",
-    "end_time_ms",
-    "ranges",
-    "partitions",
-    "blooms",
-    "columns",
-    "custom_map",
-    "latest_time_ms",
-)
-"""What a segment's record has from its file."""
 COMPACTED = "UpsertCompactionTask.time"
 """Key of a segment's custom map: when rows that were replaced were last taken out of it, epoch milliseconds."""
 STAYING = "UpsertCompactionTask.staying"

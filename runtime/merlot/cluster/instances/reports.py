@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from pydantic import Field
+
 from merlot.cluster import paths
-from merlot.cluster.records import IndexingRecord, ReportBucket, ReportRoot
+from merlot.cluster.records import IndexingRecord, PackedRecord, Record
 from merlot.cluster.segments.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
@@ -24,6 +26,29 @@ from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, S
 NUM_BUCKETS = 64
 MAX_MULTI_BYTES = 512 * 1024
 NOT_INDEXING: Final = IndexingRecord()
+
+
+class ReportRoot(Record):
+    """Root of a server's report: `buckets` tells the sequence number at which each bucket last changed."""
+
+    seq: int = 0
+    token: str = ""
+    """New for every process that writes the report: a reader keeps nothing across it."""
+    life: int = 0
+    """Grows with every process that takes the report over from another: the greatest one owns it."""
+    revision: int = 0
+    """Revision of the table that the server runs."""
+    indexing: IndexingRecord = IndexingRecord()
+    buckets: dict[int, int] = Field(default_factory=dict)
+
+
+class ReportBucket(PackedRecord):
+    """Keys (`name@crc`) that a server has loaded, and messages for those that it could not."""
+
+    loaded: tuple[str, ...] = ()
+    errors: dict[str, str] = Field(default_factory=dict)
+    served: tuple[str, ...] = ()
+    """Keys that it had loaded once and has not now: whatever is missing of them was answered before."""
 
 
 @dataclass(frozen=True, slots=True)

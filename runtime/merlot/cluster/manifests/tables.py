@@ -11,7 +11,7 @@ from typing import Any
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.consuming.found import forget_stream
+from merlot.cluster.consuming.found import find_state, forget_stream, state_nodes
 from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.manifests.remains import Remains
 from merlot.cluster.manifests.store import TABLES, Applied, Outcome
@@ -204,9 +204,16 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
         update = {"num_adopted": old.retained.num_segments, "decided_by": old.retained.decided_by}
         record = record.model_copy(update=update)
         root = old.model_copy(update={"epoch": old.epoch + 1, "is_deleted": False, "retained": None})
-    create = Create(paths.table_config(table), record.to_bytes())
-    metastore.multi([create, Put(root_path, root.to_bytes(), node.version)])
+    nodes = {paths.table_config(table): record.to_bytes(), **_stream_nodes(table, old, now_ms)}
+    creates = [Create(path, data) for path, data in nodes.items()]
+    metastore.multi([*creates, Put(root_path, root.to_bytes(), node.version)])
     return record
+
+
+def _stream_nodes(table: TableName, old: RootRecord, now_ms: int) -> dict[str, bytes]:
+    """What was known of the stream that the offsets of retained segments belong to."""
+    state = old.retained.stream if old.is_deleted and old.retained is not None else None
+    return {} if state is None else state_nodes(table, state, now_ms)
 
 
 def _first_root(document: dict[str, Any]) -> RootRecord:
@@ -259,6 +266,7 @@ def _retaining(metastore: Metastore, view: TableView, config: Node | None, clock
             num_segments=len(view.visible),
             deleted_ms=clock.now_ms(),
             decided_by=record.decided_by,
+            stream=find_state(metastore, view.table),
         )
     kept = view.root if "retained" in update else RootRecord()
     return Put(paths.segments_root(view.table), kept.model_copy(update=update).to_bytes(), view.version)
@@ -271,8 +279,9 @@ def _trash(view: TableView, config: Node | None, files: Files, clock: Clock) -> 
     is_urgent = files is Files.NOW
     nodes: dict[str, bytes] = {}
     if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:  # else those of a retained table: leftovers all of them
-        urls = [record.url for record in view.segments.values() if record.url]
-        nodes = trash_nodes(view.table, content_id, urls, clock, store, is_urgent=is_urgent)
+        urls = tuple(record.url for record in view.segments.values() if record.url)
+        listed = TrashRecord(deleted_ms=clock.now_ms(), urls=urls, deep_store=store, is_urgent=is_urgent)
+        nodes = trash_nodes(view.table, content_id, listed)
     for is_now in {is_urgent, False}:
         leftovers = TrashRecord(
             deleted_ms=clock.now_ms(), urls=(), deep_store=store, is_urgent=is_now, has_leftovers=True

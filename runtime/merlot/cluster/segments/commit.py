@@ -19,6 +19,7 @@ from merlot.cluster import paths
 from merlot.cluster.records import LineageMark, RootRecord, SegmentRecord, TrashRecord
 from merlot.cluster.segments.draft import Changed
 from merlot.cluster.segments.lineage_nodes import details_nodes
+from merlot.cluster.segments.remnants import remnant_of
 from merlot.cluster.segments.view import Bucket, TableView, bucket_of, share
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
@@ -116,7 +117,7 @@ def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePl
     nodes = {paths.segment_bucket(view.table, number, content_id): encoded[number] for number in filled}
     for entry, details in changed.details.items():
         nodes |= details_nodes(view.table, entry, content_id, details)
-    nodes |= trash_nodes(view.table, content_id, changed.dropped_urls, context.clock)
+    nodes |= _trash(view.table, content_id, changed.dropped, context.clock)
     expired = [paths.child(paths.segments_root(view.table), name) for name in retired]
     expired += [
         paths.lineage_entry(view.table, entry, mark.details)
@@ -164,24 +165,25 @@ def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
     return {number: Bucket("", *draft) for number, draft in drafts.items()}
 
 
-def trash_nodes(
-    table: TableName,
-    content_id: str,
-    urls: Sequence[str],
-    clock: Clock,
-    deep_store: str | None = None,
-    *,
-    is_urgent: bool = False,
-) -> dict[str, bytes]:
-    """Lists of files without a record, written in the same stroke, so that none is forgotten."""
-    now_ms = clock.now_ms()
-    chunks = [tuple(urls[start : start + TRASH_URLS]) for start in range(0, len(urls), TRASH_URLS)]
-    return {
-        paths.child(paths.trash(table), f"{content_id}-{number}"): TrashRecord(
-            deleted_ms=now_ms, urls=chunk, deep_store=deep_store, is_urgent=is_urgent
-        ).to_bytes()
-        for number, chunk in enumerate(chunks)
-    }
+def _trash(table: TableName, content_id: str, dropped: Sequence[SegmentRecord], clock: Clock) -> dict[str, bytes]:
+    """Lists of the files with what their records said beside them, unless that is too much for one transaction: then
+    segments of a stream cannot be brought back, but they can be removed."""
+    files = TrashRecord(deleted_ms=clock.now_ms(), urls=tuple(record.url for record in dropped))
+    remnants = {position: dict(remnant_of(record)) for position, record in enumerate(dropped)}
+    nodes = trash_nodes(table, content_id, files.model_copy(update={"remnants": remnants}))
+    is_too_much = sum(map(len, nodes.values())) > MAX_MULTI_BYTES
+    return trash_nodes(table, content_id, files) if is_too_much else nodes
+
+
+def trash_nodes(table: TableName, content_id: str, files: TrashRecord) -> dict[str, bytes]:
+    """Lists of files without a record, as many as are needed; written in the same stroke, so that none is forgotten."""
+    nodes = {}
+    for number, start in enumerate(range(0, len(files.urls), TRASH_URLS)):
+        places = range(start, min(start + TRASH_URLS, len(files.urls)))
+        known = {place - start: files.remnants[place] for place in places if place in files.remnants}
+        some = files.model_copy(update={"urls": tuple(files.urls[place] for place in places), "remnants": known})
+        nodes[paths.child(paths.trash(table), f"{content_id}-{number}")] = some.to_bytes()
+    return nodes
 
 
 def _stage_and_swap(metastore: Metastore, creates: Sequence[Create], swap: Sequence[Op]) -> None:

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Sequence
 
 from merlot.clock import Clock
+from merlot.cluster.records import TrashRecord
 from merlot.cluster.segments.commit import trash_nodes
 from merlot.ids import TableName
 from merlot.metastore.protocol import Check, Create, Metastore
@@ -26,5 +27,6 @@ def discard(
 ) -> None:
     """Have the cleaner delete these files, unless a record names them by then or they are written again; ConflictError
     if the fence is lost. `deep_store`: URI of the one that the table names for itself, if it does."""
-    for path, data in trash_nodes(table, f"discarded.{secrets.token_hex(8)}", urls, clock, deep_store).items():
+    files = TrashRecord(deleted_ms=clock.now_ms(), urls=tuple(urls), deep_store=deep_store)
+    for path, data in trash_nodes(table, f"discarded.{secrets.token_hex(8)}", files).items():
         metastore.multi([fence, Create(path, data)])

@@ -32,7 +32,8 @@ class Changed:
 
     buckets: Mapping[int, Bucket]
     names: tuple[str, ...]
-    dropped_urls: tuple[str, ...]
+    dropped: tuple[SegmentRecord, ...]
+    """Records whose files nothing names any more."""
     added_urls: tuple[str, ...]
     lineage: Mapping[str, LineageMark]
     time_boundary: tuple[int | None, int]
@@ -152,7 +153,7 @@ class Draft:
             return None
         touched = {bucket_of(name, self._view.root.num_buckets) for name in self._names}
         buckets = {number: Bucket("", *self._buckets[number]) for number in sorted(touched)}
-        dropped, added = self._urls()
+        dropped, added = self._files()
         return Changed(buckets, tuple(self._names), dropped, added, self.lineage, self.time_boundary, self.details)
 
     def _inherited(self, record: SegmentRecord, present: SegmentRecord | None) -> tuple[str, str]:
@@ -168,13 +169,14 @@ class Draft:
             raise PreconditionError(f"segment takes no new version segment={present.name} reason: {reason}")
         return "", ""
 
-    def _urls(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Files that lost their record, and files that got one."""
+    def _files(self) -> tuple[tuple[SegmentRecord, ...], tuple[str, ...]]:
+        """Records whose files lost them, and files that got a record."""
         old = [self._view.segment(name) for name in self._names]
         new = [self.find(name) for name in self._names]
-        before = dict.fromkeys(record.url for record in old if record is not None and record.url)
+        before = {record.url: record for record in old if record is not None and record.url}
         after = dict.fromkeys(record.url for record in new if record is not None and record.url)
-        return tuple(url for url in before if url not in after), tuple(url for url in after if url not in before)
+        dropped = tuple(record for url, record in before.items() if url not in after)
+        return dropped, tuple(url for url in after if url not in before)
 
     def _expect(self, name: str, crc: int | None) -> None:
         segment = self.find(name)

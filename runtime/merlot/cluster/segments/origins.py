@@ -64,6 +64,19 @@ def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> 
     ]
 
 
+def inside(record: SegmentRecord, names: Iterable[str]) -> list[str]:
+    """Return which of the names are those of segments that the record was made of."""
+    made_of = _of(record) if record.made_of else {}
+    return sorted(name for name in names if _hash(name) in made_of) if made_of else []
+
+
+def in_part(record: SegmentRecord) -> SegmentRecord:
+    """Return the record as one that may hold a part of its origins only."""
+    if not record.made_of:
+        return record
+    return record.model_copy(update={"made_of": _packed(dict.fromkeys(_of(record), _NOT_WHOLE))})
+
+
 def divided_name(family: str) -> str:
     """Return the name under which a family's number of parts is recorded; no segment has such a name."""
     return f"{family}{PART_MARK}"

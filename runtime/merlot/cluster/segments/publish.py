@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from merlot.cluster.records import RECOVERED, LineageRecord, LineageState, SegmentRecord
-from merlot.cluster.segments import coverage
+from merlot.cluster.segments import coverage, restoring
 from merlot.cluster.segments.coverage import RowCounts, Taken
 from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
@@ -61,6 +61,7 @@ class PublishRequest:
     `shape`: that of the manifest which the segments were built by; None if the publisher tells nothing of it.
     `is_dry_run`: nothing is written; the answer, or the refusal, is the one that the request would get now.
     `is_recovery`: the table had the records before: they keep their times and what they were made of.
+    `removed_ms`: when the segments were removed, by name; they come back, unless their rows have by another way.
     """
 
     records: tuple[SegmentRecord, ...]
@@ -71,6 +72,7 @@ class PublishRequest:
     entry: str = ""
     shape: Shape | None = None
     is_recovery: bool = False
+    removed_ms: Mapping[str, int] = field(default_factory=dict)
     is_dry_run: bool = False
 
 
@@ -140,6 +142,8 @@ class _Outputs:
 def _decide(
     view: TableView, request: PublishRequest, awaited: Mapping[str, str], now_ms: int
 ) -> tuple[PublishResult, Sequence[Mutation]]:
+    if request.removed_ms:
+        restoring.check(view, request.records, request.removed_ms)
     changed: list[SegmentRecord] = []
     replaced: dict[str, SegmentRecord] = {}
     unchanged: list[str] = []
@@ -181,9 +185,7 @@ def _decide(
             again.check_hidden(record)
             unchanged.append(record.name)
         else:
-            changed.append(
-                _recovered(record, now_ms) if request.is_recovery else _stamped(record, present, now_ms, first_pushes)
-            )
+            changed.append(_stamped_as(request, record, present, now_ms, first_pushes))
             if present is not None and is_visible(present, view.lineage):
                 replaced[record.name] = present
     seen = [record for record in removed if is_visible(record, view.lineage)]
@@ -249,6 +251,20 @@ def _check_put_before(record: SegmentRecord, present: SegmentRecord | None, entr
         raise PreconditionError(
             f"replacement takes no such output, or no outputs any more entry={entry} segment={record.name}"
         )
+
+
+def _stamped_as(
+    request: PublishRequest,
+    record: SegmentRecord,
+    present: SegmentRecord | None,
+    now_ms: int,
+    first_pushes: Mapping[str, int],
+) -> SegmentRecord:
+    if request.is_recovery:
+        return _recovered(record, now_ms)
+    if record.name in request.removed_ms:
+        return restoring.as_it_was(record, now_ms)
+    return _stamped(record, present, now_ms, first_pushes)
 
 
 def _stamped(

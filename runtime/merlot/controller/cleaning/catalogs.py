@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from merlot.clock import Clock
-from merlot.cluster.consuming.found import find_stream
+from merlot.cluster.consuming.found import find_state
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, mark_lost, name_store, store_id
 from merlot.cluster.manifests.tables import confirm_table
-from merlot.cluster.records import LineageState, SegmentRecord, StreamSegmentRecord, TableRecord
+from merlot.cluster.records import LineageState, SegmentRecord, StreamSegmentRecord, StreamStateRecord, TableRecord
 from merlot.cluster.segments.lineage_rules import with_origins
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
@@ -27,6 +27,7 @@ from merlot.controller.cleaning.trash import declared_store
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
+from merlot.spec.table import TableSpec
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ def _stored(kept: CatalogRecord) -> Iterator[SegmentRecord]:
     yield from (one for one in kept.stream_segments if not one.is_open)
 
 
-def catalog_of(own_id: str, record: TableRecord, view: TableView, topic_id: str = "") -> CatalogRecord:
-    """Write down what a table has now. Pure."""
+def catalog_of(own_id: str, record: TableRecord, view: TableView, stream: StreamStateRecord | None) -> CatalogRecord:
+    """Write down what a table has now. stream: the state of its stream; None if it has none. Pure."""
     unmarked = [one.model_copy(update={"replaces": "", "replaced_by": ""}) for one in _with_origins(view)]
     return CatalogRecord(
         store_id=own_id,
@@ -73,8 +74,14 @@ def catalog_of(own_id: str, record: TableRecord, view: TableView, topic_id: str 
         has_stream=any(map(is_of_stream, unmarked)),
         records=tuple(one for one in unmarked if not isinstance(one, StreamSegmentRecord)),
         stream_segments=tuple(one for one in unmarked if isinstance(one, StreamSegmentRecord)),
-        topic_id=topic_id,
+        topic_id="" if stream is None else stream.topic_id,
+        stream=stream,
     )
+
+
+def stream_state(metastore: Metastore, table: TableName, spec: TableSpec) -> StreamStateRecord | None:
+    """Return the state of a table's stream; None if it has none."""
+    return None if spec.ingestion.stream is None else find_state(metastore, table)
 
 
 def _open_places(view: TableView) -> _Places:
@@ -141,23 +148,22 @@ class Catalogs:
         """Whether the deep store has said that the metastore knows all of the table, or there is none."""
         return self._open_shelf is None or table in self._kept
 
-    def keep(self, record: TableRecord, view: TableView) -> None:
+    def keep(self, record: TableRecord, view: TableView, spec: TableSpec) -> None:
         """Have the catalog tell of this view. Only of a table that `is_lost` has said it is not."""
         table = record.name
         before = self._kept.get(table)
-        if before is None or before.tells_of(self._id, record, view) or (before.epoch < 0 and not view.segments):
+        if before is None or (before.epoch < 0 and not view.segments):
             return
-        now_s = self._clock.monotonic()
-        places = _open_places(view)
-        if places and places == before.places and now_s < before.at_s + SILENT_S:
+        stream, places, now_s = stream_state(self._metastore, table, spec), _open_places(view), self._clock.monotonic()
+        if before.tells_of(self._id, record, view) and stream == before.stream:
+            return
+        if places and (places, stream) == (before.places, before.stream) and now_s < before.at_s + SILENT_S:
             return  # no segment was committed
         try:
             shelf = self._shelf_of(table)
             if shelf is not None:
-                stream = find_stream(self._metastore, table) if places else None
-                catalog = catalog_of(self._id, record, view, "" if stream is None else stream.topic_id)
-                write_catalog(shelf, table, catalog)
-                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s, places)
+                write_catalog(shelf, table, catalog_of(self._id, record, view, stream))
+                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s, places, stream)
         except (UnavailableError, InvalidInputError) as error:
             self._be_silent(table, error)
 
@@ -182,7 +188,9 @@ class Catalogs:
         if kept is None or not reason:
             if record.is_unconfirmed:
                 confirm_table(self._metastore, table, self._lease.fence)
-            self._kept[table] = _Kept() if kept is None else _Kept(kept.store_id, kept.created_ms, kept.epoch)
+            self._kept[table] = (
+                _Kept() if kept is None else _Kept(kept.store_id, kept.created_ms, kept.epoch, stream=kept.stream)
+            )
             return
         _LOG.error("table is lost, nobody answers for it: %s table=%s segments=%d", reason, table, kept.num_segments)
         lost = LostRecord(
@@ -215,6 +223,7 @@ class _Kept:
     epoch: int = -1
     at_s: float = float("-inf")
     places: _Places = ()
+    stream: StreamStateRecord | None = None
 
     def is_ahead_of(self, record: TableRecord, view: TableView) -> bool:
         """Whether the metastore has gone back since: another process may not have noticed."""

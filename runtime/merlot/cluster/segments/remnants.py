@@ -1,0 +1,52 @@
+"""What a removed segment's record said and its file does not: the trash keeps it, to restore the record from. Pure.
+
+A file's footer holds statistics. Offsets of a stream, origins of a merged segment and times are in the record alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
+
+OF_FILE = (
+    "crc",
+    "size_bytes",
+    "url",
+    "total_docs",
+    "start_time_ms",
+    "end_time_ms",
+    "ranges",
+    "partitions",
+    "blooms",
+    "columns",
+    "custom_map",
+    "latest_time_ms",
+)
+"""Fields of a record that change with the segment's file."""
+
+_OF_BUILDER = {"custom_map", "latest_time_ms"}
+"""Those of them that the builder of the file knew, and that no footer has."""
+_OF_LINEAGE = {"replaces", "replaced_by"}
+_LEFT_OUT = {"name", *OF_FILE, *_OF_LINEAGE} - _OF_BUILDER
+
+Remnant = Mapping[str, Any]
+"""Fields of a record, as JSON has them."""
+
+
+def remnant_of(record: SegmentRecord) -> Remnant:
+    """Return what the segment's file does not tell."""
+    return record.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_LEFT_OUT)
+
+
+def is_of_stream(remnant: Remnant) -> bool:
+    """Whether the record was that of a stream's segment, or of one that took the place of such (`parts`)."""
+    return "partition" in remnant or "streamOffsets" in remnant
+
+
+def restored(file: SegmentRecord, remnant: Remnant) -> SegmentRecord:
+    """Return the record that was removed. file: the record that the segment's footer gives."""
+    fields = file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    kind = StreamSegmentRecord if "partition" in remnant else SegmentRecord
+    return kind.model_validate(fields | dict(remnant))

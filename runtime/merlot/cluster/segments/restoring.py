@@ -1,0 +1,89 @@
+"""Decides whether a removed segment may come back: only while none of its rows are in the table otherwise. Pure.
+
+Rows may have come back by two ways since. A merged segment may hold them, which its record says; or the stream was
+consumed once more, from an offset before the segment's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
+from merlot.cluster.segments import origins
+from merlot.cluster.segments.mutations import PreconditionError
+from merlot.cluster.segments.parts import is_of_stream, offsets_of
+from merlot.cluster.segments.view import TableView
+
+
+def check(view: TableView, records: Collection[SegmentRecord], removed_ms: Mapping[str, int]) -> None:
+    """Raise PreconditionError, with the segment that has the rows, if one of the records may not come back. removed_ms:
+    when each was removed, by name."""
+    merged = origins.origins(view.segments.values(), [record.name for record in records])
+    for record in records:
+        holders = (
+            sorted(merged[record.name].holders) if record.name in merged else origins.inside(record, view.segments)
+        )
+        if holders:
+            raise PreconditionError(
+                f"rows are in the table already, in segments that took the place of these or were made into them "
+                f"segment={record.name} now_in={holders[0]}"
+            )
+        if isinstance(record, StreamSegmentRecord):
+            _check_place(view, record)
+        if is_of_stream(record):
+            others = [*view.segments.values(), *(one for one in records if one is not record)]
+            _check_offsets(record, others, removed_ms[record.name])
+
+
+def as_it_was(record: SegmentRecord, now_ms: int) -> SegmentRecord:
+    """Return the record to put: brokers take it for a new segment, since nobody has loaded it; and nobody knows
+    whether the other segments that were made of the same ones are there."""
+    pushed_ms = record.push_time_ms if record.push_time_ms > 0 else now_ms
+    update = {"replaces": "", "replaced_by": "", "push_time_ms": pushed_ms, "refresh_time_ms": now_ms}
+    return origins.in_part(record).model_copy(update=update)
+
+
+def _check_place(view: TableView, record: StreamSegmentRecord) -> None:
+    """The open segment has to stay the last of its partition's chain."""
+    for other in view.stream_segments:
+        if other.partition == record.partition and (
+            other.sequence == record.sequence or (other.is_open and other.sequence < record.sequence)
+        ):
+            raise PreconditionError(
+                f"another segment has the place in the partition's chain segment={record.name} other={other.name}"
+            )
+
+
+def _check_offsets(record: SegmentRecord, others: Sequence[SegmentRecord], removed_ms: int) -> None:
+    for partition, start, end in _ranges(record):
+        for other in others:
+            found = _range_in(other, partition)
+            if found is None or not (found[0] < end and start < found[1]):
+                continue
+            if (_is_exact(record) and _is_exact(other)) or _came_ms(other) >= removed_ms:
+                raise PreconditionError(
+                    f"offsets of the segment were consumed again, or may have been, and its rows would count twice "
+                    f"segment={record.name} partition={partition} offsets={start}-{end} now_in={other.name}"
+                )
+
+
+def _ranges(record: SegmentRecord) -> Iterator[tuple[int, int, int]]:
+    for partition, (start, end) in offsets_of(record).items():
+        yield partition, start, end
+
+
+def _range_in(record: SegmentRecord, partition: int) -> tuple[int, float] | None:
+    """The offsets of a partition that a segment may have; an open one may come to have all that follow its start."""
+    if record.is_open and isinstance(record, StreamSegmentRecord):
+        return (record.start_offset, float("inf")) if record.partition == partition else None
+    return offsets_of(record).get(partition) if is_of_stream(record) else None
+
+
+def _is_exact(record: SegmentRecord) -> bool:
+    """Whether the segment has all rows of its offsets; a merged one has those of some time."""
+    return isinstance(record, StreamSegmentRecord)
+
+
+def _came_ms(record: SegmentRecord) -> int:
+    """When a segment began, or was published."""
+    return record.creation_time_ms if isinstance(record, StreamSegmentRecord) else record.push_time_ms

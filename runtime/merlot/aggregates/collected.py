@@ -27,6 +27,7 @@ from merlot.aggregates.listed import Runs
 from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.STRING})
@@ -52,6 +53,8 @@ class CollectedState(State):
         self._parts.append((columns[0].flatten(), np.repeat(groups.astype(np.int64), lengths)))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
+        num_bytes = sum([part.nbytes + rows.nbytes for part, rows in self._parts])
+        account.current().expect("", 3 * num_bytes)
         values = pa.concat_arrays([part for part, _ in self._parts] or [pa.array([], value_type(self._type))])
         owners = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows in self._parts)])
         order = np.argsort(owners, kind="stable")
@@ -99,6 +102,7 @@ class ArrayAgg(_Collected):
         return SqlType(types[0].base, is_array=True)
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        account.current().expect("ARRAYAGG", 3 * columns[0].nbytes)
         lists = in_order(columns[0])
         return Vector(call.result, lists, nothing(call, np.diff(lists.offsets.to_numpy())))
 
@@ -117,6 +121,8 @@ class ListAgg(_Collected):
         return STRING
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
+        separators = len(columns[0].values) * len(str(call.constants[0]).encode())
+        account.current().expect("LISTAGG", 3 * columns[0].nbytes + 2 * separators)
         lists = in_order(columns[0])
         joined = pc.binary_join(lists.cast(pa.list_(pa.string())), str(call.constants[0])).cast(pa.string())
         return Vector(call.result, joined, nothing(call, np.diff(lists.offsets.to_numpy())))

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 DEFAULT_LOG2K: Final = 12
 LEAST_LOG2K: Final = 4
 MOST_LOG2K: Final = 20
+SKETCH_BYTES: Final = 512
+"""What a sketch takes besides the values that it met."""
 
 
 class CpcState(State):
@@ -51,9 +53,15 @@ class CpcState(State):
         self._dictionary = dictionary
         self._values_of_ids: list[Any] | None = None
         self._sketches: dict[int, cpc_sketch] = {}
+        self._num_values = 0
 
     def grow(self, num_groups: int) -> None:
         """Groups have no sketch before they have values."""
+
+    def foreign_bytes(self) -> int:
+        """A sketch has a table of what it met while that is little, and then a window of 2 ** log2k bytes."""
+        number = len(self._sketches)
+        return number * SKETCH_BYTES + min(16 * self._num_values, number << (self._log2k + 1))
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
         """The library takes a value at a time: those of a dictionary only once a chunk."""
@@ -77,6 +85,7 @@ class CpcState(State):
         for group, image in zip(groups.tolist(), columns[0].to_pylist(), strict=True):
             if image:
                 of_groups.setdefault(group, []).append(image)
+        self._num_values += sum([len(image) for images in of_groups.values() for image in images])
         for group, images in of_groups.items():
             union = cpc_union(self._log2k)
             for image in images:
@@ -106,6 +115,7 @@ class CpcState(State):
         return kept
 
     def _offer(self, groups: Sequence[int], values: Sequence[Any]) -> None:
+        self._num_values += len(values)
         for group, value in zip(groups, values, strict=True):
             sketch = self._sketches.get(group)
             if sketch is None:

@@ -20,6 +20,7 @@ from merlot.aggregates.one_row import OneRow
 from merlot.tree.nodes import Expr, Value
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 Groups = NDArray[np.uint32]
@@ -132,6 +133,10 @@ class State(ABC):
     def columns(self, groups: Chosen) -> list[pa.Array]:
         """The states of chosen groups, a column per `StateField`."""
 
+    def foreign_bytes(self) -> int:
+        """Bytes that objects of other libraries take, which a state holds; nobody else can tell."""
+        return 0
+
     def wants_ids(self, *, is_grouped: bool) -> bool:
         """Whether rows of its one argument are to come by dict ids: to `add_ids` instead of `add`."""
         return False
@@ -218,7 +223,11 @@ class AggregationFunction(ABC):
         self, call: AggregateCall, columns: Sequence[pa.Array], groups: Groups, num_groups: int
     ) -> list[pa.Array]:
         """States of so many groups from states of rows."""
+        spending = account.current()
+        spending.function = self.name.upper()
         state = self.start(call, num_groups)
+        # As much again as the states have, and for the merged ones once more.
+        spending.expect("", 2 * sum([column.nbytes for column in columns]))
         state.merge(columns, groups)
         return state.columns(np.arange(num_groups))
 
@@ -231,7 +240,9 @@ def grown(array: NDArray[Any], num_groups: int, fill: Any = 0) -> NDArray[Any]:
     """The array with room for so many groups, new elements filled."""
     if len(array) >= num_groups:
         return array
-    larger = np.full(max(num_groups, 2 * len(array)), fill, dtype=array.dtype)
+    number = max(num_groups, 2 * len(array))
+    account.current().expect("", number * array.dtype.itemsize)
+    larger = np.full(number, fill, dtype=array.dtype)
     larger[: len(array)] = array
     return larger
 

@@ -26,6 +26,7 @@ from merlot.aggregates.moments import doubles
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 MOST_BINS: Final = 10_000
@@ -38,6 +39,7 @@ class HistogramState(State):
     def __init__(self, num_groups: int, lower: float, upper: float, num_bins: int) -> None:
         self._edges = np.linspace(lower, upper, num_bins + 1)
         self._num_bins = num_bins
+        account.current().expect("HISTOGRAM", 2 * 8 * num_groups * num_bins)
         self._counts = np.zeros(num_groups * num_bins, np.int64)
 
     def grow(self, num_groups: int) -> None:

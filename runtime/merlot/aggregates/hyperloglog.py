@@ -35,6 +35,7 @@ from merlot.kernels.sketch import REGISTER_BITS, REGISTERS_PER_WORD
 from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, STRING, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.encoding import MAX_DENSE_SPACE, one_zero
 from merlot.vectors.texts import text_buffers
 from merlot.vectors.vector import TEXT, Vector
@@ -45,8 +46,8 @@ MAX_PENDING: Final = 1 << 20
 """Notes for registers that wait to be united."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of sketches that wait to be united."""
-BLOCK: Final = 4_096
-"""Sketches that are laid out at a time."""
+BLOCK_BYTES: Final = 1 << 20
+"""Registers that are laid out at a time, a byte each."""
 _NOTE_BITS: Final = 8
 """A note is a register's place and then these."""
 
@@ -175,10 +176,12 @@ class SketchState(State):
             places, ranks = notes >> _NOTE_BITS, (notes & ((1 << _NOTE_BITS) - 1)).astype(np.uint8)
         found, owners = np.unique(places >> self._log2m, return_inverse=True)
         size = 1 << self._log2m
+        account.current().expect("", len(found) * size)
         parts = []
-        for first in range(0, len(found), BLOCK):
-            start, stop = np.searchsorted(owners, [first, first + BLOCK])
-            registers = np.zeros((min(BLOCK, len(found) - first), size), np.uint8)
+        block = max(1, BLOCK_BYTES >> self._log2m)
+        for first in range(0, len(found), block):
+            start, stop = np.searchsorted(owners, [first, first + block])
+            registers = np.zeros((min(block, len(found) - first), size), np.uint8)
             registers[owners[start:stop] - first, places[start:stop] & (size - 1)] = ranks[start:stop]
             parts.append(self._packed(registers))
         return found, pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())

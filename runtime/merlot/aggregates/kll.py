@@ -33,6 +33,7 @@ from merlot.aggregates.stored import SketchFunction, StoredStates
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, STRING, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.vector import Vector
 
@@ -46,6 +47,10 @@ MIN_PENDING: Final = 1 << 18
 """Values that are collected before they are brought to their groups' sketches."""
 
 
+SKETCH_BYTES: Final = 512
+"""What a sketch takes besides the room for its values."""
+
+
 class KllState(State):
     """A sketch by group, and the values that are in none yet."""
 
@@ -54,9 +59,15 @@ class KllState(State):
         self._sketches: dict[int, kll_doubles_sketch] = {}
         self._values: list[tuple[Groups, NDArray[np.float64]]] = []
         self._num_pending = 0
+        self._num_values = 0
 
     def grow(self, num_groups: int) -> None:
         """Groups have no sketch before they have values."""
+
+    def foreign_bytes(self) -> int:
+        """A sketch has room for K values from its beginning, and for some three times as many in the end."""
+        values = min(len(self._sketches) * 3 * self._k, len(self._sketches) * self._k + self._num_values)
+        return 8 * values + len(self._sketches) * SKETCH_BYTES
 
     def takes_scaled(self) -> bool:
         return True
@@ -73,6 +84,7 @@ class KllState(State):
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         from datasketches import kll_doubles_sketch
 
+        self._expect(len(np.unique(groups)))
         for group, image in zip(groups.tolist(), columns[0].to_pylist(), strict=True):
             if image:
                 self._of(group).merge(kll_doubles_sketch.deserialize(image))
@@ -89,9 +101,14 @@ class KllState(State):
         numbers = np.concatenate([values for _, values in self._values])
         order = np.argsort(owners, kind="stable")
         found, firsts = np.unique(owners[order], return_index=True)
+        self._num_values += len(numbers)
+        self._expect(sum([group not in self._sketches for group in found.tolist()]))
         for group, part in zip(found.tolist(), np.split(numbers[order], firsts[1:]), strict=True):
             self._of(group).update(part)
         self._values, self._num_pending = [], 0
+
+    def _expect(self, num_sketches: int) -> None:
+        account.current().expect("", num_sketches * (8 * self._k + SKETCH_BYTES))
 
     def _of(self, group: int) -> kll_doubles_sketch:
         sketch = self._sketches.get(group)
@@ -129,7 +146,8 @@ class PercentileKll(SketchFunction):
 
         rank = float(call.constants[0]) / 100  # type: ignore[arg-type]
         images = columns[0].to_pylist()
-        sketches = [kll_doubles_sketch.deserialize(image) if image else None for image in images]
+        # One sketch at a time: each takes more memory than its image.
+        sketches = (kll_doubles_sketch.deserialize(image) if image else None for image in images)
         answers = [np.nan if one is None else one.get_quantile(rank, inclusive=True) for one in sketches]
         return Vector(call.result, np.array(answers, np.float64), nothing(call, _lengths(images)))
 

@@ -40,6 +40,7 @@ from merlot.spec.tasks import COMPRESSION_FACTOR
 from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, STRING, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 from merlot.vectors.vector import Vector
 
@@ -96,6 +97,8 @@ class DigestState(State):
     def _merge_pending(self) -> None:
         if not self._num_pending:
             return
+        # A value as a centroid, and the merging's input and output.
+        account.current().expect("", 6 * _CENTROID.itemsize * self._num_pending)
         made = singletons(
             np.concatenate([numbers for numbers, _ in self._values]),
             np.concatenate([groups for _, groups in self._values]),

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from merlot import memory
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
@@ -84,9 +85,10 @@ class Kept:
 class ResponseStore:
     """The answers of one broker, by request id."""
 
-    def __init__(self, clock: Clock, *, most_bytes: int = MOST_BYTES, most_answers: int = MOST_ANSWERS) -> None:
+    def __init__(self, clock: Clock, *, most_bytes: int | None = None, most_answers: int = MOST_ANSWERS) -> None:
+        """most_bytes: None: MOST_BYTES, or an eighth of the memory if that is less."""
         self._clock = clock
-        self._most_bytes = most_bytes
+        self._most_bytes = min(MOST_BYTES, memory.total_bytes() // 8) if most_bytes is None else most_bytes
         self._most_answers = most_answers
         self._kept: dict[str, Kept] = {}
         self._num_bytes = 0

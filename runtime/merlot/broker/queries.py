@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -37,12 +37,14 @@ from merlot.kernels import compile_time
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import pinot_values
+from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.plan.nodes import Reduce
 from merlot.query.shortcuts import one_row
 from merlot.query.slots import SlotSource
 from merlot.tree.errors import UnsupportedSqlError
-from merlot.tree.nodes import BoundQuery
+from merlot.tree.nodes import BoundQuery, Literal
+from merlot.vectors import account
 
 _LOG = logging.getLogger(__name__)
 
@@ -187,10 +189,7 @@ class Queries:
                 )
                 await self._stages.fill(answer, plan, plan.stages, ask)
             elif plan.constant is not None:
-                if len(plan.constant.select) > INLINE_CONSTANTS:
-                    answer.result = await asyncio.to_thread(_constant_rows, plan.constant)
-                else:
-                    answer.result = _constant_rows(plan.constant)
+                answer.result = await self._constants(plan.constant, plan.timeout_ms / 1000)
                 answer.num_servers_queried = answer.num_servers_responded = 1
             else:
                 ask = Asking(
@@ -205,10 +204,25 @@ class Queries:
                 answer.result = None
         except MerlotError as error:
             answer.exceptions = (QueryException.of(error),)
-        except Exception:  # noqa: BLE001 - the outermost frame of a query: a bug must not show its traceback
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a query: a bug must not show its traceback
+            if (shortage := account.out_of_memory(error)) is not None:
+                answer.exceptions = (QueryException.of(shortage),)
+                return
             _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", answer.request_id, request.sql)
             text = f"internal error, see the broker's log for requestId={answer.request_id}"
             answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
+
+    async def _constants(self, bound: BoundQuery, timeout_s: float) -> ResultRows:
+        """Rows of a SELECT without FROM; in a thread where some value was not worked out when it was planned."""
+        is_short = len(bound.select) <= INLINE_CONSTANTS
+        if is_short and all(isinstance(output.expr, Literal) for output in bound.select):
+            return _constant_rows(bound)
+        cancel = CancelToken.after(timeout_s, self._clock)
+        try:
+            return await asyncio.to_thread(_constant_rows, bound, cancel.check)
+        except asyncio.CancelledError:
+            cancel.cancel()
+            raise
 
     def _charge(self, plan: PlannedQuery) -> None:
         """Count the query to its tables; raises QuotaExceededError, TableDisabledError."""
@@ -266,13 +280,14 @@ def _reduce(
     taken_over = one_row.answer(plan, partials)
     if taken_over is not None:
         return ResultRows(*taken_over[:2], [taken_over[2]])
-    reduced = reduce(plan, partials, table.schema, max_groups=table.spec.limits.max_groups)
-    columns = ResultColumns(reduced)
-    table.check_rows(columns.num_rows)
-    return columns if by_column else ResultRows(columns.column_names, columns.column_types, columns.rows)
+    with account.Working():
+        reduced = reduce(plan, partials, table.schema, max_groups=table.spec.limits.max_groups)
+        columns = ResultColumns(reduced)
+        table.check_rows(columns.num_rows)
+        return columns if by_column else ResultRows(columns.column_names, columns.column_types, columns.rows)
 
 
-def _constant_rows(bound: BoundQuery) -> ResultRows:
+def _constant_rows(bound: BoundQuery, check: Callable[[], None] | None = None) -> ResultRows:
     """A SELECT without FROM: one row of constants, from the broker alone."""
     if bound.group_by or bound.order_by or bound.where is not None or bound.having is not None:
         raise UnsupportedSqlError("clauses without FROM")
@@ -282,7 +297,8 @@ def _constant_rows(bound: BoundQuery) -> ResultRows:
     if bound.explain:
         return EVALUATED
     single = SlotSource({}, 1)
-    values = [pinot_values(expr.type, evaluate(expr, single).to_arrow(1))[0] for expr in exprs]
+    with account.Working(check=check):
+        values = [pinot_values(expr.type, evaluate(expr, single).to_arrow(1))[0] for expr in exprs]
     is_shown = bound.limit != 0 and bound.offset == 0
     labels = [output.label for output in bound.select]
     return ResultRows(labels, [str(expr.type) for expr in exprs], [values] if is_shown else [])

@@ -29,6 +29,7 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
 from merlot.query.stages.engine import BATCH_ROWS, Engine, StageInterruptedError, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
+from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError
 
 MAX_WAITING: Final = 50
@@ -124,11 +125,12 @@ class Stages:
     async def _above(self, stages: PlannedStages, asked: Mapping[str, Asked], deadline: float) -> ResultTable:
         limits = [table.spec.limits for table in stages.bound.tables.values()]
         settings = self._settings
+        memory_bytes = min(settings.stage_memory_bytes, account.TOTAL.query_bytes)
         engine = Engine(
-            EngineLimits(memory_bytes=settings.stage_memory_bytes, spill_bytes=settings.stage_spill_bytes),
+            EngineLimits(memory_bytes=memory_bytes, spill_bytes=settings.stage_spill_bytes),
             max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
         )
-        work = _Above(stages, asked, settings.stage_memory_bytes)
+        work = _Above(stages, asked, memory_bytes)
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._executor, work.run, engine)
         try:
@@ -153,6 +155,11 @@ class _Above:
     max_bytes: int
 
     def run(self, engine: Engine) -> ResultTable:
+        """The answer. Raises MerlotError."""
+        with account.Working():
+            return self._run(engine)
+
+    def _run(self, engine: Engine) -> ResultTable:
         made: dict[_LeafKey, ResultTable] = {}
         relations: dict[str, pa.Table] = {}
         num_bytes = 0
@@ -161,7 +168,9 @@ class _Above:
             key = plan.query, plan.where
             if key not in made:
                 made[key] = _reduced(plan, asked)
-                num_bytes += sum(column.nbytes for column in made[key].columns)
+                leaf_bytes = sum(column.nbytes for column in made[key].columns)
+                account.current().hold("leaves of stages", leaf_bytes)
+                num_bytes += leaf_bytes
                 if num_bytes > self.max_bytes:
                     text = f"leaves bring more bytes than a query may take limit={self.max_bytes}"
                     raise LimitExceededError(text)
@@ -178,10 +187,11 @@ def _reduced(plan: PlannedQuery, asked: Asked) -> ResultTable:
 
 def _rows(columns: ResultColumns, is_late: Callable[[], bool]) -> ResultRows:
     rows: list[Sequence[Any]] = []
-    for start in range(0, columns.num_rows, BATCH_ROWS):
-        if is_late():
-            raise StageInterruptedError("query passed its deadline while its rows were written")
-        rows += map(list, zip(*columns.values(start, start + BATCH_ROWS), strict=True))
+    with account.Working():
+        for start in range(0, columns.num_rows, BATCH_ROWS):
+            if is_late():
+                raise StageInterruptedError("query passed its deadline while its rows were written")
+            rows += map(list, zip(*columns.values(start, start + BATCH_ROWS), strict=True))
     return ResultRows(columns.column_names, columns.column_types, rows)
 
 

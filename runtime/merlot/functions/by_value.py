@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
+from merlot.vectors import account
+from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed, values_at
 
 Compute = Callable[..., Any]
 """The values of a row to its result; None fails."""
@@ -30,19 +31,22 @@ def by_value(type_: SqlType, args: Sequence[Vector], compute: Compute, failure: 
         distinct = encoded.dictionary.to_pylist()
         rows = [tuple(value if arg is varying[0] else _scalar(arg) for arg in args) for value in distinct]
     else:
+        account.current().expect("rows of Python values", len(varying[0].data) * len(args) * account.OBJECT_BYTES)
         places: dict[Any, int] = {}
         columns = [_column(arg, len(varying[0].data)) for arg in args]
         codes = np.array([places.setdefault(row, len(places)) for row in zip(*columns, strict=True)], np.int64)
         rows = list(places)
     values, lost = _results(type_, rows, compute)
-    data = values.take(pa.array(codes)) if isinstance(values, pa.Array) else values[codes]
+    data = values_at(values, codes) if isinstance(values, pa.Array) else values[codes]
     return Attempt(data, failed(lost[codes], failure))
 
 
 def _results(type_: SqlType, rows: Sequence[tuple[Any, ...]], compute: Compute) -> tuple[Any, Any]:
-    results = [compute(*row) for row in rows]
+    is_long = type_.is_array or type_.base not in DTYPES
+    each = (compute(*row) for row in rows)
+    results = account.gathered(each) if is_long else list(each)
     lost = np.array([result is None for result in results], np.bool_)
-    if type_.is_array or type_.base not in DTYPES:
+    if is_long:
         nothing: Any = [] if type_.is_array else b"" if type_.base is TypeName.BYTES else ""
         return pa.array([nothing if result is None else result for result in results], arrow_type(type_)), lost
     return np.array([0 if result is None else result for result in results], DTYPES[type_.base]), lost

@@ -14,9 +14,12 @@ from merlot.functions import calendar
 from merlot.functions.calendar import Longs, Shown
 from merlot.functions.zones import CYCLE_MS
 from merlot.values.datetime_pattern import MONTHS, WEEKDAYS, DateTimePattern
+from merlot.vectors import account
 
 _DENSE: Final = 100_000
 """Numbers that span less are spelled by a table."""
+_LONGEST: Final = 32
+"""Bytes of a name of a month or a zone, at most."""
 _FIELDS: Final[dict[str, Callable[[Shown], Longs]]] = {
     "y": Shown.year,
     "M": lambda shown: calendar.month(shown.days),
@@ -37,6 +40,9 @@ def pattern_of(text: str) -> DateTimePattern:
 
 def written(pattern: DateTimePattern, millis: Longs, shown: Shown, zone: str) -> pa.Array:
     """Texts of instants (n,), of which the clocks of a zone show this."""
+    # The parts of a text, and as much again for what is joined of them.
+    longest = sum([2 * max(_LONGEST, token.width, len(token.literal.encode())) for token in pattern.tokens])
+    account.current().expect("", len(millis) * longest)
     parts = [_token(token, millis, shown, zone) for token in pattern.tokens]
     return pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else pa.array(parts[0])
 

@@ -10,17 +10,20 @@ an OR. So whether a query fails follows from its rows alone, not from what is lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from merlot.functions.function import Lists, ScalarFunction
+from merlot.functions import sizes
+from merlot.functions.function import Evaluate, Lazy, Lists, ScalarFunction
 from merlot.functions.registry import BY_NAME
 from merlot.functions.source import CodedSource, ColumnSource, Distinct, ValueSource, decided, hits
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN, SqlType
-from merlot.vectors.errors import QueryArithmeticError, UnsupportedQueryError
+from merlot.values.types import TypeName
+from merlot.vectors import account
+from merlot.vectors.errors import LimitExceededError, QueryArithmeticError, UnsupportedQueryError
 from merlot.vectors.vector import (
     TEXT,
     Attempt,
@@ -35,6 +38,10 @@ from merlot.vectors.vector import (
 
 _MANY = 1_024
 """Of fewer rows it is not worth asking whether their values are distinct, or were worked out before."""
+MOST_MADE = 1 << 32
+"""Bytes that a function may make of longer ones at once: an Arrow array of texts has up to half of it."""
+_LONG = TEXT | {TypeName.BIG_DECIMAL}
+"""Types whose values may be of any length."""
 T = TypeVar("T", Column, Call)
 
 
@@ -42,7 +49,10 @@ def evaluate(expr: Expr, source: ColumnSource) -> Vector:
     """Values of an expression; a constant expression may give a constant.
 
     Raises UnsupportedQueryError, and QueryArithmeticError if a row has no value."""
+    spending = account.current()
+    mark = spending.held_bytes
     vector = attempt(expr, source)
+    spending.release(mark)
     if vector.failure is not None and source.num_rows:
         raise QueryArithmeticError(vector.failure.reason)
     return vector
@@ -93,12 +103,20 @@ def _called(call: Call, source: ColumnSource) -> Vector:
     if function.lists is Lists.ANY_VALUE and call.args[0].type.is_array:
         return _of_lists(call, source)
     if function.lazy is not None:
-        return function.lazy(call, source, attempt if function.takes_scaled else _with_objects)
+        return _lazy(function.lazy, call, source, attempt if function.takes_scaled else _with_objects)
     if source.num_rows >= _MANY and not function.is_light and isinstance(source, CodedSource):
         coded = _of_distinct(call, source)
         if coded is not None:
             return coded
     return _strict(function, call, source)
+
+
+def _lazy(lazy: Lazy, call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
+    spending = account.current()
+    mark = spending.held_bytes
+    vector = lazy(call, source, evaluate)
+    spending.settle(call.function, mark, account.size_of(vector.data))
+    return vector
 
 
 def _of_distinct(call: Call, source: CodedSource) -> Vector | None:
@@ -132,6 +150,8 @@ def _with_objects(expr: Expr, source: ColumnSource) -> Vector:
 
 def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vector:
     assert function.apply is not None, f"{function.name} is written out by binding"
+    spending = account.current()
+    mark = spending.held_bytes
     args = [attempt(arg, source) for arg in call.args]
     if not function.takes_scaled:
         args = [arg.with_objects() for arg in args]
@@ -140,13 +160,30 @@ def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vecto
     for arg in args:
         nulls = either_null(nulls, arg.nulls)
         failure = either_failed(failure, arg.failure)
+    if call.type.is_array or call.type.base in _LONG:
+        _expect(function, args, spending)
     data = function.apply(call.type, args)
     if isinstance(data, Attempt):
         data, failure = data.data, either_failed(failure, data.failure)
+    spending.settle(function.name, mark, account.size_of(data))
     # Of constants alone, numpy computes a scalar of its own kind.
     if isinstance(data, np.generic):
         data = np.asarray(data)
     return Vector(call.type, data, nulls, outside(failure, nulls))
+
+
+def _expect(function: ScalarFunction, args: Sequence[Vector], spending: account.Spending) -> None:
+    """Raise LimitExceededError if the result may be larger than the query's share, or than Arrow's arrays."""
+    spending.function = function.name.upper()
+    if function.most_bytes is None:
+        spending.expect("", sizes.usual(args))
+        return
+    num_bytes = function.most_bytes(args)
+    spending.expect("", num_bytes)
+    if num_bytes > MOST_MADE:
+        raise LimitExceededError(
+            f"query needs too much memory for {spending.function} bytes={num_bytes} limit={MOST_MADE}"
+        )
 
 
 def _of_lists(call: Call, source: ColumnSource) -> Vector:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, Protocol, TypedDict, Unpack
 
+from merlot.functions.sizes import MostBytes
 from merlot.functions.source import ColumnSource
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Expr, Literal
@@ -123,6 +124,7 @@ class Traits(TypedDict, total=False):
     is_light: bool
     is_predicate: bool
     takes_scaled: bool
+    most_bytes: MostBytes
     bounds: Callable[[Sequence[Bounds]], Bounds]
     rising: Callable[[Call], Expr | None]
     examples: Mapping[str, Any]
@@ -152,6 +154,8 @@ class ScalarFunction:
     is_predicate: bool = False
     takes_scaled: bool = False
     """Whether its code takes BIG_DECIMAL as whole numbers of a scale, too (`vectors.scaled`)."""
+    most_bytes: MostBytes | None = None
+    """Bytes of a result, at most, where that may be longer than `sizes.usual` says."""
     bounds: Callable[[Sequence[Bounds]], Bounds] | None = None
     """Bounds of whole numbers from those of the arguments."""
     rising: Callable[[Call], Expr | None] | None = None

@@ -7,11 +7,13 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
+from merlot.functions import sizes
 from merlot.functions.codes import OF_BYTES, each
 from merlot.functions.function import Family, text, whole
 from merlot.tree.types import BYTES, INT, LONG, STRING
 from merlot.values import byte_hashes, partition_hashes
 from merlot.values.partition_hashes import utf8
+from merlot.vectors.account import OBJECT_BYTES
 
 HASHES: Final = Family("Hashes")
 _SEED: Final = whole("seed")
@@ -37,6 +39,7 @@ for _name, _digested in (
         _name,
         parameters=(OF_BYTES,),
         result=STRING,
+        most_bytes=sizes.per_row(OBJECT_BYTES + 128),
         examples={f"{_name.upper()}(TOUTF8('abc'))": _digest(_digested)(b"abc")},
     )(each(_digest(_digested)))
 HASHES.strict(

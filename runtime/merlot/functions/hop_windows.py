@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.functions import calendar
+from merlot.functions import calendar, sizes
 from merlot.functions.date_formats import checked_conversion, format_of, granularity_of, millis_of
 from merlot.functions.date_texts import written
 from merlot.functions.epochs import towards_zero
@@ -20,6 +20,7 @@ from merlot.tree.nodes import Expr
 from merlot.tree.types import SqlType
 from merlot.values.datetime_format import EpochFormat, PatternFormat, TimestampFormat
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Attempt, Vector
 
 HOP_WINDOWS: Final = Family("Windows of instants")
@@ -77,6 +78,7 @@ def _windows(_type: SqlType, args: Sequence[Vector]) -> Any:
     counts = np.maximum(-((times - last - window) // hop), 0)
     # Of a time that no window can begin before, as default values of times are, there is none.
     counts[times < np.iinfo(np.int64).min + window + hop] = 0
+    account.current().expect("", int(counts.sum()) * sizes.VALUE_BYTES)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
     begins = np.repeat(last, counts) - places * hop

@@ -17,6 +17,7 @@ from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr
 from merlot.tree.types import BOOLEAN, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 JSON_KEYS: Final = Family("Keys of JSON")
@@ -108,7 +109,7 @@ def _extract_key(_type: SqlType, args: Sequence[Vector]) -> Any:
             return []
         nodes = _every(document, options.max_depth) if asked is None else asked.nodes(document)
         found = (node.keys() for node in nodes)
-        return [options.written(keys) for keys in found if len(keys) <= options.max_depth]
+        return account.gathered(options.written(keys) for keys in found if len(keys) <= options.max_depth)
 
     return by_value(_STRINGS, args[:1], compute)
 

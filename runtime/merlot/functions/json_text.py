@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from merlot.functions import sizes
 from merlot.functions.by_value import by_value
 from merlot.functions.function import NUMBERS, TEXTS, WHOLE, Family, Parameter, constant, text, word
 from merlot.functions.json_columns import at_path, read_json
@@ -23,6 +25,8 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import Attempt, Vector
 
 JSON_TEXT: Final = Family("JSON")
+MAX_DEPTH: Final = 1_024
+"""Lists and objects within one another; the reader refuses more."""
 _TYPES: Final = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON")
 
 
@@ -64,6 +68,19 @@ def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return tuple(fixed)
 
 
+def _most_found(args: Sequence[Vector]) -> int:
+    """What a path finds, written; a path that descends finds what is below at every depth again."""
+    rows, default = sizes.num_rows(args), sum([sizes.bytes_of(arg) for arg in args[2:]])
+    descents = sizes.word(args[1]).count("..")
+    if not descents:
+        return sizes.growing(6)(args) + rows * default
+    texts = pa.array([sizes.word(args[0])]) if args[0].is_constant else args[0].data
+    opened = pc.count_substring_regex(texts, r"[\[{]").to_numpy(zero_copy_only=False)
+    depths = np.minimum(opened, MAX_DEPTH) + 1.0
+    found = sizes.lengths_of(args[0]) * depths**descents
+    return int(found.sum()) + rows * (default + sizes.ROW_BYTES)
+
+
 def _named_type(args: Sequence[Expr]) -> SqlType:
     return SqlType.parse(constant_text(args[2]))
 
@@ -74,6 +91,7 @@ def _named_type(args: Sequence[Expr]) -> SqlType:
     parameters=(text("json"), word("path"), word("type"), constant("default", is_optional=True)),
     result=_named_type,
     complete=_extracted,
+    most_bytes=_most_found,
     examples={
         """JSONEXTRACTSCALAR('{"a":{"b":[7,8]}}', '$.a.b[1]', 'INT')""": 8,
         """JSON_EXTRACT_SCALAR('{"a":1.5}', '$.a', 'STRING')""": "1.5",
@@ -178,6 +196,7 @@ for _name, _aliases, _type, _kind, _nothing, _example in (
             Parameter(name="default", kind=_kind, is_constant=True, is_optional=True),
         ),
         result=_type,
+        most_bytes=_most_found,
         complete=_fit_default(_type),
         examples={f"""{_name.upper()}('{{"a":{json.dumps(_example)}}}', '$.a')""": _example},
     )(_at_path(_type.base, _nothing))
@@ -188,6 +207,7 @@ for _name, _aliases, _type, _kind, _nothing, _example in (
     aliases=("jsonpatharraydefaultempty",),
     parameters=(text("json"), word("path")),
     result=SqlType(TypeName.STRING, is_array=True),
+    most_bytes=_most_found,
     complete=path_checked,
     examples={"""JSONPATHARRAY('{"a":[{"b":1},{"b":"x"}]}', '$.a[*].b')""": ["1", "x"]},
 )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.functions import sizes
 from merlot.functions.conversion import cast_to, common_type
 from merlot.functions.function import NUMBERS, WHOLE, Apply, Family, Kind, Lists, Parameter, anything, constant, number
 from merlot.functions.lists import LIST, TWO_LISTS, Values, is_in, joined, of_element_type, of_one_type, typed_names
@@ -17,6 +18,7 @@ from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr
 from merlot.tree.types import BOOLEAN, DOUBLE, FLOAT, INT, LONG, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
 
 LIST_MAKING: Final = Family("Making lists")
@@ -69,6 +71,7 @@ for _name, _is_front, _example in (
         result=_same,
         lists=Lists.TAKEN,
         complete=_fitted(_name),
+        most_bytes=sizes.together,
         examples={f"{_name.upper()}STRING(SPLIT('a,b', ','), 'c')": _example},
     )(_pushed(is_front=_is_front))
 
@@ -133,6 +136,7 @@ def _stepped(type_: SqlType, args: Sequence[Vector]) -> Any:
     steps = numbers[2] if len(numbers) > 2 else np.where(numbers[1] < numbers[0], -1, 1)
     starts, ends, steps = (np.atleast_1d(part) for part in np.broadcast_arrays(numbers[0], numbers[1], steps))
     counts, is_lost = _counts(starts, ends, steps)
+    account.current().expect("", int(counts.sum()) * sizes.VALUE_BYTES)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     places = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
     made = np.repeat(starts, counts) + places * np.repeat(steps, counts)

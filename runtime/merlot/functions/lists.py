@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.functions import sizes
 from merlot.functions.conversion import PLACEHOLDERS, cast_to, common_type
 from merlot.functions.function import (
     ANYTHING,
@@ -135,6 +136,7 @@ def _in_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     parameters=(Parameter(name="value", kind=ANYTHING, repeats=True),),
     result=lambda args: SqlType(args[0].type.base, is_array=True),
     complete=_in_one_type,
+    most_bytes=sizes.together,
     examples={"ARRAY[3, 1 + 1]": [3, 2], "ARRAYVALUECONSTRUCTOR('a', 'b')": ["a", "b"]},
 )
 def _constructed(type_: SqlType, args: Sequence[Vector]) -> Any:
@@ -405,6 +407,7 @@ TWO_LISTS: Final = (LIST, Parameter(name="other", kind=ANYTHING, is_list=True))
     result=_same,
     lists=Lists.TAKEN,
     complete=of_one_type,
+    most_bytes=sizes.together,
     examples={"ARRAYCONCATSTRING(SPLIT('a,b', ','), SPLIT('b', ','))": ["a", "b", "b"]},
 )
 def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -419,6 +422,7 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
     result=_same,
     lists=Lists.TAKEN,
     complete=of_one_type,
+    most_bytes=sizes.together,
     examples={"ARRAYUNIONSTRING(SPLIT('a,b', ','), SPLIT('b,c', ','))": ["a", "b", "c"]},
 )
 def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -449,11 +453,17 @@ def element_at(type_: SqlType, values: Values, places: Any) -> Any:
     return _filled(type_, values, taken, np.broadcast_to(is_none, values.lengths.shape))
 
 
+def _most_joined(args: Sequence[Vector]) -> int:
+    """The values, with as many separators, or texts for nulls."""
+    return sizes.usual(args[:1]) + sizes.num_values(args[0]) * sum([sizes.bytes_of(arg) for arg in args[1:]])
+
+
 @LISTS.strict(
     "arraytostring",
     parameters=(_TEXTS, word("separator"), word("of nulls", is_optional=True)),
     result=STRING,
     lists=Lists.TAKEN,
+    most_bytes=_most_joined,
     examples={
         "ARRAYTOSTRING(SPLIT('a,b', ','), '-')": "a-b",
         "ARRAY_TO_STRING(SPLIT('a,null', ','), '-', '?')": "a-?",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from merlot.functions.by_value import by_value
@@ -11,6 +12,7 @@ from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 PIECES: Final = Family("Pieces of strings")
@@ -19,9 +21,9 @@ MAX_LENGTHS: Final = 100
 _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 
 
-def _cut(compute: Callable[..., list[str]]) -> Apply:
+def _cut(compute: Callable[..., Iterable[str]]) -> Apply:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
-        return by_value(_STRINGS, args, compute)
+        return by_value(_STRINGS, args, lambda *row: account.gathered(compute(*row)))
 
     return apply
 
@@ -34,27 +36,28 @@ def _bounded(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return args
 
 
-def _beginnings(value: str, most: int) -> list[str]:
-    return [value[:end] for end in range(1, min(most, len(value)) + 1)]
+def _beginnings(value: str, most: int) -> Iterator[str]:
+    return (value[:end] for end in range(1, min(most, len(value)) + 1))
 
 
-def _ends(value: str, most: int) -> list[str]:
-    return [value[len(value) - length :] for length in range(1, min(most, len(value)) + 1)]
+def _ends(value: str, most: int) -> Iterator[str]:
+    return (value[len(value) - length :] for length in range(1, min(most, len(value)) + 1))
 
 
-def _distinct_parts(value: str, length: int) -> list[str]:
-    parts = (value[start : start + length] for start in range(len(value) - length + 1)) if length > 0 else ()
-    return list(dict.fromkeys(parts))
+def _distinct_parts(value: str, length: int) -> Iterator[str]:
+    seen: set[str] = set()
+    for start in range(len(value) - length + 1) if length > 0 else ():
+        part = value[start : start + length]
+        if part not in seen:
+            seen.add(part)
+            yield part
 
 
-def _parts_between(value: str, least: int, most: int) -> list[str]:
-    return [
-        part for length in range(max(least, 1), min(most, len(value)) + 1) for part in _distinct_parts(value, length)
-    ]
-
-
-def _grams(value: str, least: int, most: int | None = None) -> list[str]:
-    return _distinct_parts(value, least) if most is None else _parts_between(value, least, most)
+def _grams(value: str, least: int, most: int | None = None) -> Iterator[str]:
+    if most is None:
+        return _distinct_parts(value, least)
+    lengths = range(max(least, 1), min(most, len(value)) + 1)
+    return itertools.chain.from_iterable(_distinct_parts(value, length) for length in lengths)
 
 
 for _name, _compute, _example in (
@@ -83,11 +86,11 @@ PIECES.strict(
     result=_STRINGS,
     complete=_bounded,
     examples={"PREFIXESWITHPREFIX('abc', 2, '^')": ["^a", "^ab"]},
-)(_cut(lambda value, most, prefix: [prefix + part for part in _beginnings(value, most)]))
+)(_cut(lambda value, most, prefix: (prefix + part for part in _beginnings(value, most))))
 PIECES.strict(
     "suffixeswithsuffix",
     parameters=(text(), size("length"), word("suffix")),
     result=_STRINGS,
     complete=_bounded,
     examples={"SUFFIXESWITHSUFFIX('abc', 2, '$')": ["c$", "bc$"]},
-)(_cut(lambda value, most, suffix: [part + suffix for part in _ends(value, most)]))
+)(_cut(lambda value, most, suffix: (part + suffix for part in _ends(value, most))))

@@ -6,6 +6,7 @@ Java (a class inside a class, &&, POSIX classes, \\v) is refused here, since a w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merlot.functions import sizes
 from merlot.functions.comparisons import to_mask
 from merlot.functions.function import Family, Lists, size, text, word
 from merlot.functions.time_words import constant_text
@@ -187,6 +189,7 @@ def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     parameters=(text(), word("pattern"), size("group", is_optional=True), word("default", is_optional=True)),
     result=STRING,
     complete=_extract,
+    most_bytes=lambda args: sizes.usual(args[:1]) + sizes.num_rows(args) * sizes.bytes_of(args[3]),
     examples={
         "REGEXP_EXTRACT('a-12-b', '[0-9]+')": "12",
         "REGEXP_EXTRACT('a-12-b', '([a-z])-([0-9]+)', 2)": "12",
@@ -242,6 +245,21 @@ def _replace(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return args[0], *words, Literal(start, INT), Literal(-1 if occurrence == -1 else 1, INT)
 
 
+def _most_replaced(args: Sequence[Vector]) -> int:
+    """Texts, the letters of the replacement at each match, and each match as often as the replacement names a group.
+
+    Matches lie apart, so that no group is longer than all texts together."""
+    texts, pattern, new, start, most = args
+    replacement = sizes.word(new)
+    # A backslash is either doubled, or begins a group.
+    num_groups = len(_GROUP.findall(replacement))
+    rows, length = sizes.num_rows(args), sizes.bytes_of(texts)
+    matches = rows if sizes.whole(most) > 0 else sizes.counted(texts, sizes.word(pattern), is_regex=True)
+    made = length * (1 + num_groups) + matches * len(replacement.encode())
+    return made * (2 if sizes.whole(start) else 1)
+
+
+_GROUP: Final = re.compile(r"\\\\[0-9]")
 _DEFAULTS: Final = (*(Literal(0, INT),) * 4, Literal(-1, INT))
 """By place; position and occurrence may be left out."""
 
@@ -258,6 +276,7 @@ _DEFAULTS: Final = (*(Literal(0, INT),) * 4, Literal(-1, INT))
     ),
     result=STRING,
     complete=_replace,
+    most_bytes=_most_replaced,
     examples={
         "REGEXP_REPLACE('banana', 'a(.)', '$1o')": "bnonoa",
         "REGEXP_REPLACE('banana', 'a', 'o', 2)": "banono",

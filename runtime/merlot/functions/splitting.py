@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merlot.functions import sizes
 from merlot.functions.by_value import by_value
 from merlot.functions.function import Family, size, text, whole, word
 from merlot.functions.lists import Values, element_at
@@ -21,6 +22,14 @@ SPLITTING: Final = Family("Splitting strings")
 _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 
 
+def _most_split(args: Sequence[Vector]) -> int:
+    """All parts, those that are empty too."""
+    separator = sizes.word(args[1])
+    # Without a separator, blanks are.
+    parts = sizes.counted(args[0], separator) if separator else sizes.bytes_of(args[0]) + sizes.num_rows(args)
+    return sizes.usual(args) + parts * (2 * sizes.VALUE_BYTES)
+
+
 @SPLITTING.strict(
     "split",
     parameters=(
@@ -29,6 +38,7 @@ _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
         size("limit", is_optional=True),
     ),
     result=_STRINGS,
+    most_bytes=_most_split,
     examples={"SPLIT('a,b,,c', ',')": ["a", "b", "c"], "SPLIT('a,b,c', ',', 2)": ["a", "b,c"]},
 )
 def _split(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -69,6 +79,7 @@ def _limited_part(separator: str, value: str, limit: int, place: int) -> str:
     "splitpart",
     parameters=(text(), word("separator"), whole("limit"), whole("place", is_optional=True)),
     result=STRING,
+    most_bytes=_most_split,
     examples={
         "SPLIT_PART('a,b,c', ',', 1)": "b",
         "SPLITPART('a,b', ',', 5)": "null",

@@ -9,18 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merlot.functions import sizes
 from merlot.functions.by_value import by_value
 from merlot.functions.function import Family, anything, size, text, whole, word
 from merlot.functions.time_words import one_of
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import INT, LONG, STRING, SqlType
+from merlot.vectors.account import OBJECT_BYTES
 from merlot.vectors.texts import is_ascii
 from merlot.vectors.vector import Vector
 
 TEXT: Final = Family("Strings")
 MAX_LENGTH: Final = 10_000
-"""Of what LPAD, RPAD and REPEAT make longer, by a constant: a query must not fill the memory by one call."""
+"""Of what LPAD, RPAD and REPEAT make longer, by a constant."""
 _FAR: Final = np.iinfo(np.int64).max
 _WHITE: Final = " \t\n\v\f\r"
 _UP_TO_BLANK: Final = "".join(map(chr, range(33)))
@@ -45,6 +47,29 @@ def _repeated(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     if given[1].type != STRING:
         raise SqlValidationError(f"repeat needs a string as separator, not {given[1].type}")
     return _short("repeat", 2)(given)
+
+
+def _most_padded(args: Sequence[Vector]) -> int:
+    """Texts, and as much padding as the length asks for: made apart, then joined to them."""
+    widest = max([len(letter.encode()) for letter in sizes.word(args[2])], default=1)
+    return 2 * (sizes.bytes_of(args[0]) + sizes.num_rows(args) * max(0, sizes.whole(args[1])) * widest)
+
+
+def _most_repeated(args: Sequence[Vector]) -> int:
+    """All repetitions but one, and those joined to it."""
+    return 2 * max(0, sizes.whole(args[2])) * sizes.spread_bytes(args[:2])
+
+
+def _most_replaced(args: Sequence[Vector]) -> int:
+    """Texts, and what each place that is found grows by."""
+    texts, find, new = args
+    if not (find.is_constant and new.is_constant):
+        rows = [np.broadcast_to(sizes.lengths_of(arg), sizes.num_rows(args)).astype(np.float64) for arg in args]
+        grown = rows[0] + rows[0] / np.maximum(rows[1], 1) * rows[2]
+        return int(grown.sum()) + sizes.num_rows(args) * 3 * OBJECT_BYTES
+    growth = max(0, sizes.bytes_of(new) - sizes.bytes_of(find))
+    is_found = growth and sizes.word(find)
+    return sizes.bytes_of(texts) + (growth * sizes.counted(texts, sizes.word(find)) if is_found else 0)
 
 
 def _formed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -88,6 +113,7 @@ def _reverse(_type: SqlType, args: Sequence[Vector]) -> Any:
     "concat",
     parameters=(text("a"), text("b"), text("separator", is_optional=True)),
     result=STRING,
+    most_bytes=sizes.together,
     examples={"CONCAT('a', 'b')": "ab", "CONCAT('a', 'b', '-')": "a-b", "'a' || 'b'": "ab"},
 )
 def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -100,6 +126,7 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
     "concatws",
     parameters=(text("separator"), text("a"), text("b", is_optional=True, repeats=True)),
     result=STRING,
+    most_bytes=lambda args: sizes.together([*args, *args[:1] * len(args)]),
     examples={"CONCAT_WS('-', 'a', 'b', 'c')": "a-b-c"},
 )
 def _concat_ws(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -215,6 +242,7 @@ def _characters(args: Sequence[Vector], blanks: str) -> str:
     parameters=(text(), size("length"), word("pad")),
     result=STRING,
     complete=_short("lpad", 1),
+    most_bytes=_most_padded,
     examples={"LPAD('7', 3, '0')": "007", "LPAD('abc', 2, '0')": "abc"},
 )
 def _lpad(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -227,6 +255,7 @@ def _lpad(_type: SqlType, args: Sequence[Vector]) -> Any:
     parameters=(text(), size("length"), word("pad")),
     result=STRING,
     complete=_short("rpad", 1),
+    most_bytes=_most_padded,
     examples={"RPAD('a', 4, 'xy')": "axyx"},
 )
 def _rpad(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -247,6 +276,7 @@ def _padding(args: Sequence[Vector]) -> Any:
     parameters=(text(), anything("separator"), size("times", is_optional=True)),
     result=STRING,
     complete=_repeated,
+    most_bytes=_most_repeated,
     examples={"REPEAT('ab', 3)": "ababab", "REPEAT('ab', '-', 3)": "ab-ab-ab"},
 )
 def _repeat(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -266,6 +296,7 @@ def _initcap(_type: SqlType, args: Sequence[Vector]) -> Any:
     "replace",
     parameters=(text(), text("find"), text("substitute")),
     result=STRING,
+    most_bytes=_most_replaced,
     examples={"REPLACE('banana', 'an', 'o')": "booa"},
 )
 def _replace(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -288,6 +319,7 @@ def _replaced(texts: Any, find: str, new: str) -> Any:
     parameters=(text(), word("form", is_optional=True)),
     result=STRING,
     complete=_formed,
+    most_bytes=sizes.growing(12),
     examples={"NORMALIZE('ﬁ', 'NFKC')": "fi"},
 )
 def _normalize(_type: SqlType, args: Sequence[Vector]) -> Any:

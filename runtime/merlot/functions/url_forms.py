@@ -5,6 +5,7 @@ What a URL lacks is 'null'; one that cannot be read stays as it is where somethi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, unquote_plus
@@ -13,6 +14,7 @@ from merlot.functions.by_value import by_value
 from merlot.functions.function import Apply, Family, text
 from merlot.functions.urls import EXAMPLE, STRINGS, host_of, or_null, query_of, split_url
 from merlot.tree.types import STRING, SqlType
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 URL_FORMS: Final = Family("URLs, cut and taken apart")
@@ -162,11 +164,8 @@ def _steps(path: str) -> list[str]:
 
 def _grown(path: str, start: str) -> list[str]:
     """The start with one step more of the path at a time."""
-    found: list[str] = []
-    for step in _steps(path)[1:]:
-        start = f"{start}/{step}"
-        found.append(start)
-    return found
+    steps = (f"/{step}" for step in _steps(path)[1:])
+    return account.gathered(itertools.accumulate(itertools.chain([start], steps)))[1:]
 
 
 def _hierarchy(url: str) -> list[str]:

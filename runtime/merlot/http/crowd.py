@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from merlot import memory
+
 ARRIVAL_S: Final = 30.0
 IDLE_S: Final = 3_600.0
 SWEEP_S: Final = 5.0
@@ -22,6 +24,8 @@ MAX_STALLED_SWEEPS: Final = 12
 MAX_CONNECTIONS: Final = 4_096
 MAX_HELD_BYTES: Final = 512 << 20
 """Held for all connections together: requests that are not answered, and answers that are not taken."""
+HELD_SHARE: Final = 8
+"""Of the memory of the process, if that is less."""
 SHARE_MADE_FREE: Final = 20
 """One in so many connections is closed when there is no place: looking for them takes a millisecond."""
 PATIENT_S: Final = 2.0
@@ -79,6 +83,7 @@ class Crowd:
     def __init__(self, max_connections: int | None = None, *, arrival_s: float = ARRIVAL_S) -> None:
         self._max_connections = max_connections or min(MAX_CONNECTIONS, _files() // 2)
         self._arrival_s = arrival_s
+        self._max_held_bytes = min(MAX_HELD_BYTES, memory.total_bytes() // HELD_SHARE)
         self._members: dict[Member, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._now: Callable[[], float] = asyncio.get_running_loop().time
@@ -107,7 +112,7 @@ class Crowd:
             return
         self.held_bytes += num_bytes - member.held_bytes
         member.held_bytes = num_bytes
-        while self.held_bytes > MAX_HELD_BYTES and (heaviest := self._heaviest()) is not None:
+        while self.held_bytes > self._max_held_bytes and (heaviest := self._heaviest()) is not None:
             self.leave(heaviest)
             if heaviest.is_arriving:
                 heaviest.end(BUSY)

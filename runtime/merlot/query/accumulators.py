@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.aggregates.function import Chosen, Dictionary, Groups, all_in_one
+from merlot.aggregates.held import Holding
 from merlot.functions.evaluate import evaluate, matches
 from merlot.functions.source import ColumnSource
 from merlot.query.aggregation import Aggregation
@@ -59,8 +60,13 @@ class Accumulator:
         self._filter = aggregation.filter
         inputs = [Argument(expr, columns) for expr in aggregation.arguments]
         self._state = aggregation.function.start(aggregation.call, num_groups, inputs)
-        self.grow = self._state.grow
+        self._holding = Holding(aggregation.function, self._state, num_groups)
         self._takes_scaled = self._state.takes_scaled()
+
+    def grow(self, num_groups: int) -> None:
+        """Have room for so many groups."""
+        self._holding.begin()
+        self._state.grow(num_groups)
 
     @property
     def rows_by_group(self) -> NDArray[np.int64] | None:
@@ -75,13 +81,19 @@ class Accumulator:
                 return
             chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
         if self._state.wants_ids(is_grouped=groups is not None):
-            self._state.add_ids(*self._ids(chunk, groups))
+            ids = self._ids(chunk, groups)
+            self._holding.begin()
+            self._state.add_ids(*ids)
         else:
-            self._state.add(*argument_values(self._aggregation, chunk, groups, takes_scaled=self._takes_scaled))
+            values = argument_values(self._aggregation, chunk, groups, takes_scaled=self._takes_scaled)
+            self._holding.begin()
+            self._state.add(*values)
+        self._holding.add(chunk.num_rows)
 
     def states(self, groups: Chosen) -> list[pa.Array]:
         """State columns of the chosen groups."""
-        return self._state.columns(groups)
+        self._holding.begin()
+        return self._holding.columns(self._state.columns(groups))
 
     def _ids(self, chunk: Chunk, groups: Groups | None) -> tuple[NDArray[Any], Groups | None]:
         """Dict ids of the values of the one argument, nulls left out."""
@@ -130,6 +142,7 @@ class StateAccumulator:
         self._counts_rows = not aggregation.arguments and aggregation.filter is None
         self._states_of = states_of
         self._state = aggregation.function.start(aggregation.call, num_groups)
+        self._holding = Holding(aggregation.function, self._state, num_groups)
         self.grow = self._state.grow
 
     @property
@@ -141,10 +154,13 @@ class StateAccumulator:
             kept = np.flatnonzero(matches(self._filter, chunk))
             chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
         if chunk.num_rows:
+            self._holding.begin()
             self._state.merge(self._states_of(chunk.doc_ids()), all_in_one(groups, chunk.num_rows))
+            self._holding.add(chunk.num_rows)
 
     def states(self, groups: Chosen) -> list[pa.Array]:
-        return self._state.columns(groups)
+        self._holding.begin()
+        return self._holding.columns(self._state.columns(groups))
 
 
 def _flattened(vectors: Sequence[Vector], groups: Groups | None) -> tuple[list[Any], Groups | None, int]:

@@ -45,6 +45,8 @@ class ExecutionLimits:
     """Rows of a selection, partial or final."""
     max_bytes: int = 1 << 30
     """Bytes of one answer, partial or final."""
+    work_bytes: int | None = None
+    """Memory that it works with: values of expressions, states of aggregates; None: the process's share of a query."""
 
 
 class CancelToken:

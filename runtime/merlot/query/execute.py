@@ -35,6 +35,7 @@ from merlot.query.workers import Workers
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.index.zones import BLOCK_DOCS
 from merlot.segment.reader import Reader, Segment
+from merlot.vectors import account
 
 MIN_SPLIT_DOCS = 4 * BLOCK_DOCS
 """Fewest docs of a task when a segment is split; a multiple of the zone maps' block."""
@@ -53,6 +54,11 @@ MERGED_ROWS = 8
 
 def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Partial:
     """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
+    with account.Working(context.limits.work_bytes, context.cancel.check):
+        return _execute(leaf, segments, context)
+
+
+def _execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Partial:
     # Without helpers this is a light query on an event loop: what it takes is its CPU time, and reading the thread's
     # clock, a system call, would be a tenth of it.
     clock_ns = time.perf_counter_ns if context.pool is None else time.thread_time_ns

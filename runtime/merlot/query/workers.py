@@ -11,6 +11,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import TypeVar
 
+from merlot.vectors import account
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -40,7 +42,8 @@ class Workers:
                 raise
 
         assert self.pool is not None
-        futures: list[Future[None]] = [self.pool.submit(drain) for _ in range(num_helpers)]
+        helping = account.Helping()
+        futures: list[Future[None]] = [self.pool.submit(helping, drain) for _ in range(num_helpers)]
         try:
             drain()
         finally:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from merlot.tree.nodes import Literal
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.decimals import plain_text
 from merlot.vectors.scaled import Scaled, constant_of, scaled_of, texts_of
 
@@ -51,6 +52,7 @@ _ARROW: dict[TypeName, pa.DataType] = {
     TypeName.UNKNOWN: pa.null(),
 }
 
+_FEW_BYTES = 8 << 20
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
@@ -99,7 +101,7 @@ class Vector:
         if not self.is_constant:
             return Vector(self.type, self.data, nulls, failure)
         if isinstance(self.data, pa.Scalar):
-            return Vector(self.type, pa.repeat(self.data, num_rows), nulls, failure)
+            return Vector(self.type, repeated(self.data, num_rows), nulls, failure)
         if isinstance(self.data, Scaled):
             every = np.full(num_rows, self.data.values[()], np.int64)
             return Vector(self.type, self.data.with_values(every), nulls, failure)
@@ -134,7 +136,7 @@ class Vector:
             data = full.data if full.data.type == type_ else full.data.cast(type_)
             return data if full.nulls is None else pc.if_else(pa.array(~full.nulls), data, pa.scalar(None, type_))
         if full.data.dtype == object:
-            texts = [None if value is None else plain_text(value) for value in full.data]
+            texts = account.gathered(None if value is None else plain_text(value) for value in full.data)
             return pa.array(texts, type=type_, mask=full.nulls)
         return pa.array(full.data, type=type_, mask=full.nulls)
 
@@ -185,7 +187,57 @@ def from_arrow(type_: SqlType, values: pa.Array | pa.ChunkedArray) -> Vector:
 def _taken(data: Any, rows: NDArray[Any]) -> Any:
     if isinstance(data, Scaled):
         return data.with_values(data.values[rows])
-    return data[rows] if isinstance(data, np.ndarray) else data.take(pa.array(rows))
+    return data[rows] if isinstance(data, np.ndarray) else values_at(data, rows)
+
+
+def values_at(values: pa.Array, rows: NDArray[Any]) -> pa.Array:
+    """Values of chosen rows, which may repeat; raises LimitExceededError where they are too long together."""
+    if len(rows) and len(values) and not pa.types.is_primitive(values.type):
+        lengths = _lengths_at(values, rows)
+        if lengths is not None:
+            account.current().expect("values that repeat", lengths)
+    return values.take(pa.array(rows))
+
+
+def _lengths_at(values: pa.Array, rows: NDArray[Any]) -> int | None:
+    """Bytes of the values at some rows; None where they are surely few, and telling how many would take long."""
+    if len(values) > len(rows) and len(rows) * values.nbytes < _FEW_BYTES * len(values):
+        return None
+    offsets = _offsets(values)
+    if offsets is None:
+        return None
+    lengths = np.diff(offsets)
+    total = int(lengths.max()) * len(rows)
+    if total > _FEW_BYTES:
+        total = int(lengths[rows].sum(dtype=np.int64))
+    is_list = pa.types.is_list(values.type)
+    return total * (1 + values.values.nbytes // max(1, len(values.values))) if is_list else total
+
+
+def _offsets(values: pa.Array) -> NDArray[Any] | None:
+    """Where each text or list of an array begins and ends."""
+    if pa.types.is_list(values.type):
+        return np.asarray(values.offsets)
+    is_large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    if not (is_large or pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        return None
+    words = np.frombuffer(values.buffers()[1], np.int64 if is_large else np.int32)
+    return words[values.offset : values.offset + len(values) + 1]
+
+
+def repeated(value: pa.Scalar, num_rows: int) -> pa.Array:
+    """A constant in every row; raises LimitExceededError where that is too long."""
+    account.current().expect("a constant in every row", num_rows * scalar_bytes(value))
+    return pa.repeat(value, num_rows)
+
+
+def scalar_bytes(value: pa.Scalar) -> int:
+    """Bytes of a text's or list's value; few for a number."""
+    if not value.is_valid:
+        return 0
+    if isinstance(value, pa.BinaryScalar | pa.LargeBinaryScalar):
+        return int(value.as_buffer().size)
+    return int(value.values.nbytes) if isinstance(value, pa.ListScalar) else 8
 
 
 def numbers_of(texts: pa.Array) -> Scaled | NDArray[np.object_]:

@@ -11,6 +11,7 @@ from typing import Final
 from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
+from merlot.vectors.account import out_of_memory
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import TICK_S, Connection
@@ -252,14 +253,14 @@ class _ServerConnection(Connection):
             return None
         try:
             return answer_now(request)
-        except Exception:  # noqa: BLE001 - the outermost frame of a call
-            return _bug(request)
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a call
+            return _bug(request, error)
 
     async def _answer(self, call: int, request: ServerRequest) -> None:
         try:
             answer = await self._endpoint.handler(request)
-        except Exception:  # noqa: BLE001 - the outermost frame of a call: no traceback reaches a user
-            answer = _bug(request)
+        except Exception as error:  # noqa: BLE001 - the outermost frame of a call: no traceback reaches a user
+            answer = _bug(request, error)
         sending = self.send_message(call, _encode(answer))
         if sending is not None:
             await _finish(sending)
@@ -273,7 +274,9 @@ async def _finish(sending: Awaitable[None]) -> None:
         _LOG.debug("answer not sent cause=%s", error)
 
 
-def _bug(request: ServerRequest) -> ServerResponse:
+def _bug(request: ServerRequest, error: Exception) -> ServerResponse:
+    if (shortage := out_of_memory(error)) is not None:
+        return ServerResponse(error=(shortage.code, str(shortage)))
     _LOG.exception("query failed by a bug request=%s", request.request_id)
     text = f"internal error, see the server's log request={request.request_id}"
     return ServerResponse(error=(QueryErrorCode.INTERNAL, text))

@@ -301,6 +301,7 @@ class _Connection(RoomyProtocol):
             self.abort()
             return
         self._write(answer)
+        del answer  # the transport has what is not taken yet: a body need not be there twice
         await self.room()
         self.task = None
         self.idle_since = self._loop.time()

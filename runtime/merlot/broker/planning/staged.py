@@ -9,7 +9,7 @@ from merlot.broker.tables import ServedTable
 from merlot.errors import NotFoundError
 from merlot.functions.instants import Moment
 from merlot.ids import raw_name
-from merlot.query.plan.binding import fold
+from merlot.query.plan.binding import folding
 from merlot.query.stages.engine_sql import EngineQuery, engine_query
 from merlot.query.stages.leaves import StageLeaf, cut
 from merlot.spec.schema import TableSchema
@@ -59,7 +59,7 @@ def bind_stages(
         tables[name] = table
         return table.schema
 
-    context = StageContext(find_schema=find_schema, fold=fold, moment=moment, budget=budget)
+    context = StageContext(find_schema=find_schema, fold=folding(budget), moment=moment, budget=budget)
     statement = bind_statement(parsed, context, options)
     nulls = with_nulls(dict(statement.options), null_handling=any(one.spec.null_handling for one in tables.values()))
     made = cut(replace(statement, options=merge_options(nulls, ())))

@@ -15,6 +15,7 @@ from merlot.query.plan.nodes import LeafKind, LeafWork
 from merlot.query.workers import Workers
 from merlot.tree.nodes import Column
 from merlot.tree.types import SqlType
+from merlot.vectors import account
 from merlot.vectors.encoding import group_rows
 from merlot.vectors.groups import Groups
 from merlot.vectors.partitioned import group_many
@@ -67,6 +68,7 @@ def order_columns(work: LeafWork) -> list[tuple[str, SqlType, bool, bool]]:
 
 def merge_groups(work: LeafWork, table: pa.Table, workers: Workers = ALONE) -> pa.Table:
     """One row per distinct key, states merged."""
+    account.current().hold("partial answers", table.nbytes)
     columns = workers.run(_array, table.columns)
     num_keys = len(work.keys)
     keys, states = columns[:num_keys], columns[num_keys:]

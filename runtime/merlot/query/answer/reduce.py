@@ -24,6 +24,7 @@ from merlot.query.slots import Slot, SlotSource
 from merlot.spec.schema import TableSchema
 from merlot.tree.nodes import OrderKey, Output
 from merlot.tree.types import SqlType
+from merlot.vectors import account
 from merlot.vectors.encoding import group_rows
 from merlot.vectors.vector import Vector, from_arrow
 
@@ -40,7 +41,19 @@ def reduce(
 
     nothing_is_null: aggregates of no values, or of too few, are NULL without null handling too, those excepted whose
     states do not tell (`Aggregation.tells_nothing`).
-    LimitExceededError if servers, none of which has more, have more groups than allowed together."""
+    LimitExceededError if servers, none of which has more, have more groups than allowed together, or if what is made of
+    them takes more memory than a query may have."""
+    with account.Working():
+        return _reduce(plan, partials, max_groups=max_groups, nothing_is_null=nothing_is_null)
+
+
+def _reduce(
+    plan: Reduce,
+    partials: Sequence[Partial],
+    *,
+    max_groups: int | None,
+    nothing_is_null: bool,
+) -> ResultTable:
     work, finish = plan.leaf.work, plan.finish
     data = combine_data(work, [partial.data for partial in partials])
     if work.kind is LeafKind.GROUP_BY and max_groups is not None:
@@ -89,6 +102,7 @@ def _column(type_: SqlType, column: pa.ChunkedArray, rows: Rows | None) -> Vecto
 def _result(one: Aggregation, call: AggregateCall, columns: Sequence[pa.ChunkedArray], rows: Rows | None) -> Vector:
     """What the states of some groups come to."""
     states = [_array(column if rows is None else column.take(pa.array(rows))) for column in columns]
+    account.current().function = one.function.name.upper()
     return one.function.finish(call, states)
 
 
@@ -110,7 +124,11 @@ def _sort_keys(key: OrderKey, every: SlotSource, rows: Rows | None) -> list[Keys
 
 
 def _outputs(outputs: Sequence[Output], source: SlotSource) -> ResultTable:
-    columns = tuple([evaluate(output.expr, source).to_arrow(source.num_rows) for output in outputs])
+    spending, made = account.current(), []
+    for output in outputs:
+        made.append(evaluate(output.expr, source).to_arrow(source.num_rows))
+        spending.hold("an answer", made[-1].nbytes)
+    columns = tuple(made)
     types = tuple(output.expr.type for output in outputs)
     slot_types = tuple(
         SqlType(type_.base) if not pa.types.is_list(column.type) else type_

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.timestamps import timestamp_texts
 
 
@@ -80,6 +81,10 @@ class ResultTable:
     columns: tuple[pa.Array, ...]
 
 
+VALUE_BYTES: Final = 64
+"""What a value takes as a Python object in a row, besides its letters."""
+
+
 def to_pinot_rows(result: ResultTable) -> list[list[Any]]:
     """Rows of JSON values, in Pinot's encoding of each type."""
     columns = map(pinot_values, result.column_types, result.columns)
@@ -88,9 +93,11 @@ def to_pinot_rows(result: ResultTable) -> list[list[Any]]:
 
 def pinot_values(type_: SqlType, values: pa.Array) -> list[Any]:
     """JSON values of one column; null is None."""
+    flattened = values.flatten() if type_.is_array else values
+    account.current().hold("rows of an answer", values.nbytes + len(flattened) * VALUE_BYTES)
+    flat = _scalars(type_.base, flattened)
     if not type_.is_array:
-        return _scalars(type_.base, values)
-    flat = _scalars(type_.base, values.flatten())
+        return flat
     lengths = pc.list_value_length(values).to_pylist()
     rows: list[Any] = []
     position = 0

@@ -28,6 +28,7 @@ from merlot.query.read.columns import Columns
 from merlot.query.shifted_sums import ShiftedSum, accumulators
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
+from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.groups import GroupTable, Packing
 from merlot.vectors.vector import Vector, arrow_type
@@ -157,14 +158,14 @@ class _Encoded:
 def _encoded(key: Key, expr: Expr, every: Chunk) -> _Encoded | None:
     """None if the key can tell any chunk's codes."""
     if not expr.type.is_array:
-        return _Encoded(key.encode_rows(every), None) if isinstance(key, ValueKey) else None
+        return _counted(_Encoded(key.encode_rows(every), None)) if isinstance(key, ValueKey) else None
     if not isinstance(expr, Column):
         assert isinstance(key, ValueKey)
-        return _encoded_lists(key, evaluate(expr, every).spread(every.num_rows))
+        return _counted(_encoded_lists(key, evaluate(expr, every).spread(every.num_rows)))
     reader = every.columns.reader(expr.name)
     offsets, positions = every.multi_values(reader)
     if isinstance(key, DictionaryKey):
-        return _Encoded(reader.dict_ids()[positions], offsets)
+        return _counted(_Encoded(reader.dict_ids()[positions], offsets))
     assert isinstance(key, ValueKey)
     if reader.dictionary is not None:
         values = reader.dictionary.arrow().take(pa.array(reader.dict_ids()[positions]))
@@ -176,7 +177,13 @@ def _encoded(key: Key, expr: Expr, every: Chunk) -> _Encoded | None:
     if nulls is not None:
         known = pa.array(~np.repeat(nulls, np.diff(offsets)))
         values = pc.if_else(known, values, pa.scalar(None, values.type))
-    return _Encoded(key.encode(values.cast(arrow_type(SqlType(reader.type)))), offsets)
+    return _counted(_Encoded(key.encode(values.cast(arrow_type(SqlType(reader.type)))), offsets))
+
+
+def _counted(encoded: _Encoded) -> _Encoded:
+    """Have the query hold the codes until it ends."""
+    account.current().hold("keys of rows", encoded.codes.nbytes)
+    return encoded
 
 
 def _encoded_lists(key: ValueKey, lists: Vector) -> _Encoded:
@@ -228,4 +235,5 @@ def finish(
     """Key columns of packed keys (G, W), then state columns of their groups."""
     check_groups(context.limits, len(groups))
     values = [key.values(codes) for key, codes in zip(keys, packing.codes(packed), strict=True)]
+    account.current().hold("keys of groups", packed.nbytes + sum([column.nbytes for column in values]))
     return values + [state for one in accumulators for state in one.states(groups)]

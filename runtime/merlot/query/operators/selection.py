@@ -20,6 +20,7 @@ from merlot.segment.reader import Reader
 from merlot.tree.nodes import Column, OrderKey
 from merlot.tree.types import LONG
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 
@@ -43,7 +44,12 @@ def top_chunk(work: LeafWork, columns: Columns, docs: DocSet) -> Chunk:
 
 def materialise(work: LeafWork, chunk: Chunk) -> list[pa.Array]:
     """Slots c0, c1, … of a chunk."""
-    return [evaluate(expr, chunk).to_arrow(chunk.num_rows) for expr in work.columns]
+    spending, made = account.current(), []
+    for expr in work.columns:
+        column = evaluate(expr, chunk).to_arrow(chunk.num_rows)
+        spending.hold("selected rows", column.nbytes)
+        made.append(column)
+    return made
 
 
 def _sort_keys(work: LeafWork, key: OrderKey, every: Chunk, rows: Rows | None) -> list[Keys]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
 
 from merlot.functions.evaluate import evaluate
 from merlot.functions.instants import Moment
@@ -13,8 +15,12 @@ from merlot.sql import bind as sql_bind
 from merlot.sql.budget import Budget
 from merlot.sql.parse import ParsedQuery
 from merlot.tree.nodes import BoundQuery, Call, Expr, Literal, Value
-from merlot.vectors.errors import QueryArithmeticError
+from merlot.vectors import account
+from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 from merlot.vectors.vector import Vector
+
+FOLD_BYTES: Final = 1 << 20
+"""Memory that a constant may take to be worked out."""
 
 
 def bind(
@@ -25,19 +31,26 @@ def bind(
     budget: Budget | None = None,
 ) -> BoundQuery:
     """`sql.bind.bind`, as every query is bound."""
-    return sql_bind.bind(parsed, schema, options, fold=fold, moment=moment, budget=budget)
+    return sql_bind.bind(parsed, schema, options, fold=folding(budget), moment=moment, budget=budget)
 
 
-def fold(call: Call) -> Expr:
+def folding(budget: Budget | None) -> Callable[[Call], Expr]:
+    """`fold` within a budget."""
+    return partial(fold, check=None if budget is None else budget.look)
+
+
+def fold(call: Call, check: Callable[[], None] | None = None) -> Expr:
     """The value of a call whose arguments are all constants; the call itself where it has none, or may have another, or
-    where it is a list.
+    where it is a list, or takes more than `FOLD_BYTES`: others wait while a query is planned, and plans are kept.
 
-    One that fails stays a call: it fails the query if a row asks for it, as it would with a column in it."""
+    check: raises at the deadline. One that fails stays a call: it fails the query if a row asks for it, as it would
+    with a column in it."""
     if call.type.is_array or not all(isinstance(arg, Literal) for arg in call.args):
         return call
     try:
-        return Literal(_value(evaluate(call, _ONE_ROW).spread(1).with_objects()), call.type)
-    except QueryArithmeticError:
+        with account.Working(FOLD_BYTES, check):
+            return Literal(_value(evaluate(call, _ONE_ROW).spread(1).with_objects()), call.type)
+    except (QueryArithmeticError, LimitExceededError):
         return call
 
 

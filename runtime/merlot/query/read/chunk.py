@@ -17,7 +17,7 @@ from merlot.tree.nodes import Expr
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.runs import ends_of, rows_of_runs
-from merlot.vectors.vector import DTYPES, Vector, from_arrow, narrowed, numbers_of
+from merlot.vectors.vector import DTYPES, Vector, from_arrow, narrowed, numbers_of, values_at
 
 Docs = NDArray[np.uint32]
 FEW_SHARE: Final = 16
@@ -121,7 +121,7 @@ class Chunk:
             return self._texts(reader)
         numeric = dictionary.numeric
         if numeric is None:
-            return narrowed(dictionary.arrow().take(pa.array(self.dict_ids(reader))))
+            return narrowed(values_at(dictionary.arrow(), self.dict_ids(reader)))
         return self._looked_up(reader, numeric).astype(DTYPES[reader.type], copy=False)
 
     def gathered(self, reader: Reader, values: NDArray[Any]) -> NDArray[Any]:

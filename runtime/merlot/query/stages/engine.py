@@ -26,6 +26,7 @@ from merlot.query.stages.leaves import StageLeaf
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.types import BIG_DECIMAL, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 from merlot.vectors.vector import arrow_type
 
@@ -93,6 +94,7 @@ class Engine:
         for batch in reader:
             self._check()
             num_rows += batch.num_rows
+            account.current().hold("rows of stages", batch.nbytes)
             if num_rows > self._max_rows:
                 raise LimitExceededError(f"answer has too many rows limit={self._max_rows}")
             for made, column, type_ in zip(pieces, batch.columns, query.types, strict=True):
@@ -106,11 +108,16 @@ class Engine:
         return ResultTable(query.labels, query.types, tuple(columns))
 
     def _register(self, connection: Any, function: EngineFunction) -> None:
+        helping = account.Helping()
+
         def call(*columns: Any) -> Any:
             try:
-                return function.call(columns, self._check)
+                return helping(lambda: function.call(columns, self._check))
             except MerlotError as error:
                 self._failure = error
+                raise
+            except Exception as error:
+                self._failure = account.out_of_memory(error)
                 raise
 
         names = [f"x{number}" for number in range(len(function.parameter_types))]

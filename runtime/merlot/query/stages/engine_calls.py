@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.aggregates import registry
+from merlot.aggregates.held import Holding
 from merlot.functions.evaluate import evaluate
 from merlot.query.accumulators import argument_values
 from merlot.query.aggregation import aggregation
@@ -94,13 +95,18 @@ class EngineFunction:
         groups = np.repeat(np.arange(num_groups, dtype=np.uint32), lengths)
         rows = lists.flatten()
         state = one.function.start(one.call, num_groups)
+        holding = Holding(one.function, state, num_groups)
         for start in range(0, len(rows), PIECE_ROWS):
             check()
             piece = rows.slice(start, PIECE_ROWS)
             source = SlotSource.of(self._vectors([piece] if len(self.arguments) == 1 else piece.flatten()), len(piece))
             owners = groups[start : start + PIECE_ROWS]
-            state.add(*argument_values(one, source, owners, takes_scaled=state.takes_scaled()))
-        answers = one.function.finish(one.call, state.columns(np.arange(num_groups)))
+            values = argument_values(one, source, owners, takes_scaled=state.takes_scaled())
+            holding.begin()
+            state.add(*values)
+            holding.add(len(piece))
+        holding.begin()
+        answers = one.function.finish(one.call, holding.columns(state.columns(np.arange(num_groups))))
         # As a column that is read, so that a group without a value fails the query.
         return evaluate(Column("a0", answers.type), SlotSource.of({"a0": answers}, num_groups)).to_arrow(num_groups)
 

@@ -1,0 +1,83 @@
+"""How much memory states hold, counted to the query that they are of.
+
+States are looked through from outside, so that an aggregate need not count by itself. Objects of other libraries do not
+tell their size; a state that has some tells it for them (`State.foreign_bytes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sized
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from merlot.aggregates.function import AggregationFunction, State
+from merlot.vectors import account
+
+LEAST_ROWS: Final = 1 << 15
+"""Rows that a state takes in before it is looked at again, unless an eighth of all are more."""
+_SAMPLE: Final = 16
+_ENTRY_BYTES: Final = 100
+"""What a place in a dict takes, with its key."""
+
+
+class Holding:
+    """Counts what one state holds. One thread."""
+
+    def __init__(self, function: AggregationFunction, state: State, num_groups: int) -> None:
+        self._what = function.name.upper()
+        self._state = state
+        self._num_rows = 0
+        self._num_bytes = 0
+        # A state of many groups takes memory before it has seen a row.
+        self._next = LEAST_ROWS if num_groups < LEAST_ROWS else 0
+
+    def begin(self) -> None:
+        """Have what is refused while the state works be said of its aggregate."""
+        account.current().function = self._what
+
+    def add(self, num_rows: int) -> None:
+        """Note rows that the state has taken in; raises LimitExceededError."""
+        self._num_rows += num_rows
+        if self._num_rows >= self._next:
+            self._next = self._num_rows + max(LEAST_ROWS, self._num_rows >> 3)
+            self.measure()
+
+    def measure(self) -> None:
+        """Count what the state holds now; raises LimitExceededError."""
+        before, self._num_bytes = self._num_bytes, held_bytes(self._state)
+        account.current().account.add(self._what, self._num_bytes - before)
+
+    def columns(self, columns: list[pa.Array]) -> list[pa.Array]:
+        """Count state columns that were made of the state."""
+        account.current().hold(self._what, sum([column.nbytes for column in columns]))
+        return columns
+
+
+def held_bytes(held: Any) -> int:
+    """Bytes of arrays and Python objects that a state, or a part of one, holds."""
+    if isinstance(held, np.ndarray | pa.Array | pa.ChunkedArray):
+        return account.size_of(held)
+    if isinstance(held, dict):
+        return len(held) * _ENTRY_BYTES + _of_all(held.values(), held)
+    if isinstance(held, list | tuple | set | frozenset):
+        return account.OBJECT_BYTES + 8 * len(held) + _of_all(held, held)
+    if isinstance(held, str | bytes):
+        return account.OBJECT_BYTES + len(held)
+    if not type(held).__module__.startswith("merlot.aggregates") or isinstance(held, AggregationFunction):
+        return 0
+    slots = getattr(held, "__dict__", None)
+    parts = slots.values() if slots is not None else (getattr(held, name) for name in held.__slots__)
+    own = held.foreign_bytes() if isinstance(held, State) else 0
+    return own + sum([held_bytes(part) for part in parts])
+
+
+def _of_all(items: Iterable[Any], among: Sized) -> int:
+    """Bytes of many items, by some of them: those of one state are of one kind, but parts of it are few and differ."""
+    number = len(among)
+    if number <= 4 * _SAMPLE:
+        return sum([held_bytes(item) for item in items])
+    step = number // _SAMPLE
+    found = [held_bytes(item) for place, item in enumerate(items) if place % step == 0]
+    return sum(found) * number // len(found)

@@ -1,0 +1,294 @@
+"""Account for the memory that queries work with: values of expressions, states of aggregates, rows that are collected.
+
+A query has an account, and all accounts of a process share its total. Code that is about to make something large asks
+first (`expect`), and what stays for a while is counted (`hold`). A query that would pass its share fails; when all of
+them pass the total, or the process really takes nearly all that it may, the query that holds most is ended.
+
+The account of the query that a thread works for is a context variable, so that no function needs a parameter for it.
+For code that works for no query nothing is counted; it is refused only what the process cannot have at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from merlot import memory
+from merlot.codes import QueryErrorCode
+from merlot.errors import UnavailableError, first_line
+from merlot.vectors.errors import LimitExceededError
+
+T = TypeVar("T")
+SMALL_BYTES: Final = 1 << 16
+"""Less is not counted: locks and system calls would cost more than it."""
+MEASURED_BYTES: Final = 32 << 20
+"""After so much more was counted, the memory of the process is measured."""
+BLOCK_ITEMS: Final = 16
+OBJECT_BYTES: Final = 56
+"""What a Python object takes besides its letters."""
+OBJECT_WORDS: Final = 14
+"""Words that a Python object takes, its pointer included: a Decimal has 104 bytes."""
+_FULL: Final = 15 / 16
+"""Share of all memory past which the process is full, whatever was counted."""
+
+
+class MemoryShortError(UnavailableError):
+    """The process ran short of memory, and this query held most of it."""
+
+    code: ClassVar[int] = QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED
+
+
+class Total:
+    """What all queries of a process hold together. Any thread."""
+
+    def __init__(self, max_bytes: int | None = None, measure: Callable[[], int] = memory.taken_bytes) -> None:
+        """max_bytes: of all queries; None: half of the memory."""
+        self._given = max_bytes
+        self._measure = measure
+        self._lock = threading.Lock()
+        self._accounts: set[Account] = set()
+        self._bounds: tuple[int, int] | None = None
+        self._since_measured = 0
+        self.held_bytes = 0
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes that all queries may hold."""
+        return self._limits()[0]
+
+    @property
+    def query_bytes(self) -> int:
+        """Bytes that a query may hold, if nothing says less."""
+        return self._limits()[0] // 2
+
+    @property
+    def process_bytes(self) -> int:
+        """Bytes past which the process is full, whatever was counted."""
+        return self._limits()[1]
+
+    def open(self, account: Account) -> None:
+        """Begin to count an account."""
+        with self._lock:
+            self._accounts.add(account)
+
+    def close(self, account: Account) -> None:
+        """Give back whatever an account holds."""
+        with self._lock:
+            self._accounts.discard(account)
+            self.held_bytes -= account.held_bytes
+            account.held_bytes = 0
+
+    def add(self, account: Account, num_bytes: int) -> None:
+        """Count bytes, or give them back; end the queries that hold most if that is too much."""
+        with self._lock:
+            account.held_bytes += num_bytes
+            self.held_bytes += num_bytes
+            if num_bytes <= 0:
+                return
+            surplus = self.held_bytes - self.max_bytes
+            self._since_measured += num_bytes
+            if self._since_measured > MEASURED_BYTES:
+                self._since_measured = 0
+                surplus = max(surplus, self._measure() - self._limits()[1])
+            if surplus > 0:
+                self._end_largest(surplus)
+
+    def _end_largest(self, surplus: int) -> None:
+        """End accounts until those that end hold the surplus."""
+        running = sorted((one for one in self._accounts if not one.is_ended), key=lambda one: one.held_bytes)
+        surplus -= sum(one.held_bytes for one in self._accounts if one.is_ended)
+        while surplus > 0 and running and running[-1].held_bytes:
+            largest = running.pop()
+            largest.is_ended = True
+            surplus -= largest.held_bytes
+
+    def _limits(self) -> tuple[int, int]:
+        # Asked late: tests and containers set limits after this module is read.
+        if self._bounds is None:
+            total = memory.total_bytes()
+            self._bounds = self._given or total // 2, int(total * _FULL)
+        return self._bounds
+
+
+TOTAL: Final = Total()
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What one query holds."""
+
+    max_bytes: int
+    total: Total | None = None
+    check: Callable[[], None] | None = None
+    """Raises if the query is to stop; asked before something large is made."""
+    held_bytes: int = 0
+    is_ended: bool = False
+
+    def expect(self, what: str, num_bytes: int) -> None:
+        """Raise LimitExceededError if so much more would pass the query's share."""
+        if self.held_bytes + num_bytes > self.max_bytes:
+            sizes = f"bytes={num_bytes} held={self.held_bytes} limit={self.max_bytes}"
+            raise LimitExceededError(f"query needs too much memory for {what} {sizes}")
+        if self.is_ended:
+            raise MemoryShortError(f"query was ended: too little memory for all queries held={self.held_bytes}")
+        if self.check is not None:
+            self.check()
+
+    def add(self, what: str, num_bytes: int) -> None:
+        """Count bytes, or give them back; raises as `expect`."""
+        if self.total is None:
+            return
+        if num_bytes > 0:
+            self.expect(what, num_bytes)
+        self.total.add(self, num_bytes)
+        if num_bytes > 0 and self.is_ended:
+            self.expect(what, 0)
+
+
+@dataclass(slots=True)
+class Spending:
+    """What one thread holds of a query's account. `held_bytes` is a mark that `settle` and `release` go back to."""
+
+    account: Account
+    held_bytes: int = 0
+    function: str = ""
+    """The function that is being applied."""
+
+    def expect(self, what: str, num_bytes: int) -> None:
+        """Raise LimitExceededError if so much more would pass the query's share; what: the function if empty."""
+        if num_bytes > SMALL_BYTES:
+            self.account.expect(what or self.function, num_bytes)
+
+    def hold(self, what: str, num_bytes: int) -> None:
+        """Count bytes until a mark before them is gone back to, or the query ends."""
+        if num_bytes > SMALL_BYTES:
+            self.account.add(what, num_bytes)
+            self.held_bytes += num_bytes
+
+    def settle(self, what: str, mark: int, num_bytes: int) -> None:
+        """Hold nothing from a mark on but these bytes."""
+        if num_bytes <= SMALL_BYTES:
+            num_bytes = 0
+        change = mark + num_bytes - self.held_bytes
+        if change:
+            self.account.add(what, change)
+            self.held_bytes = mark + num_bytes
+
+    def release(self, mark: int) -> None:
+        """Hold nothing from a mark on."""
+        if self.held_bytes != mark:
+            self.account.add("", mark - self.held_bytes)
+            self.held_bytes = mark
+
+
+class _Nobody(Spending):
+    """For code that works for no query, in any number of threads."""
+
+    __slots__ = ()
+
+    def expect(self, what: str, num_bytes: int) -> None:
+        if num_bytes > SMALL_BYTES:
+            Account(TOTAL.process_bytes).expect(what or self.function, num_bytes)
+
+    def hold(self, what: str, num_bytes: int) -> None:
+        self.expect(what, num_bytes)
+
+    def settle(self, what: str, mark: int, num_bytes: int) -> None:
+        """Nothing is held."""
+
+    def release(self, mark: int) -> None:
+        """Nothing is held."""
+
+
+_NOBODY: Final = _Nobody(Account(0))
+_CURRENT: Final[ContextVar[Spending]] = ContextVar("spending", default=_NOBODY)
+current: Final[Callable[[], Spending]] = _CURRENT.get
+"""What this thread spends for the query that it works for."""
+
+
+@dataclass(slots=True)
+class Working:
+    """A block that works for a query: whatever it holds is given back at the end.
+
+    Running out of memory all the same becomes a LimitExceededError."""
+
+    max_bytes: int | None = None
+    check: Callable[[], None] | None = None
+    total: Total = field(default_factory=lambda: TOTAL)
+    _account: Account | None = None
+    _token: Any = None
+
+    def __enter__(self) -> Account:
+        most = self.total.query_bytes
+        account = Account(most if self.max_bytes is None else min(self.max_bytes, most), self.total, self.check)
+        self.total.open(account)
+        self._account, self._token = account, _CURRENT.set(Spending(account))
+        return account
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._account is not None
+        _CURRENT.reset(self._token)
+        self.total.close(self._account)
+        shortage = out_of_memory(error)
+        if shortage is not None:
+            raise shortage from error
+
+
+def out_of_memory(error: BaseException | None) -> LimitExceededError | None:
+    """What a query answers that ran out of memory although it was counted; None for any other error."""
+    if isinstance(error, MemoryError | pa.lib.ArrowCapacityError):
+        return LimitExceededError(f"query needs more memory than there is cause={first_line(error):.200}")
+    return None
+
+
+class Helping:
+    """A block in another thread that works for the same query as its maker."""
+
+    def __init__(self) -> None:
+        self._account = current().account
+        self._is_query = type(current()) is Spending
+
+    def __call__(self, work: Callable[[], Any]) -> Any:
+        """Do the work."""
+        if not self._is_query:
+            return work()
+        spending = Spending(self._account)
+        token = _CURRENT.set(spending)
+        try:
+            return work()
+        finally:
+            _CURRENT.reset(token)
+
+
+def gathered(items: Iterable[T]) -> list[T]:
+    """List texts, bytes or lists of these; raises LimitExceededError before they take more than the query may have."""
+    found: list[T] = []
+    num_bytes, pending = 0, iter(items)
+    while block := list(itertools.islice(pending, BLOCK_ITEMS)):
+        num_bytes += sum([_python_bytes(item) for item in block])
+        current().expect("", num_bytes)
+        found += block
+    return found
+
+
+def _python_bytes(item: Any) -> int:
+    if isinstance(item, list):
+        return OBJECT_BYTES + sum([_python_bytes(one) for one in item])
+    return OBJECT_BYTES + len(item) if isinstance(item, str | bytes) else OBJECT_BYTES
+
+
+def size_of(values: Any) -> int:
+    """Bytes that numpy's or Arrow's values take; of Python's objects, about as many as they do."""
+    if isinstance(values, np.ndarray):
+        return values.nbytes * (OBJECT_WORDS if values.dtype.hasobject else 1)
+    return int(values.nbytes) if isinstance(values, pa.Array | pa.ChunkedArray) else 0

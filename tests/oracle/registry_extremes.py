@@ -37,7 +37,7 @@ from merlot.sql.parse import parse
 from merlot.values.types import TypeName
 
 MEMORY_BYTES: Final = 1 << 30
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 5.0
 _LONG_TEXT: Final = "REPEAT(w, 10000)"
 _LONG_LIST: Final = "SPLIT(REPEAT(CONCAT(w, ','), 2000), ',')"
 _STRETCHED: Final[dict[str, tuple[str, ...]]] = {

@@ -44,7 +44,7 @@ def by_value(type_: SqlType, args: Sequence[Vector], compute: Compute, failure: 
 def _results(type_: SqlType, rows: Sequence[tuple[Any, ...]], compute: Compute) -> tuple[Any, Any]:
     is_long = type_.is_array or type_.base not in DTYPES
     each = (compute(*row) for row in rows)
-    results = account.gathered(each) if is_long else list(each)
+    results = account.gathered(each) if is_long else account.listed(each)
     lost = np.array([result is None for result in results], np.bool_)
     if is_long:
         nothing: Any = [] if type_.is_array else b"" if type_.base is TypeName.BYTES else ""

@@ -83,7 +83,7 @@ class Crowd:
     def __init__(self, max_connections: int | None = None, *, arrival_s: float = ARRIVAL_S) -> None:
         self._max_connections = max_connections or min(MAX_CONNECTIONS, _files() // 2)
         self._arrival_s = arrival_s
-        self._max_held_bytes = min(MAX_HELD_BYTES, memory.total_bytes() // HELD_SHARE)
+        self._share_bytes = memory.total_bytes() // HELD_SHARE
         self._members: dict[Member, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._now: Callable[[], float] = asyncio.get_running_loop().time
@@ -112,7 +112,7 @@ class Crowd:
             return
         self.held_bytes += num_bytes - member.held_bytes
         member.held_bytes = num_bytes
-        while self.held_bytes > self._max_held_bytes and (heaviest := self._heaviest()) is not None:
+        while self.held_bytes > min(MAX_HELD_BYTES, self._share_bytes) and (heaviest := self._heaviest()) is not None:
             self.leave(heaviest)
             if heaviest.is_arriving:
                 heaviest.end(BUSY)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -31,7 +31,7 @@ SMALL_BYTES: Final = 1 << 16
 """Less is not counted: locks and system calls would cost more than it."""
 MEASURED_BYTES: Final = 32 << 20
 """After so much more was counted, the memory of the process is measured."""
-BLOCK_ITEMS: Final = 16
+BLOCK_ITEMS: Final = 4
 OBJECT_BYTES: Final = 56
 """What a Python object takes besides its letters."""
 OBJECT_WORDS: Final = 14
@@ -271,14 +271,29 @@ class Helping:
 
 
 def gathered(items: Iterable[T]) -> list[T]:
-    """List texts, bytes or lists of these; raises LimitExceededError before they take more than the query may have."""
+    """List texts, bytes or lists of these; raises LimitExceededError before they take more than the query may have, and
+    what the query's check raises."""
     found: list[T] = []
-    num_bytes, pending = 0, iter(items)
-    while block := list(itertools.islice(pending, BLOCK_ITEMS)):
+    num_bytes, spending = 0, current()
+    for block in _blocks(items):
         num_bytes += sum([_python_bytes(item) for item in block])
-        current().expect("", num_bytes)
+        spending.expect("", num_bytes)
         found += block
     return found
+
+
+def listed(items: Iterable[T]) -> list[T]:
+    """List numbers; raises what the query's check raises."""
+    return list(itertools.chain.from_iterable(_blocks(items)))
+
+
+def _blocks(items: Iterable[T]) -> Iterator[list[T]]:
+    """Few items at a time, since each may take long."""
+    pending, check = iter(items), current().account.check
+    while block := list(itertools.islice(pending, BLOCK_ITEMS)):
+        if check is not None:
+            check()
+        yield block
 
 
 def _python_bytes(item: Any) -> int:

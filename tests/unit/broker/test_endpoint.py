@@ -19,6 +19,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load
 from merlot.testing.patience import PATIENCE_S
+from merlot.vectors import account
 from merlot.wire.client import LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -472,3 +473,28 @@ async def test_an_answer_with_errors_is_sent_as_it_is_and_not_kept(client: Clien
         assert (await response.json())["numRows"] == 5
     async with client.session.get(f"{client.url}/responseStore") as response:
         assert len(await response.json()) == 1
+
+
+async def test_a_long_constant_is_worked_out_within_the_memory_of_a_query(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it stopped the broker for as long as it took, and a longer one ended it."""
+    monkeypatch.setattr(account, "TOTAL", account.Total(64 << 20))
+    _, answer = await client.post("SELECT LENGTH(REPEAT(REPEAT('a', 10000), 500)), 1 + 1")
+    assert answer["resultTable"]["rows"] == [[5_000_000, 2]]
+    for sql, bytes_ in (
+        ("SELECT LENGTH(REPEAT(REPEAT('a', 10000), 10000))", 200_000_000),
+        ("SELECT LENGTH(REPEAT(REPEAT(REPEAT('a', 10000), 1000), 10000))", 200_000_000_000),
+    ):
+        assert await client.codes(sql) == [245]
+        _, answer = await client.post(sql)
+        assert f"query needs too much memory for REPEAT bytes={bytes_} " in answer["exceptions"][0]["message"]
+    assert account.TOTAL.held_bytes == 0
+
+
+async def test_running_out_of_memory_is_no_internal_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("merlot.broker.queries._constant_rows", fail)
+    assert await client.codes("SELECT 1") == [245]

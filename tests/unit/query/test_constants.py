@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from merlot.errors import MerlotError
+from merlot.query.plan.binding import bind
+from merlot.sql.parse import parse
+from merlot.tree.nodes import Call, Literal
+from merlot.tree.types import STRING
 
 _TEXTS = [
     "",
@@ -106,3 +110,13 @@ def test_constants_are_worked_out_before_they_are_compared(make_table):
         either = f"SELECT COUNT(*) FROM t WHERE upper(s) = {first} OR upper(s) = {second}"
         assert table.query(both) == table.query(either)
     assert table.query("SELECT COUNT(*) FROM t WHERE s LIKE concat('Stra', '%')") == [[5]]
+
+
+def test_long_constants_stay_calls():
+    """They are not kept with plans, nor worked out where others wait to be planned."""
+    short, long = (
+        bind(parse(f"SELECT REPEAT(REPEAT('a', 1000), {times})"), None).select[0].expr for times in (5, 5000)
+    )
+    assert short == Literal("a" * 5000, STRING)
+    assert isinstance(long, Call)
+    assert long.args[0] == Literal("a" * 1000, STRING)

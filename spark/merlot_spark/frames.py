@@ -57,7 +57,8 @@ def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task:
         if column.name in expressions.derived:
             continue
         if (found := names.find(column.name, df.columns, "DataFrame")) is not None:
-            columns.append(_readable(F.col(f"`{found}`"), df.schema[found].dataType, column).alias(column.name))
+            quoted = found.replace("`", "``")
+            columns.append(_readable(F.col(f"`{quoted}`"), df.schema[found].dataType, column).alias(column.name))
         else:
             lacking.append(column.name)
     if not columns and not expressions.derived:

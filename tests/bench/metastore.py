@@ -16,8 +16,9 @@ from tests.bench import broker_load, report
 from tests.bench.report import Case
 
 from merlot.cluster import paths
+from merlot.cluster.column_types import format_columns
 from merlot.cluster.instances.reports import ReportReader, ReportWriter
-from merlot.cluster.records import RootRecord, SegmentRecord, format_columns
+from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.cluster.segments.view import TableView, load

@@ -113,6 +113,29 @@ def apply(controller: str, table: Table) -> None:
     ControllerClient(controller).apply(json.dumps(manifest.dump(table)))
 
 
+@pytest.mark.parametrize("file_format", ["PARQUET", "DATAFRAME"])
+def test_columns_of_any_name_come_from_files_and_from_a_dataframe(
+    spark: SparkSession, tmp_path: Path, deep: Path, controller: str, rows_of: RowsOf, file_format: str
+) -> None:
+    names = ["event.at$ms", '`code`||"x"', "__count$", "größe,(m²)"]
+    fields = [{**field, "name": name} for field, name in zip(MANIFEST["spec"]["schema"]["fields"], names, strict=True)]
+    indexing = {"sortedColumns": names[:1], "inverted": names[1:2]}
+    table = table_of(schema={"fields": fields}, timeColumn=names[0], indexing=indexing)
+    apply(controller, table)
+    rows = trips(500).rename_columns(names)
+    pq.write_table(rows, tmp_path / "odd.parquet")
+    if file_format == "PARQUET":
+        run(spark, tmp_path / "odd.parquet", table, deep, controller)
+    else:
+        frame = spark.read.parquet(str(tmp_path / "odd.parquet"))
+        build_segments(frame, table, deep_store=str(deep), controller_url=controller, options=OPTIONS)
+    found = rows_of(files_of(deep), names)
+    keys = [(names[0], "ascending"), (names[2], "ascending")]
+    expected = rows.sort_by(keys)
+    for name in names[1:]:
+        assert found.sort_by(keys).column(name).to_pylist() == expected.column(name).to_pylist()
+
+
 def test_one_segment_per_day_holds_the_rows_that_duckdb_reads(
     spark: SparkSession, source: Path, deep: Path, controller: str, rows_of: RowsOf
 ) -> None:

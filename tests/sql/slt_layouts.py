@@ -18,6 +18,7 @@ import pyarrow as pa
 from slt_answers import Answer
 from slt_data import Dataset
 from slt_nodes import embedded_node, zookeeper_with_two_servers
+from slt_odd_names import OddNames, odd_segments, renamed
 from slt_segments import build_paths, built_live, consuming_segment, overwritten, star_trees_of, uneven_segments
 from slt_stages import bind_stages, is_staged
 
@@ -220,6 +221,16 @@ def indexed_later(datasets: Sequence[Dataset], folder: Path) -> Iterator[InProce
 
 
 @contextmanager
+def oddly_named(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
+    """Each table under names that are no plain words: in every encoding, with star-trees, and consuming."""
+    with ExitStack() as stack:
+        segments = {one.name: list(stack.enter_context(odd_segments(one, folder))) for one in datasets}
+        layout = InProcess({one.name: renamed(one).schema for one in datasets}, segments, parts=2)
+        stack.callback(layout.close)
+        yield OddNames(layout)
+
+
+@contextmanager
 def _in_process(paths: Sequence[tuple[Dataset, Sequence[Path]]], *, parts: int) -> Iterator[InProcess]:
     with ExitStack() as stack:
         segments: dict[str, list[Segment]] = {
@@ -239,6 +250,7 @@ IN_PROCESS: dict[str, LayoutFactory] = {
     "upserted": upserted,
     "star-tree": star_trees,
     "indexed-later": indexed_later,
+    "odd-names": oddly_named,
 }
 OVER_HTTP: dict[str, LayoutFactory] = {
     "embedded-node": embedded_node,

@@ -118,8 +118,8 @@ def uneven_edges(rows: int) -> list[int]:
     return [0, 1, *(1 + (rows - 1) * number * number // 121 for number in range(1, 12))]
 
 
-def _varied(dataset: Dataset) -> Sequence[IndexingSpec]:
-    """The last two have every index, on columns with dictionaries and on raw ones."""
+def varied_of(dataset: Dataset) -> Sequence[IndexingSpec]:
+    """Every encoding. The last two have every index, on columns with dictionaries and on raw ones."""
     if dataset.indexings:
         return dataset.indexings
     names = dataset.schema.names
@@ -138,7 +138,7 @@ def build_paths(
     """Segment files of the rows between neighbouring edges, numbered from `first` on; `varied` takes turns with the
     encodings."""
     request = BuildRequest(name="", table=dataset.name, schema=dataset.schema, time_column=dataset.time_column)
-    indexings = _varied(dataset) if varied else (indexing,)
+    indexings = varied_of(dataset) if varied else (indexing,)
     paths = []
     for number, (start, end) in enumerate(itertools.pairwise(edges), first):
         named = dataclasses.replace(

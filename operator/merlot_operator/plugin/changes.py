@@ -134,9 +134,19 @@ def _is_filled_in(path: str, old: Any, new: Any, before: Json, after: Json) -> b
         meant = [manifest.dump(table_of(body))["spec"] for body in (before, after)]
     except manifest.ManifestError:
         return False
-    for key in path.split("."):
-        meant = [one.get(key) if isinstance(one, Mapping) else None for one in meant]
-    return bool(meant[0] == meant[1] and meant[0] is not None)
+    old, new = (_at(one, path) for one in meant)
+    return bool(old == new and old is not None)
+
+
+def _at(value: Any, path: str) -> Any:
+    """The part of a spec at a path, whose keys may have dots: columns have; None without one."""
+    while path and isinstance(value, Mapping):
+        keys = [key for key in value if path == key or path.startswith(f"{key}.")]
+        if not keys:
+            return None
+        key = max(keys, key=len)
+        value, path = value[key], path[len(key) + 1 :]
+    return None if path else value
 
 
 def _classed(path: str, before: Any, after: Any, refused: Mapping[str, str]) -> Change:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from merlot.catalog.publish import partition_records, ranges_of
-from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord, format_columns
+from merlot.cluster.column_types import format_columns
+from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord
 from merlot.errors import CorruptionError
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.segment.index import bloom

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merlot.cluster.records import PartitionRecord, SegmentRecord, format_columns
+from merlot.cluster.column_types import format_columns
+from merlot.cluster.records import PartitionRecord, SegmentRecord
 from merlot.ids import TableName
 from merlot.segment.build.request import BuiltSegment
 from merlot.segment.metadata import ColumnMetadata, PartitionInfo, SegmentMetadata

@@ -11,7 +11,7 @@ WORDS = (
     *("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "CASE", "WHEN", "THEN", "ELSE", "END"),
     *("CAST", "SET"),
 )
-DELIMITERS = " \t\n,;()=<>+-*/'\""
+DELIMITERS = " \t\n,;()=<>+-*/'"
 
 
 class Completer:
@@ -35,7 +35,7 @@ class Completer:
         is_lower = prefix != prefix.upper()
         words = [word.lower() if is_lower else word for word in (*WORDS, *_functions())]
         start = prefix.lower()
-        return [one for one in (*self._names, *words) if start and one.lower().startswith(start)]
+        return [one for one in (*self._names, *words) if start and one.lower().startswith((start, f'"{start}'))]
 
     def _ask(self) -> list[str]:
         try:
@@ -47,8 +47,10 @@ class Completer:
 
     def _columns(self, table: str) -> list[str]:
         schema = self._client.get(path_of("tables", table, "schema"))
+        from merlot.spec.column_names import in_sql
+
         keys = ("dimensionFieldSpecs", "metricFieldSpecs", "dateTimeFieldSpecs")
-        return [field["name"] for key in keys for field in schema.get(key, ())]
+        return [in_sql(field["name"]) for key in keys for field in schema.get(key, ())]
 
 
 @cache

@@ -5,13 +5,10 @@ Buckets are zlib-compressed JSON, since their records repeat themselves; everyth
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import sys
 import zlib
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple, Self
 
 from pydantic import (
@@ -26,6 +23,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from merlot.cluster.column_types import parse_columns
 from merlot.errors import CorruptionError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.values.types import TypeName
@@ -192,7 +190,7 @@ class SegmentRecord(Record):
     def column_types(self) -> Mapping[str, tuple[TypeName, bool]]:
         """Type and whether multi-value, by column; a column that the publisher told nothing of, or nothing that this
         version knows, is missing."""
-        return _parse_columns(self.columns)
+        return parse_columns(self.columns)
 
 
 class ConsumingStatus(StrEnum):
@@ -336,21 +334,6 @@ class AnnotationRecord(Record):
     partitions: dict[str, PartitionRecord] = Field(default_factory=dict)
     blooms: dict[str, str] = Field(default_factory=dict)
     columns: str = ""
-
-
-def format_columns(columns: Mapping[str, tuple[TypeName, bool]]) -> str:
-    """The text of `SegmentRecord.columns`."""
-    return ",".join(f"{name}:{type_}{'[]' if multi else ''}" for name, (type_, multi) in sorted(columns.items()))
-
-
-@functools.lru_cache(maxsize=256)
-def _parse_columns(text: str) -> Mapping[str, tuple[TypeName, bool]]:
-    columns = {}
-    for item in text.split(","):
-        name, _, type_name = item.rpartition(":")
-        with contextlib.suppress(ValueError):
-            columns[name] = (TypeName(type_name.removesuffix("[]")), type_name.endswith("[]"))
-    return MappingProxyType(columns)
 
 
 class BucketRecord(PackedRecord):

@@ -130,7 +130,9 @@ class Pipeline:
         rows = decoded.messages
         columns = dict(decoded.columns)
         for name, source in self._declared.metadata.items():
-            values = _metadata(messages, source, self._partition)
+            column = self._spec.table_schema.field(name)
+            is_text = column is not None and column.type is TypeName.STRING
+            values = _metadata(messages, source, self._partition, is_text=is_text)
             columns[name] = values if len(rows) == len(messages) else values.take(pa.array(rows))
         zeros = np.zeros(len(rows), dtype=np.int8)
         columns[SOURCE_FILE] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([self._place]))
@@ -176,7 +178,8 @@ def _filled(messages: Messages) -> tuple[Messages, int]:
     return filled, count
 
 
-def _metadata(messages: Messages, source: str, partition: int) -> pa.Array:
+def _metadata(messages: Messages, source: str, partition: int, *, is_text: bool) -> pa.Array:
+    """Values of every message; instants are milliseconds where they become texts, as in Pinot."""
     match source:
         case "offset":
             return pa.array(messages.offsets)
@@ -184,7 +187,7 @@ def _metadata(messages: Messages, source: str, partition: int) -> pa.Array:
             return pa.array(np.full(len(messages), partition, dtype=np.int32))
         case "timestamp":
             stamps = messages.timestamps_ms
-            return pa.array(stamps, pa.timestamp("ms"), mask=stamps < 0)
+            return pa.array(stamps, pa.int64() if is_text else pa.timestamp("ms"), mask=stamps < 0)
         case "key":
             return pa.nulls(len(messages), pa.binary()) if messages.keys is None else messages.keys
         case _:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from merlot.errors import InvalidInputError
+from merlot.spec.column_names import COLUMN, is_name
 from merlot.values import datetime_format
 from merlot.values.datetime_format import EpochFormat, TimestampFormat
 from merlot.values.types import TypeName
@@ -50,15 +51,12 @@ class Written(NamedTuple):
     """The unit of its column's numbers, where that was written, too."""
 
 
-_COLUMN: Final = r"[A-Za-z_][A-Za-z0-9_]*"
-_NAME: Final = re.compile(rf"\$({_COLUMN})\$([A-Z]+)")
+_NAMED: Final = re.compile(rf"\$({COLUMN})\$([A-Z]+)")
+_ARGUMENT: Final = r"""(?:"((?:[^"]|"")+)"|([^\s"',()]+))"""
 _CALL: Final = re.compile(
-    rf"""date_?trunc\(\s*'([A-Za-z]+)'\s*,\s*"?({_COLUMN})"?\s*(?:,\s*'([A-Za-z]+)'\s*)?\)""", re.IGNORECASE
+    rf"""date_?trunc\(\s*'([A-Za-z]+)'\s*,\s*{_ARGUMENT}\s*(?:,\s*'([A-Za-z]+)'\s*)?\)""", re.IGNORECASE
 )
-PATTERN: Final = (
-    rf"^(({_COLUMN})|(\${_COLUMN}\$[A-Z]+)|"
-    rf"([A-Za-z_]+\( *'[A-Za-z]+' *, *\"?{_COLUMN}\"? *(, *'[A-Za-z]+' *)?\)))$"
-)
+PATTERN: Final = rf"^({COLUMN}|\${COLUMN}\$[A-Z]+|[A-Za-z_]+\( *'[A-Za-z]+' *, *{_ARGUMENT} *(, *'[A-Za-z]+' *)?\))$"
 """Of a dimension: a column, a derived column's name, or the function that it is."""
 
 
@@ -66,20 +64,25 @@ def read(text: str) -> Written | None:
     """The derived column that a text stands for; None if that is a plain column's name.
 
     Raises InvalidInputError for functions and units that there are none of."""
-    named, called = _NAME.fullmatch(text), _CALL.fullmatch(text)
+    named, called = _NAMED.fullmatch(text), _CALL.fullmatch(text)
     if named is not None:
         return Written(Derived(named[1], _granularity(named[2])), None)
-    if called is not None:
-        unit = called[3]
-        return Written(Derived(called[2], _granularity(called[1])), None if unit is None else unit.upper())
-    if "(" in text:
-        raise InvalidInputError(f"not a function that is computed ahead: {text:.100}; write DATETRUNC('DAY', column)")
-    return None
+    if called is None:
+        if "(" in text and not is_name(text):
+            raise InvalidInputError(not_ahead(text))
+        return None
+    column = called[3] if called[2] is None else called[2].replace('""', '"')
+    return Written(Derived(column, _granularity(called[1])), None if called[4] is None else called[4].upper())
+
+
+def not_ahead(text: str) -> str:
+    """Say of a call, which may be a column's name as well, that it is neither."""
+    return f"not a function that is computed ahead: {text:.100}; write DATETRUNC('DAY', column)"
 
 
 def derived_of(name: str) -> Derived | None:
     """The derived column of a name as `Derived.name` makes it; None of any other."""
-    found = _NAME.fullmatch(name)
+    found = _NAMED.fullmatch(name)
     if found is None or found[2] not in Granularity.__members__:
         return None
     return Derived(found[1], Granularity(found[2]))

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from merlot.spec.column_names import ColumnName
 from merlot.spec.derived import Derived, Granularity, derived_of
 from merlot.spec.model import SpecModel
-from merlot.spec.schema import ColumnName
 from merlot.spec.star_tree import StarTreeChoice, StarTreeSpec
 from merlot.values.types import TypeName
 

@@ -6,9 +6,9 @@ from typing import Annotated, Final
 from pydantic import Field, field_validator
 
 from merlot.errors import InvalidInputError
+from merlot.spec.column_names import ColumnName
 from merlot.spec.formats import BatchFormat
 from merlot.spec.model import SpecModel
-from merlot.spec.schema import ColumnName
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.tenancy import MAX_URI, Resources
 from merlot.values import schedules

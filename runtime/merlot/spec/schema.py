@@ -12,12 +12,12 @@ from typing import Annotated, Self
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from merlot.errors import InvalidInputError
+from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
 from merlot.values import datetime_format, scalars
 from merlot.values.scalars import FieldValue
 from merlot.values.types import TypeName
 
-ColumnName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 Scalar = Annotated[bool | int | float | str, WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True})]
 
 COLUMN_TYPES = tuple(name for name in TypeName if name is not TypeName.UNKNOWN)

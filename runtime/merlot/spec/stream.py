@@ -12,8 +12,8 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
+from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
-from merlot.spec.schema import ColumnName
 from merlot.spec.tenancy import MAX_URI
 from merlot.values.durations import Duration, duration_ms
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from merlot.ids import RawTableName, TableName, offline, realtime
+from merlot.spec.column_names import ColumnName
 from merlot.spec.formats import BatchFormat
 from merlot.spec.indexing import (
     Compression,
@@ -25,7 +26,7 @@ from merlot.spec.ingestion import (
     TimeBoundarySpec,
 )
 from merlot.spec.model import SpecModel
-from merlot.spec.schema import ColumnName, FieldRole, FieldSpec, TableSchema
+from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.spec.stream import (
     BadMessages,
     DecoderSpec,

@@ -13,8 +13,8 @@ from pydantic import Field, field_validator
 
 from merlot.errors import InvalidInputError
 from merlot.ids import RawTableName, TableName, offline
+from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
-from merlot.spec.schema import ColumnName
 from merlot.spec.table import ObjectMeta
 from merlot.values import periods, schedules
 

@@ -14,8 +14,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
-from merlot.spec.schema import ColumnName
 from merlot.values import periods
 from merlot.values.durations import duration_ms
 

@@ -136,7 +136,7 @@ def _gives_rows(expr: Expr) -> bool:
 
 def _label(node: exp.Expr, binder: Binder, scope: Scope) -> str:
     def column_name(column: exp.Column) -> str:
-        found = scope.find(column.name)
+        found = scope.named(column.name, qualifier_of(column))
         return found.name if isinstance(found, Column) else str(column.name)
 
     def constant(part: exp.Expr) -> Literal | None:
@@ -144,7 +144,7 @@ def _label(node: exp.Expr, binder: Binder, scope: Scope) -> str:
         return found if isinstance(found, Literal) else None
 
     def is_list(column: exp.Column) -> bool:
-        found = scope.find(column.name)
+        found = scope.named(column.name, qualifier_of(column))
         return found is not None and found.type.is_array
 
     return label(node, LabelNames(column_name, constant, is_list, binder.nulls))

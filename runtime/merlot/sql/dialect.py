@@ -82,6 +82,11 @@ class MerlotDialect(Dialect):
             is_quoted = self._curr is not None and self._curr.token_type == TokenType.IDENTIFIER
             return None if is_quoted else super()._parse_types(*arguments, **named)
 
+        def _parse_column(self) -> exp.Expr | None:
+            """A name of many parts, as nested messages have them, is one column's like any other."""
+            found = super()._parse_column()
+            return _of_many_parts(found) if isinstance(found, exp.Dot) else found
+
         def _parse_join_parts(self) -> tuple[Token | None, Token | None, Token | None]:
             """`LEFT ASOF JOIN`, besides what sqlglot knows."""
             method, side, kind = super()._parse_join_parts()
@@ -156,6 +161,19 @@ class MerlotDialect(Dialect):
             return self.expression(exp.In(this=this, expressions=constants))
 
 
+def _of_many_parts(node: exp.Dot) -> exp.Expr:
+    """A column of more parts than sqlglot's has: all but the last are its qualifier."""
+    parts: list[str] = []
+    inner: exp.Expr = node
+    while isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Identifier):
+        parts.append(inner.expression.name)
+        inner = inner.this
+    if not isinstance(inner, exp.Column) or isinstance(inner.this, exp.Star):
+        return node
+    names = [*(part.name for part in inner.parts), *reversed(parts)]
+    return exp.Column(this=exp.Identifier(this=names[-1]), table=exp.Identifier(this=".".join(names[:-1])))
+
+
 def _constants(tokens: Sequence[Token], start: int) -> tuple[list[exp.Expr], int]:
     """The constants of `(1, -2, 'x')` at this token, and how many tokens that is; ([], 0) for anything else."""
     found: list[exp.Expr] = []
@@ -220,7 +238,7 @@ NODE_NAMES: dict[type[exp.Expr], str] = {
     exp.Tuple: "several values in parentheses",
     exp.Struct: "a map in braces",
     exp.Slice: "a part of a list ([a:b])",
-    exp.Dot: "a name of so many parts",
+    exp.Dot: "a name of such parts",
     exp.Table: "a function or a path in FROM",
     exp.AtTimeZone: "AT TIME ZONE: write TODATETIME",
     exp.BitwiseAnd: "the operator &: write BITAND",

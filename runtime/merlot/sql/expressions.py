@@ -136,7 +136,8 @@ def cast(expr: Expr, target: SqlType) -> Expr:
 
 def qualifier_of(node: exp.Column) -> str:
     """Read what stands before a column's name, without the name of the only database."""
-    return ".".join(part.name for part in node.parts[:-1] if part.name != "default")
+    names = [part.name for part in node.parts[:-1]]
+    return ".".join(names[1:] if names[:1] == ["default"] else names)
 
 
 _MOMENTS = {

@@ -43,4 +43,12 @@ def _parsed(text: str) -> exp.Expr:
     if len(nodes) != 1 or clauses or parsed.options or parsed.explain or isinstance(nodes[0], exp.Alias):
         raise SqlParseError(f"not one expression text={text}")
     node: exp.Expr = nodes[0]
-    return node
+    return node.transform(_whole)
+
+
+def _whole(node: exp.Expr) -> exp.Expr:
+    """A name with dots as the one name that it is: there are no tables here."""
+    if not isinstance(node, exp.Column) or not node.table:
+        return node
+    name = ".".join(part.name for part in node.parts)
+    return exp.Column(this=exp.Identifier(this=name, quoted=True))

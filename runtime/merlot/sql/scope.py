@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +25,16 @@ VIRTUAL_COLUMNS = {
     "$endTime": Column("$endTime", TIMESTAMP),
 }
 _REFUSED_VIRTUAL = frozenset({"$partitionId"})
+
+
+def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
+    """A relation and its column that a name with dots may mean, the most likely first: `b.c` of `a`, `a.b.c` of any."""
+    words = [*qualifier.split("."), name] if qualifier else [name]
+    if qualifier:
+        yield qualifier, name
+    if len(words) > 2:
+        yield words[0], ".".join(words[1:])
+    yield "", ".".join(words)
 
 
 class Names(Protocol):
@@ -62,10 +72,17 @@ class Scope:
 
     def column(self, name: str, qualifier: str = "") -> Expr:
         """The column of that name; raises UnknownColumnError, with the nearest name there is."""
-        found = self.find(name) if not qualifier or qualifier.lower() in self.qualifiers else None
+        found = self.named(name, qualifier)
         if found is None:
-            raise self._unknown(f"{qualifier}.{name}" if qualifier else name, name)
+            raise self._unknown(name, qualifier)
         return found
+
+    def named(self, name: str, qualifier: str = "") -> Expr | None:
+        """The column of a name after its table's, or of a name with dots in it, which Pinot takes without quotes."""
+        for place, rest in parts_of_name(name, qualifier):
+            if (not place or place.lower() in self.qualifiers) and (found := self.find(rest)) is not None:
+                return found
+        return None
 
     def find(self, name: str) -> Expr | None:
         """The column of that name, or None. A derived column, `$ts$DAY`, is what it is computed by."""
@@ -111,9 +128,11 @@ class Scope:
         assert spec is not None
         return Column(name, SqlType(TypeName(spec.type), spec.multi_value))
 
-    def _unknown(self, written: str, name: str) -> UnknownColumnError:
+    def _unknown(self, name: str, qualifier: str) -> UnknownColumnError:
+        written = f"{qualifier}.{name}" if qualifier else name
         place = f" table={self.table}" if self.table else ""
         known = () if self.schema is None else (*self.schema.names, *self.aliases)
-        near = difflib.get_close_matches(name, known, n=1)
+        is_of_table = not qualifier or qualifier.lower() in self.qualifiers
+        near = difflib.get_close_matches(name if is_of_table else written, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return UnknownColumnError(f"unknown column name={written}{place}{hint}")

@@ -65,7 +65,7 @@ def _columns_text(schema: pa.Schema) -> str | None:
 
 
 def _make_columns_text(schema: pa.Schema) -> str | None:
-    if not schema.names or any(field.type not in _LETTERS for field in schema):
+    if not schema.names or any(field.type not in _LETTERS or "," in field.name for field in schema):
         return None
     return ",".join(f"{field.name}:{_LETTERS[field.type]}" for field in schema)
 

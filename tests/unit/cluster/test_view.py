@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merlot.cluster import paths
-from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord, format_columns
+from merlot.cluster.column_types import format_columns
+from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments import commit
 from merlot.cluster.segments.transaction import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
 from merlot.cluster.segments.view import Bucket, TableView, diff, load, share

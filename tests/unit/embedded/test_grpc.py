@@ -110,6 +110,16 @@ async def test_every_encoding_and_compression_brings_the_rows_of_the_answer_over
                 assert all(map(same, row, right)), (compression, encoding, row, right)
 
 
+async def test_whoever_asks_this_port_for_segments_reads_what_to_set(node: Node) -> None:
+    """Trino and Pinot's Spark connector take it for a server's."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{node.grpc_port}") as channel:
+        call = channel.unary_stream("/org.apache.pinot.common.proto.PinotQueryServer/Submit")(b"")
+        with pytest.raises(grpc.aio.AioRpcError) as found:
+            [message async for message in call]
+    assert found.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert "pinot.forbid-segment-queries=true" in str(found.value.details())
+
+
 async def test_the_first_message_tells_what_the_answer_took_without_its_rows(node: Node) -> None:
     answer = await grpc_client.ask(node.grpc_port, "SELECT id FROM things LIMIT 3")
     assert answer.head["exceptions"] == []

@@ -323,29 +323,103 @@ def test_every_replica_of_a_stream_is_taken_as_pinot_takes_it() -> None:
 
 def test_what_pinot_ignores_or_a_table_works_without_is_left_out_with_a_note() -> None:
     trees = [
-        {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["AVGMV__stops"]},
+        {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["AVGMV__stops", "COUNTMV__stops"]},
         {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["SUM__fare"]},
-        {"dimensionsSplitOrder": ["gone"], "functionColumnPairs": ["SUM__fare"]},
+        {"dimensionsSplitOrder": ["gone"], "functionColumnPairs": ["SUM__fare", "SUMMV__stops"]},
+        {"dimensionsSplitOrder": ["day"], "functionColumnPairs": ["SUMMV__stops", "MAX__fare", "COUNTMV__stops"]},
     ]
     config = {
         "tableName": "rides",
         "tableType": "OFFLINE",
         "segmentsConfig": {"replication": "1", "retentionTimeUnit": "DAYS", "retentionTimeValue": "7"},
-        "tableIndexConfig": {"starTreeIndexConfigs": trees},
+        "tableIndexConfig": {
+            "starTreeIndexConfigs": trees,
+            "invertedIndexColumns": ["fare", "city"],
+            "noDictionaryColumns": ["fare"],
+        },
         "routing": {"segmentPrunerTypes": ["time", "partition"]},
     }
     converted = convert([config, SCHEMA])
     spec = spec_of(converted)
-    assert spec["indexing"]["starTreeIndexConfigs"] == trees[1:2]
+    assert spec["indexing"]["starTreeIndexConfigs"] == [trees[1], {**trees[3], "functionColumnPairs": ["MAX__fare"]}]
+    assert (spec["indexing"]["inverted"], spec["indexing"]["noDictionary"]) == (["city"], ["fare"])
     assert "retention" not in spec
     assert spec.get("routing", {}).get("segmentPruners", []) == []
-    assert sorted(one.partition(":")[0] for one in converted.notes) == [
-        "indexing.starTreeIndexConfigs[0]",
-        "indexing.starTreeIndexConfigs[2]",
-        "retention",
-        "routing.segmentPruners[0]",
-        "routing.segmentPruners[1]",
-    ]
+    notes = dict(one.split(": ", 1) for one in converted.notes)
+    pairs = [f"indexing.starTreeIndexConfigs[{place}].functionColumnPairs" for place in (0, 3)]
+    assert notes.keys() == {
+        *(f"{pairs[0]}[{place}]" for place in (0, 1)),
+        *(f"{pairs[1]}[{place}]" for place in (0, 2)),
+        *("indexing.starTreeIndexConfigs[2]", "indexing.inverted[0]", "retention"),
+        *("routing.segmentPruners[0]", "routing.segmentPruners[1]"),
+    }
+    for place, function in ((0, "AVGMV"), (1, "COUNTMV")):
+        expected = f"{function}__stops is left out, a star-tree cannot keep {function}: it takes lists"
+        assert notes[f"{pairs[0]}[{place}]"] == expected
+
+
+def test_columns_that_pinot_fills_from_beside_a_message_are_filled() -> None:
+    names = ["__key", "__header$trace.id", "__metadata$offset", "__metadata$recordTimestamp", "__metadata$other"]
+    more = [{"name": name, "dataType": "STRING"} for name in names]
+    schema = {**SCHEMA, "dimensionFieldSpecs": [*SCHEMA["dimensionFieldSpecs"], *more]}
+    config = without(REALTIME, "upsertConfig")
+
+    def metadata(streams: dict[str, str]) -> dict[str, str]:
+        made = _with(
+            config, "tableIndexConfig/streamConfigs", {**config["tableIndexConfig"]["streamConfigs"], **streams}
+        )
+        converted = convert([schema, made])
+        manifest.load_document(converted.manifests[0])
+        assert not any("metadata.populate" in note for note in converted.notes)
+        found: dict[str, str] = spec_of(converted)["ingestion"]["stream"]["metadata"]
+        return found
+
+    assert metadata({}) == metadata({"stream.kafka.metadata.populate": "false"}) == {"__key": "key"}
+    assert metadata({"stream.kafka.metadata.populate": "true"}) == {
+        "__key": "key",
+        "__header$trace.id": "headers.trace.id",
+        "__metadata$offset": "offset",
+        "__metadata$recordTimestamp": "timestamp",
+    }
+
+
+NESTED = [
+    {"name": "payload||size", "dataType": "INT"},
+    {"name": 'payload||o\'k||"x"', "dataType": "STRING"},
+    {"name": "payload||labels", "dataType": "STRING", "singleValueField": False},
+    {"name": "payload||commits||sha", "dataType": "STRING"},
+    {"name": "renamed||a", "dataType": "STRING"},
+    {"name": "payload||set", "dataType": "STRING"},
+]
+
+
+@pytest.mark.parametrize("part", ["batches", "stream"])
+def test_columns_of_nested_messages_are_derived(part: str) -> None:
+    schema = {**SCHEMA, "dimensionFieldSpecs": [*SCHEMA["dimensionFieldSpecs"], *NESTED]}
+    nested = {
+        "delimiter": "||",
+        "fieldsToUnnest": ["payload||commits"],
+        "prefixesToRename": {"payload||inner||": "renamed||"},
+        "collectionNotUnnestedToJson": "NON_PRIMITIVE",
+    }
+    config = {"batches": without(OFFLINE, "task"), "stream": without(REALTIME, "upsertConfig")}[part]
+    transforms = [{"columnName": "payload||set", "transformFunction": "upper(city)"}]
+    converted = convert([schema, {**config, "ingestionConfig": {
+        "complexTypeConfig": nested, "transformConfigs": transforms}}])  # fmt: skip
+    manifest.load_document(converted.manifests[0])
+    assert any("payload||commits||sha stays null" in note for note in converted.notes)
+    if part == "batches":
+        (note,) = [one for one in converted.notes if one.startswith("ingestionConfig: belongs to each source")]
+        assert "'payload||size': '`payload`.`size`'" in note
+        return
+    derived = spec_of(converted)["ingestion"]["stream"]["derivedColumns"]
+    assert derived == {
+        "payload||set": "upper(city)",
+        "payload||size": "jsonPathString(payload, '$[''size'']')",
+        'payload||o\'k||"x"': "jsonPathString(payload, '$[''o\\''k''][''\"x\"'']')",
+        "payload||labels": "jsonPathArray(payload, '$[''labels'']')",
+        "renamed||a": "jsonPathString(payload, '$[''inner''][''a'']')",
+    }
 
 
 def test_filter_of_a_transformed_column_sees_what_it_is_worked_out_by() -> None:

@@ -105,7 +105,7 @@ def test_start_may_be_an_instant() -> None:
         ),
         ("start: earliest", "start: yesterday", "stream.start: "),
         ("{city: upper(town)}", "{town: upper(city)}", 'no column "town" in spec.schema.fields'),
-        ("{place: offset}", "{city: offset}", "offset fills a column of type LONG, not STRING"),
+        ("{place: offset}", "{at: offset}", "offset fills a column of type LONG or STRING, not TIMESTAMP"),
         ("{place: offset}", "{city: key}", "metadata.city: spec.ingestion.stream.derivedColumns fills the column too"),
         ("{place: offset}", "{tags: key}", 'column "tags" is multi-valued; key is one value'),
         ("{place: offset}", "{place: offsets}", "metadata.place: "),

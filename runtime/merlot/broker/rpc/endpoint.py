@@ -14,7 +14,7 @@ from merlot.broker.query_errors import named
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.rpc import blocks
 from merlot.broker.rpc.blocks import Block, BlockForm
-from merlot.broker.rpc.messages import METHOD, SERVICE, BrokerRequest, response
+from merlot.broker.rpc.messages import METHOD, SERVICE, SERVICE_OF_SERVERS, BrokerRequest, response
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, UnavailableError
 
@@ -35,6 +35,18 @@ _STATUSES: Final[dict[int, grpc.StatusCode]] = {
 """How a call ends whose answer breaks off."""
 
 
+NO_SEGMENTS: Final = (
+    "Merlot sends no segments to clients: let the broker answer the whole query. In Trino, set "
+    "pinot.prefer-broker-queries=true and pinot.forbid-segment-queries=true, or write the query for Pinot in the place "
+    'of a table: SELECT * FROM pinot.default."SELECT …"'
+)
+"""What Trino's connector shows whoever lets it dial this port for segments (`pinot.grpc.port`)."""
+
+
+async def _refuse_segments(_: bytes, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SEGMENTS)
+
+
 class RpcListener:
     """Open between `open` and `close`."""
 
@@ -51,7 +63,11 @@ class RpcListener:
             request_deserializer=BrokerRequest.FromString,
             response_serializer=lambda message: message.SerializeToString(),
         )
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})])
+        of_servers = grpc.unary_stream_rpc_method_handler(_refuse_segments)
+        handlers = {SERVICE: {METHOD: handler}, SERVICE_OF_SERVERS: {METHOD: of_servers}}
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items()]
+        )
         try:
             bound: int = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:

@@ -9,6 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PACKAGE: Final = "org.apache.pinot.common.proto"
 SERVICE: Final = f"{PACKAGE}.PinotQueryBroker"
+SERVICE_OF_SERVERS: Final = f"{PACKAGE}.PinotQueryServer"
 METHOD: Final = "Submit"
 _FIELD = descriptor_pb2.FieldDescriptorProto
 

@@ -6,6 +6,7 @@ they are written.
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -29,17 +30,18 @@ class RecordColumns:
     def __init__(self, columns: Mapping[str, bool], as_written: Set[str] = frozenset()) -> None:
         self._columns = columns
         self._as_written = as_written
-        fields = [(f"f{i}", msgspec.Raw, msgspec.field(default=_NOTHING, name=name)) for i, name in enumerate(columns)]
-        self._decode = msgspec.json.Decoder(msgspec.defstruct("Record", fields, gc=False)).decode
         self._decode_all = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-        self._fields = [field[0] for field in fields]
+        self._fields = [f"f{place}" for place in range(len(columns))]
+        # Keys of a struct are compared as they are written, so msgspec takes none with an escape in it.
+        self._are_maps = any(_as_key(name) != name for name in columns)
+        self._decode = self._decode_all if self._are_maps else _struct_decoder(self._fields, columns)
 
     def read(self, text: bytes, lines: Sequence[bytes]) -> tuple[dict[str, pa.Array], list[int]]:
         """The columns of lines that are records, and which lines are none. `text` holds all lines. A column that no
         record has is left out."""
         check = _same if is_utf8(text) else _only_utf8
         records, corrupt = _decoded(check(self._decode), lines)
-        columns = self._raw_columns(records, are_maps=False)
+        columns = self._raw_columns(records, are_maps=self._are_maps)
         # Looked for only where a key is missing: it takes as long as decoding.
         lacking = [name for name, column in columns.items() if column.is_absent.any()]
         if others := {name: found for name in lacking if (found := _other_spellings(name, text))}:
@@ -66,6 +68,20 @@ class RecordColumns:
         return {name: RawColumn.of(values) for name, values in zip(self._columns, columns, strict=True)}
 
 
+def _as_key(name: str) -> str:
+    """The name as JSON writes it, without its quotes."""
+    return json.dumps(name, ensure_ascii=False)[1:-1]
+
+
+def _struct_decoder(fields: Sequence[str], names: Iterable[str]) -> Callable[[bytes], Any]:
+    """Decode wanted keys alone, without a map of all."""
+    members = [
+        (field, msgspec.Raw, msgspec.field(default=_NOTHING, name=name))
+        for field, name in zip(fields, names, strict=True)
+    ]
+    return msgspec.json.Decoder(msgspec.defstruct("Record", members, gc=False)).decode
+
+
 def _decoded(decode: Callable[[bytes], Any], lines: Sequence[bytes]) -> tuple[list[Any], list[int]]:
     """The records, and which lines are none."""
     try:
@@ -83,8 +99,8 @@ def _decoded(decode: Callable[[bytes], Any], lines: Sequence[bytes]) -> tuple[li
 
 def _other_spellings(name: str, text: bytes) -> set[str]:
     """Keys that differ from a column's name by case alone; there may be more than records have, from nested values."""
-    found = re.findall(rb'"(' + re.escape(name.encode()) + rb')"\s*:', text, re.IGNORECASE)
-    return {key.decode() for key in set(found)} - {name}
+    found = re.findall(rb'"(' + re.escape(_as_key(name).encode()) + rb')"\s*:', text, re.IGNORECASE)
+    return {json.loads(b'"' + key + b'"') for key in set(found)} - {name}
 
 
 def _tolerant(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
+from merlot.spec.column_names import in_sql, is_name
 from merlot.spec.derived import derived_of, read, unit_of
 from merlot.spec.manifest.problems import Problem
 from merlot.values.types import TypeName
@@ -51,7 +52,7 @@ def name_of(text: object) -> object:
 
 def is_derived(name: object) -> bool:
     """Whether it is the name of a derived column, or means to be one, which the model refuses."""
-    return isinstance(name, str) and (derived_of(name) is not None or "(" in name or name.startswith("$"))
+    return isinstance(name, str) and (derived_of(name) is not None or not is_name(name))
 
 
 def _check_column(path: str, name: str, unit: str | None, columns: Columns) -> Iterator[Problem]:
@@ -74,4 +75,6 @@ def _check_column(path: str, name: str, unit: str | None, columns: Columns) -> I
             path, f'column "{name}" is {what}; computed ahead is DATETRUNC of TIMESTAMP, LONG and whole units'
         )
     elif unit not in (None, found):
-        yield Problem(path, f'column "{name}" is in {found}, not in {unit}; write DATETRUNC(unit, {name}) alone')
+        yield Problem(
+            path, f'column "{name}" is in {found}, not in {unit}; write DATETRUNC(unit, {in_sql(name)}) alone'
+        )

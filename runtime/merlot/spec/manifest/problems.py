@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Union
 
 from pydantic import BaseModel, ValidationError
 
-from merlot.spec import tasks, upserting
+from merlot.spec import column_names, tasks, upserting
 from merlot.spec.tenancy import QUANTITY
 from merlot.uris import redact
 from merlot.values import periods
@@ -236,7 +236,7 @@ def _pattern_hint(pattern: str) -> str:
         upserting.TTL: "; write a duration such as 30d or 12h, or a bare number",
         upserting.MERGER: "; write a strategy such as OVERWRITE, MAX or UNION, or an entry point's dotted name",
         tasks.LEVEL_NAME: "; a level's name has letters, digits, underscores and dashes",
-        r"^[A-Za-z_][A-Za-z0-9_]*$": "; a column's name has letters, digits and underscores, and no digit first",
+        column_names.PATTERN: f"; {column_names.HINT}",
         r"^[A-Za-z][A-Za-z0-9_-]*$": "; a name has letters, digits, underscores and dashes, a letter first",
     }
     return hints.get(pattern, f"; it must match {pattern}")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from merlot.spec.derived import not_ahead
 from merlot.spec.manifest import derived_checks
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.star_tree import (
@@ -48,6 +49,9 @@ def _check_order(path: str, tree: JsonObject, columns: Columns, raw: set[str], m
         if derived_checks.is_derived(name):
             yield from derived_checks.check_one(where, written[position], columns, missing)
             continue
+        if isinstance(name, str) and "(" in name and name not in columns:
+            yield Problem(where, not_ahead(name))
+            continue
         yield from missing(where, name)
         if not isinstance(name, str):
             continue
@@ -82,6 +86,8 @@ def _check_pairs(path: str, pairs: list[Any], columns: Columns, missing: Missing
         if function in UNBOUNDED:
             what = f"intermediate result {UNBOUNDED[function]} is unbounded"
             yield Problem(where, f"a star-tree cannot keep {function.upper()}: {what}")
+        elif function.removesuffix("mv") in FUNCTIONS and function not in FUNCTIONS:
+            yield Problem(where, f"a star-tree cannot keep {function.upper()}: it takes lists")
         elif function not in FUNCTIONS:
             yield Problem(where, f'unknown function "{pair.partition(SEPARATOR)[0]}"{_near(function)}')
         elif function == "count":

@@ -18,9 +18,9 @@ TEXT = (TypeName.STRING, TypeName.BYTES, TypeName.JSON)
 METADATA_TYPES: Mapping[str, Collection[TypeName]] = {
     "key": TEXT,
     "headers": TEXT,
-    "offset": (TypeName.LONG,),
-    "timestamp": (TypeName.LONG, TypeName.TIMESTAMP),
-    "partition": (TypeName.INT, TypeName.LONG),
+    "offset": (TypeName.LONG, TypeName.STRING),
+    "timestamp": (TypeName.LONG, TypeName.TIMESTAMP, TypeName.STRING),
+    "partition": (TypeName.INT, TypeName.LONG, TypeName.STRING),
 }
 DECODER_PARTS: Mapping[str, DecoderType] = {
     "csv": DecoderType.CSV,

@@ -9,8 +9,7 @@ from typing import Any, Final
 from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import import columns, settings, storage
 from merlot.spec.pinot_import.refused import without_refused
-from merlot.spec.pinot_import.settings import OFFLINE, REALTIME
-from merlot.spec.pinot_import.source import Json, Source, without_empty
+from merlot.spec.pinot_import.source import OFFLINE, REALTIME, Json, Source, without_empty
 from merlot.spec.pinot_import.streams import stream
 from merlot.spec.table import API_VERSION
 
@@ -62,7 +61,7 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
     spec: Json = {"schema": columns.schema(schemas[0], of_columns)}
     more: list[Json] = []
     for table, type_ in sorted(zip(tables, types, strict=True), key=lambda one: one[1]):
-        spec = _laid_over(spec, _part(table, type_, of_columns), table)
+        spec = _laid_over(spec, _part(table, type_, spec["schema"]["fields"], of_columns), table)
         more += _others(table, name)
     if "upsert" in spec:
         upsert = settings.as_durations(spec["upsert"]["config"], spec["schema"]["fields"], spec.get("timeColumn"))
@@ -111,11 +110,11 @@ def _manifest(kind: str, name: str, spec: Json) -> Json:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _part(table: Source, type_: str, of_columns: Mapping[str, str]) -> Json:
+def _part(table: Source, type_: str, fields: Sequence[Json], of_columns: Mapping[str, str]) -> Json:
     """Convert what the config of one part says about the table. `of_columns`: transforms of the schema."""
     index = table.inner("tableIndexConfig")
     ingestion = table.inner("ingestionConfig")
-    shared = settings.transforms(ingestion, of_columns)
+    shared = settings.transforms(ingestion, fields, of_columns, type_)
     found = {
         **settings.segments(table.inner("segmentsConfig"), type_),
         **storage.indexing(index, table.each("fieldConfigList")),
@@ -131,7 +130,7 @@ def _part(table: Source, type_: str, of_columns: Mapping[str, str]) -> Json:
     elif push:
         batch.note("segmentIngestionType", f"{push} is neither APPEND nor REFRESH")
     if type_ == REALTIME:
-        found["ingestion"] = {"stream": {**_stream(index, ingestion), **shared}}
+        found["ingestion"] = {"stream": {**_stream(index, ingestion, fields), **shared}}
         if upsert := settings.upsert(table.inner("upsertConfig")) or settings.dedup(table.inner("dedupConfig")):
             found["upsert"] = {"config": upsert}
     else:
@@ -146,14 +145,14 @@ def _part(table: Source, type_: str, of_columns: Mapping[str, str]) -> Json:
     return found
 
 
-def _stream(index: Source, ingestion: Source) -> Json:
+def _stream(index: Source, ingestion: Source, fields: Sequence[Json]) -> Json:
     configs = ingestion.inner("streamIngestionConfig")
     maps = configs.each("streamConfigMaps") or [index.inner("streamConfigs")]
     if len(maps) > 1:
         configs.note("streamConfigMaps", "a table has one stream; only the first is here")
     configs.leave({"columnMajorSegmentBuilderEnabled": "segments are built column by column in any case"})
     configs.leave({"trackFilteredMessageOffsets": "offsets count whether rows are kept or not"})
-    return stream(maps[0])
+    return stream(maps[0], [field["name"] for field in fields])
 
 
 def _laid_over(spec: Json, part: Json, table: Source) -> Json:

@@ -7,11 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import.source import Json, Source, duration, is_count, seconds_of, unit_seconds, without_empty
+from merlot.spec.pinot_import import nested
+from merlot.spec.pinot_import.source import (
+    REALTIME,
+    Json,
+    Source,
+    duration,
+    is_count,
+    seconds_of,
+    unit_seconds,
+    without_empty,
+)
 from merlot.values import datetime_format
 
-OFFLINE: Final = "OFFLINE"
-REALTIME: Final = "REALTIME"
 _TENANT_SUFFIXES: Final = ("_OFFLINE", "_REALTIME", "_BROKER")
 _PRUNERS: Final = {"empty": "empty", "time": "time", "partition": "partition"}
 _STRICT: Final = ("strictReplicaGroup", "multiStageReplicaGroup")
@@ -122,7 +130,7 @@ def _rate(quota: Source) -> float | None:
     return quota.number("maxQueriesPerSecond")
 
 
-def transforms(source: Source, of_columns: Mapping[str, str]) -> Json:
+def transforms(source: Source, fields: Sequence[Json], of_columns: Mapping[str, str], type_: str) -> Json:
     """`ingestionConfig` but its streams: what stream and batch sources share. `of_columns`: transforms of the schema,
     which those of the table override."""
     columns = dict(of_columns)
@@ -131,6 +139,11 @@ def transforms(source: Source, of_columns: Mapping[str, str]) -> Json:
         if text.lower().startswith("groovy"):
             source.note("transformConfigs", f"{name}: Groovy is not run; write it in SQL: {text:.80}")
             del columns[name]
+    if source.has("complexTypeConfig"):
+        flattened = nested.flattened(source.inner("complexTypeConfig"), fields, columns, type_)
+        if not flattened:
+            source.note("complexTypeConfig", "no column is filled by it: none has the delimiter in its name")
+        columns |= flattened
     condition = source.inner("filterConfig").text("filterFunction")
     if condition.lower().startswith("groovy"):
         source.note("filterConfig", f"Groovy is not run; write rows to keep in SQL, as filter: {condition:.80}")
@@ -145,7 +158,6 @@ def transforms(source: Source, of_columns: Mapping[str, str]) -> Json:
             "rowTimeValueCheck": "rows without a valid time are left out in any case",
             "segmentTimeValueCheck": "a segment's times are those of its rows",
             "retryOnSegmentBuildPrecheckFailure": "segments are built again in any case",
-            "complexTypeConfig": "nested messages are not flattened; name their values in derivedColumns",
             "aggregationConfigs": "rows are not aggregated as they come; a MergeRollupTask rolls them up later",
         }
     )

@@ -11,6 +11,8 @@ from merlot.errors import InvalidInputError
 
 Json = dict[str, Any]
 
+OFFLINE: Final = "OFFLINE"
+REALTIME: Final = "REALTIME"
 _PERIOD: Final = re.compile(r"(?:(\d{1,12})d)?(?:(\d{1,12})h)?(?:(\d{1,12})m)?(?:(\d{1,12})s)?", re.IGNORECASE)
 _PART_S: Final = (86_400, 3_600, 60, 1)
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -92,6 +94,10 @@ class Source:
         made = [Source(one, f"{self.path}.{name}[{place}]", self.notes) for place, one in enumerate(value)]
         self._inner += made
         return made
+
+    def has(self, name: str) -> bool:
+        """Whether a member is there that nobody read yet, and is not null."""
+        return self._content.get(name) is not None
 
     def members(self) -> list[str]:
         """Names of what was not read yet."""

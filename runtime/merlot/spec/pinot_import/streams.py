@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
@@ -28,12 +29,14 @@ _POWERS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _STARTS: Final = {"smallest": "earliest", "earliest": "earliest", "largest": "latest", "latest": "latest"}
 _OF_OTHERS: Final = ("group.id", "enable.auto.commit", "auto.offset.reset")
 _JAVA: Final = ("key.deserializer", "value.deserializer", "sasl.jaas.config")
+_HEADER: Final = "__header$"
+_BESIDE: Final = {"__metadata$offset": "offset", "__metadata$recordTimestamp": "timestamp"}
 _JAVA_CLASSES: Final = (".consumer.factory.class.name", ".consumer.type")
 """Say that it is Kafka's stream, partition by partition."""
 
 
-def stream(source: Source) -> Json:
-    """Of one map of stream configs, whose values are texts."""
+def stream(source: Source, columns: Sequence[str]) -> Json:
+    """Of one map of stream configs, whose values are texts, for a table of these columns."""
     kind = source.text("streamType").lower() or "kafka"
     if kind not in STREAM_TYPES:
         source.note("streamType", f"{kind} is no stream of Merlot's; a package may bring it (merlot.streams)")
@@ -49,7 +52,21 @@ def stream(source: Source) -> Json:
         if name.endswith(_JAVA_CLASSES):
             source.take(name)
     found["properties"] = _properties(source, prefix)
+    found["metadata"] = _metadata(columns, populates=source.flag(f"{prefix}metadata.populate"))
     return without_empty(found)
+
+
+def _metadata(columns: Sequence[str], *, populates: bool) -> Json:
+    """What fills columns of Pinot's special names: keys in any case, headers and the rest where it was asked for."""
+    found = {}
+    for column in columns:
+        if column == "__key":
+            found[column] = "key"
+        elif populates and column.startswith(_HEADER) and column != _HEADER:
+            found[column] = f"headers.{column.removeprefix(_HEADER)}"
+        elif populates and column in _BESIDE:
+            found[column] = _BESIDE[column]
+    return found
 
 
 def _decoder(source: Source, prefix: str) -> Json:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from merlot.sql.scope import VIRTUAL_COLUMNS
+from merlot.sql.scope import VIRTUAL_COLUMNS, parts_of_name
 from merlot.tree.errors import SqlValidationError, UnknownNameError
 from merlot.tree.nodes import Column, Expr
 
@@ -51,7 +51,7 @@ class StageScope:
 
     def column(self, name: str, qualifier: str = "") -> Expr:
         """The column of that name, here or further out; raises UnknownNameError."""
-        found = self._qualified(name, qualifier) if qualifier else self.find(name)
+        found = self._named(name, qualifier)
         if found is None:
             written = f"{qualifier}.{name}" if qualifier else name
             known = [*self._names(), *self.aliases]
@@ -59,6 +59,13 @@ class StageScope:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UnknownNameError(f"unknown column name={written}{hint}")
         return found
+
+    def _named(self, name: str, qualifier: str) -> Expr | None:
+        for place, rest in parts_of_name(name, qualifier):
+            found = self._qualified(rest, place) if place else self.find(rest)
+            if found is not None:
+                return found
+        return None
 
     def find(self, name: str) -> Expr | None:
         """The column of that name; SqlValidationError if several relations have one."""

@@ -1,0 +1,54 @@
+"""Pinot's `complexTypeConfig`, which flattens nested messages: a derived column for each name of several keys. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from merlot.spec.column_names import in_sql
+from merlot.spec.pinot_import.source import REALTIME, Json, Source
+
+_SEVERAL: Final = "rows are made of messages one by one; a list stays one value, as JSON"
+
+
+def flattened(source: Source, fields: Sequence[Json], filled: Mapping[str, str], type_: str) -> dict[str, str]:
+    """Expressions by the columns that they fill: for `payload.size` of a stream's messages, in Merlot's SQL,
+    `jsonPathString(payload, '$[''size'']')`; of a batch, in Spark's, both keys in backticks. `filled` are columns with
+    expressions of their own. What cannot be said is noted."""
+    delimiter, lists = source.text("delimiter") or ".", source.names("fieldsToUnnest")
+    if lists:
+        source.note("fieldsToUnnest", f"{', '.join(lists)}: {_SEVERAL}")
+    prefixes = source.texts("prefixesToRename")
+    source.leave({"collectionNotUnnestedToJson": "lists and objects in columns of one value are JSON in any case"})
+    found: dict[str, str] = {}
+    for field in fields:
+        name = field["name"]
+        for written in _before_renaming(name, prefixes):
+            keys = written.split(delimiter)
+            inside = next((one for one in lists if written.startswith(f"{one}{delimiter}")), None)
+            if name in filled or name in found or len(keys) < 2 or not all(keys):
+                continue
+            if inside is not None:
+                source.note("fieldsToUnnest", f"{name} stays null: it is of the rows that {inside} would be")
+            else:
+                is_list = bool(field.get("multiValue"))
+                found[name] = _of_message(keys, is_list=is_list) if type_ == REALTIME else _of_struct(keys)
+    return found
+
+
+def _before_renaming(name: str, prefixes: Mapping[str, str]) -> Iterator[str]:
+    """What messages may call a column, as Pinot renames it by its prefix."""
+    for old, new in prefixes.items():
+        if name.startswith(new):
+            yield old + name.removeprefix(new)
+    yield name
+
+
+def _of_struct(keys: Sequence[str]) -> str:
+    return ".".join("`" + key.replace("`", "``") + "`" for key in keys)
+
+
+def _of_message(keys: Sequence[str], *, is_list: bool) -> str:
+    steps = "".join("['" + key.replace("\\", "\\\\").replace("'", "\\'") + "']" for key in keys[1:])
+    path = "'$" + steps.replace("'", "''") + "'"
+    return f"{'jsonPathArray' if is_list else 'jsonPathString'}({in_sql(keys[0])}, {path})"

@@ -24,7 +24,8 @@ ZONES = (
 TEXT_PATTERNS = (
     *("yyyy", "yyyy-MM", "yyyy-MM-dd", "yyyy-DDD", "yyyy-MM-dd HH", "yyyy-MM-dd HH:mm", "yyyy-MM-dd'T'HH:mm:ss"),
     *("yyyy-MM-dd HH:mm:ss.SSS", "MM/dd/yyyy", "d MMM yyyy h:mm a", "EEE, dd MMMM yyyy", "yyyy-MM-dd HH:mm Z"),
-    *("yyyy-MM-dd Z", "yyyy-MM-dd hh:mm", "yy-MM-dd", "HH:mm dd.MM.yyyy", "yyyy HH"),
+    *("yyyy-MM-dd Z", "yyyy-MM-dd hh:mm", "yy-MM-dd", "HH:mm dd.MM.yyyy", "yyyy HH", "YYYY-MM-dd KK:mm a"),
+    *("yyyy-MM-dd kk:mm", "xxxx-'W'ww-e", "xxxx ww", "CC G yyyy-MM-dd", "yyyy-MM-dd HH:mm ZZZ"),
 )
 """Some of which do not survive being written and read again."""
 NUMBER_PATTERNS = ("yyyy", "yyyyMM", "yyyyMMdd", "yyyyDDD", "yyyyMMddHH", "yyyyMMddHHmm", "yyyyMMddHHmmss")
@@ -64,7 +65,19 @@ def time_fields(name: str = "at") -> st.SearchStrategy[FieldSpec]:
     )
     # In 32 bits until 2038.
     epochs = st.builds(field, st.sampled_from([TypeName.INT, TypeName.LONG, TypeName.STRING]), sized)
-    fine = st.sampled_from([field(TypeName.LONG, "EPOCH|MILLISECONDS"), field(TypeName.LONG, "1:MILLISECONDS:EPOCH")])
+    fine = st.builds(
+        field,
+        st.sampled_from([TypeName.LONG, TypeName.STRING]),
+        st.sampled_from(
+            [
+                "EPOCH|MILLISECONDS",
+                "1:MILLISECONDS:EPOCH",
+                "EPOCH|MICROSECONDS",
+                "3:MICROSECONDS:EPOCH",
+                "EPOCH|NANOSECONDS",
+            ]
+        ),
+    )
     return (
         st.just(field(TypeName.TIMESTAMP))
         | fine

@@ -10,9 +10,9 @@ from merlot.query.plan.derived import Computed
 from merlot.segment.metadata import ColumnMetadata, JsonValue, SegmentMetadata
 from merlot.spec.derived import Granularity
 from merlot.values.periods import DAY_MS
+from merlot.values.time_units import NANOS_OF_MILLI, UNIT_NANOS
 from merlot.values.types import TypeName
 
-_UNIT_MS: Final = {"MILLISECONDS": 1, "SECONDS": 1000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": DAY_MS}
 _GRANULARITY_MS: Final = {
     Granularity.MILLISECOND: 1,
     Granularity.SECOND: 1000,
@@ -87,11 +87,11 @@ def with_derived(known: Statistics, derived: Iterable[Computed]) -> Statistics:
     """The same with what derived columns would be, which segments may not have yet."""
     columns = dict(known.columns)
     for one in derived:
-        base, unit_ms = known.columns.get(one.derived.column), _UNIT_MS.get(one.unit)
-        if base is None or unit_ms is None or one.derived.name in columns:
+        base, nanos = known.columns.get(one.derived.column), UNIT_NANOS.get(one.unit)
+        if base is None or nanos is None or one.derived.name in columns:
             continue
         if isinstance(base.min, int) and isinstance(base.max, int):
-            span_ms = (base.max - base.min) * unit_ms
+            span_ms = (base.max - base.min) * nanos // NANOS_OF_MILLI
             cardinality = min(base.cardinality, span_ms // _GRANULARITY_MS[one.derived.granularity] + 2)
             columns[one.derived.name] = ColumnFacts(
                 type=TypeName.LONG, cardinality=cardinality, is_sorted=base.is_sorted, has_nulls=base.has_nulls

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -16,24 +16,34 @@ from merlot.functions.arguments import as_whole
 from merlot.functions.by_value import by_value
 from merlot.functions.calendar import Longs, Shown, first_day, months_of
 from merlot.functions.date_texts import pattern_of, written
-from merlot.functions.epochs import towards_zero
+from merlot.functions.epochs import epoch_count, epoch_millis, towards_zero
 from merlot.functions.function import Family, anything, instant, text, whole, word
 from merlot.functions.time_words import constant_text, zone_name
-from merlot.functions.truncation import at_local, scaled
+from merlot.functions.truncation import at_local
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import LONG, STRING, TIMESTAMP, SqlType
-from merlot.values.datetime_format import UNIT_MS, DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat, parse
+from merlot.values.datetime_format import (
+    CalendarCount,
+    DateTimeFormat,
+    EpochFormat,
+    PatternFormat,
+    TimestampFormat,
+    parse,
+    parse_target,
+)
 from merlot.values.datetime_pattern import DateTimePattern
 from merlot.values.periods import DAY_MS
+from merlot.values.time_units import NANOS_OF_MILLI, UNIT_NANOS
 from merlot.values.time_zones import zone_of
 from merlot.vectors.vector import Attempt, Vector
 
+_Format = TypeVar("_Format")
 DATE_FORMATS: Final = Family("Instants as texts")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _GRANULARITY: Final = re.compile(
-    r"(?P<size>[1-9][0-9]{0,8}):(?P<unit>[A-Z]+)|(?P<unit2>[A-Z]+)\|(?P<size2>[1-9][0-9]{0,8})"
+    r"(?P<size>[1-9][0-9]{0,8}):(?P<unit>[A-Z]+)|(?P<unit2>[A-Z]+)(?:\|(?P<size2>[1-9][0-9]{0,8}))?"
 )
 
 
@@ -92,8 +102,12 @@ def _read(texts: Vector, pattern: DateTimePattern, zone: tzinfo) -> Attempt:
 
 def _to_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """Instant, pattern, zone."""
-    _checked_pattern("todatetime", args[1])
-    return *args[:2], Literal(zone_name("todatetime", args[2]) if len(args) > 2 else "UTC", STRING)
+    zone = zone_name("todatetime", args[2]) if len(args) > 2 else "UTC"
+    try:
+        _checked_pattern("todatetime", args[1]).check_zone(zone_of(zone))
+    except InvalidInputError as error:
+        raise SqlValidationError(f"todatetime: {error}") from error
+    return *args[:2], Literal(zone, STRING)
 
 
 @DATE_FORMATS.strict(
@@ -104,7 +118,8 @@ def _to_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={
         "TODATETIME(1700000000123, 'yyyy-MM-dd HH:mm:ss.SSS')": "2023-11-14 22:13:20.123",
         "TO_DATE_TIME(1700000000123, 'EEE d MMM yy, h:mm a Z', 'Asia/Kolkata')": "Wed 15 Nov 23, 3:43 AM +0530",
-        "TODATETIME(1700000000123, 'HH:mm ZZZ', 'GMT+8')": "06:13 GMT+8",
+        "TODATETIME(1700000000123, 'HH:mm ZZZ', 'GMT+8')": "06:13 +08:00",
+        "TODATETIME(1700000000123, 'xxxx-''W''ww-e z', 'America/New_York')": "2023-W46-2 EST",
     },
 )
 def _to_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -121,33 +136,44 @@ def format_of(text: str) -> DateTimeFormat:
     return parse(text)
 
 
-def _checked_format(arg: Expr) -> DateTimeFormat:
+@lru_cache(maxsize=256)
+def target_of(text: str) -> DateTimeFormat | CalendarCount:
+    return parse_target(text)
+
+
+def _checked(read: Callable[[str], _Format], arg: Expr) -> _Format:
     try:
-        return format_of(constant_text(arg))
+        return read(constant_text(arg))
     except InvalidInputError as error:
         raise SqlValidationError(f"datetimeconvert: {error}") from error
 
 
 def granularity_of(text: str) -> int:
-    """Milliseconds of a granularity; raises SqlValidationError."""
+    """Milliseconds of a granularity, at least 1; raises SqlValidationError."""
     size, unit = _granularity(text)
-    return size * UNIT_MS[unit]
+    if size * UNIT_NANOS[unit] < NANOS_OF_MILLI:
+        raise SqlValidationError(f"datetimeconvert: granularity '{text}' is below a millisecond; write 1:MILLISECONDS")
+    return size * UNIT_NANOS[unit] // NANOS_OF_MILLI
 
 
 def _granularity(text: str) -> tuple[int, str]:
-    """Size and unit of `15:MINUTES` or `MINUTES|15`; raises SqlValidationError."""
+    """Size and unit of `15:MINUTES`, `MINUTES|15` or `MINUTES`; raises SqlValidationError."""
     match = _GRANULARITY.fullmatch(text)
     unit = (match["unit"] or match["unit2"]) if match else ""
-    if match is None or unit not in UNIT_MS:
+    if match is None or unit not in UNIT_NANOS:
+        advice = "7:DAYS, or DATETRUNC" if unit == "WEEKS" else "DATETRUNC" if unit in ("MONTHS", "YEARS") else "1:DAYS"
         raise SqlValidationError(
-            f"datetimeconvert: no granularity '{text:.100}' expected=1:DAYS, units {'|'.join(UNIT_MS)}"
+            f"datetimeconvert: no granularity '{text:.100}' expected={advice}, units {'|'.join(UNIT_NANOS)}"
         )
-    return int(match["size"] or match["size2"]), unit
+    return int(match["size"] or match["size2"] or 1), unit
 
 
 def checked_conversion(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    source, target = _checked_format(args[1]), _checked_format(args[2])
-    _granularity(constant_text(args[3]))
+    source, target = _checked(format_of, args[1]), _checked(target_of, args[2])
+    granularity = constant_text(args[3])
+    _granularity(granularity)
+    if len(args) == 4 and not isinstance(target, PatternFormat):
+        granularity_of(granularity)
     if len(args) > 4:
         zone_name("datetimeconvert", args[4])
         if isinstance(target, TimestampFormat):
@@ -160,7 +186,7 @@ def checked_conversion(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _convert_type(args: Sequence[Expr]) -> SqlType:
-    match format_of(constant_text(args[2])):
+    match target_of(constant_text(args[2])):
         case PatternFormat():
             return STRING
         case TimestampFormat():
@@ -185,12 +211,13 @@ def _convert_type(args: Sequence[Expr]) -> SqlType:
             "20231115 03:00"
         ),
         "DATE_TIME_CONVERT('20240229', '1:DAYS:SIMPLE_DATE_FORMAT:yyyyMMdd', '1:DAYS:EPOCH', '1:DAYS')": 19782,
+        "DATETIMECONVERT(1700000000123456, '1:MICROSECONDS:EPOCH', '1:WEEKS:EPOCH', '7:DAYS')": 2810,
         "DATETIMECONVERT(1700000000123, 'EPOCH', '1:MILLISECONDS:EPOCH', '1:DAYS', 'America/New_York')": 1699938000000,
     },
 )
 def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Read in a format, rounded to a bucket, and written in another."""
-    source, target = (format_of(arg.data.as_py()) for arg in args[1:3])
+    source, target = format_of(args[1].data.as_py()), target_of(args[2].data.as_py())
     size, unit = _granularity(args[3].data.as_py())
     read = millis_of(args[0], source)
     flat = np.atleast_1d(read.data)
@@ -206,26 +233,36 @@ def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
             return Attempt(texts if read.data.ndim else texts[0], read.failure)
         rounded = at_local(truncated.local, flat, zone, is_day=unit == "DAYS")
     else:
-        rounded = towards_zero(flat, size * UNIT_MS[unit]) * (size * UNIT_MS[unit])
-    assert isinstance(target, EpochFormat | TimestampFormat)
-    step = target.step_ms if isinstance(target, EpochFormat) else 1
-    return Attempt(towards_zero(rounded, step).reshape(read.data.shape), read.failure)
+        bucket = granularity_of(args[3].data.as_py())
+        rounded = towards_zero(flat, bucket) * bucket
+    return Attempt(counted(rounded, target).reshape(read.data.shape), read.failure)
+
+
+def counted(millis: Longs, target: DateTimeFormat | CalendarCount) -> Longs:
+    """Instants in a format that is no pattern."""
+    if isinstance(target, EpochFormat | CalendarCount):
+        return epoch_count(millis, target.unit, target.size)
+    return millis
 
 
 def millis_of(times: Vector, source: DateTimeFormat) -> Attempt:
     if isinstance(source, PatternFormat):
         return _read(times, source.pattern, source.zone)
     counts = np.asarray(times.data, np.int64)
-    return Attempt(scaled(counts, source.step_ms) if isinstance(source, EpochFormat) else counts, None)
+    is_count = isinstance(source, EpochFormat)
+    return Attempt(epoch_millis(counts, source.unit, source.size) if is_count else counts, None)
 
 
 def _truncated(shown: Shown, size: int, unit: str) -> Longs:
-    """Local times at which buckets of so many units begin, counted from the next longer unit's start."""
+    """Local times at which buckets of so many units begin, counted from the next longer unit's start. Units that are
+    shorter than a millisecond change nothing, as in Pinot."""
     if unit == "DAYS":
         days = shown.days
         first = first_day(months_of(days))
         return (first + (days - first) // size * size) * DAY_MS
-    unit_ms = UNIT_MS[unit]
+    if UNIT_NANOS[unit] < NANOS_OF_MILLI:
+        return shown.local
+    unit_ms = UNIT_NANOS[unit] // NANOS_OF_MILLI
     longer = {"MILLISECONDS": 1_000, "SECONDS": 60_000, "MINUTES": 3_600_000, "HOURS": DAY_MS}[unit]
     since = shown.local % longer
     return shown.local - since + since // (size * unit_ms) * (size * unit_ms)

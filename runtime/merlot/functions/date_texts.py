@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 
 from merlot.functions import calendar
 from merlot.functions.calendar import Longs, Shown
-from merlot.functions.zones import CYCLE_MS
-from merlot.values.datetime_pattern import MONTHS, WEEKDAYS, DateTimePattern
+from merlot.functions.zones import CYCLE_MS, zone_clock
+from merlot.values.datetime_format import datetime_of
+from merlot.values.datetime_pattern import ERAS, HALVES, MONTHS, WEEKDAYS, DateTimePattern, Token, named, zone_name
+from merlot.values.time_zones import zone_id, zone_of
 from merlot.vectors import account
 
 _DENSE: Final = 100_000
@@ -22,10 +24,17 @@ _LONGEST: Final = 32
 """Bytes of a name of a month or a zone, at most."""
 _FIELDS: Final[dict[str, Callable[[Shown], Longs]]] = {
     "y": Shown.year,
+    "Y": lambda shown: np.abs(shown.year()),
+    "C": lambda shown: np.abs(shown.year()) // 100,
+    "x": Shown.week_year,
+    "w": lambda shown: calendar.week(shown.days),
+    "e": lambda shown: calendar.day_of_week(shown.days),
     "M": lambda shown: calendar.month(shown.days),
     "d": lambda shown: calendar.day_of_month(shown.days),
     "D": lambda shown: calendar.day_of_year(shown.days),
     "H": lambda shown: shown.of_day // 3_600_000,
+    "k": lambda shown: (shown.of_day // 3_600_000 + 23) % 24 + 1,
+    "K": lambda shown: shown.of_day // 3_600_000 % 12,
     "h": lambda shown: (shown.of_day // 3_600_000 + 11) % 12 + 1,
     "m": lambda shown: shown.of_day // 60_000 % 60,
     "s": lambda shown: shown.of_day // 1_000 % 60,
@@ -47,21 +56,24 @@ def written(pattern: DateTimePattern, millis: Longs, shown: Shown, zone: str) ->
     return pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else pa.array(parts[0])
 
 
-def _token(token: Any, millis: Longs, shown: Shown, zone: str) -> Any:
+def _token(token: Token, millis: Longs, shown: Shown, zone: str) -> Any:
     match token.letter:
         case "":
             return pa.repeat(pa.scalar(token.literal), len(millis))
-        case "y" if token.width == 2:
-            return _spelled(shown.year() % 100, 2)
+        case _ if token.is_short_year:
+            return _spelled(np.abs(_FIELDS[token.letter](shown)) % 100, 2)
+        case "G":
+            return _named(ERAS, (shown.year() > 0).astype(np.int64))
         case "M" if token.width > 2:
-            return _named([name if token.width > 3 else name[:3] for name in MONTHS], calendar.month(shown.days) - 1)
+            return _named(named(token, MONTHS), calendar.month(shown.days) - 1)
         case "E":
-            names = [name if token.width > 3 else name[:3] for name in WEEKDAYS]
-            return _named(names, calendar.day_of_week(shown.days) - 1)
+            return _named(named(token, WEEKDAYS), calendar.day_of_week(shown.days) - 1)
         case "a":
-            return _named(["AM", "PM"], shown.of_day // 43_200_000)
+            return _named(HALVES, shown.of_day // 43_200_000)
+        case "z":
+            return _zone_names(millis, zone)
         case "Z" if token.width > 2:
-            return pa.repeat(pa.scalar(zone), len(millis))
+            return pa.repeat(pa.scalar(zone_id(zone_of(zone))), len(millis))
         case "Z":
             return _offsets(millis, shown, with_colon=token.width > 1)
         case "S":
@@ -69,7 +81,7 @@ def _token(token: Any, millis: Longs, shown: Shown, zone: str) -> Any:
     return _spelled(_FIELDS[token.letter](shown), token.width)
 
 
-def _named(names: list[str], places: Longs) -> pa.Array:
+def _named(names: Sequence[str], places: Longs) -> pa.Array:
     return pa.array(names).take(pa.array(places))
 
 
@@ -93,3 +105,13 @@ def _offsets(millis: Longs, shown: Shown, *, with_colon: bool) -> pa.Array:
         hours, rest = divmod(abs(offset), 60)
         texts.append(f"{'-' if offset < 0 else '+'}{hours:02}{':' if with_colon else ''}{rest:02}")
     return pa.array(texts).take(pa.array(places))
+
+
+def _zone_names(millis: Longs, zone: str) -> pa.Array:
+    """Short names, by one instant of each stretch between two changes of the clock."""
+    clock = zone_clock(zone)
+    known = millis + clock.cycles_off(millis) * CYCLE_MS
+    _, firsts, places = np.unique(clock.stretch(known), return_index=True, return_inverse=True)
+    found = zone_of(zone)
+    names = [zone_name(datetime_of(instant).astimezone(found)) for instant in known[firsts].tolist()]
+    return pa.array(names, pa.string()).take(pa.array(places))

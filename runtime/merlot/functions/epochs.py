@@ -14,11 +14,13 @@ from merlot.functions.arithmetic import constant_number
 from merlot.functions.calendar import Longs, first_day, months_of
 from merlot.functions.conversion import cast_to
 from merlot.functions.function import Apply, Binding, Family, instant, whole, word
-from merlot.functions.time_words import calendar_unit, time_unit
-from merlot.functions.truncation import FIXED_MS, NANOS, scaled
+from merlot.functions.time_words import TIME_UNITS, calendar_unit, one_of, time_unit
+from merlot.functions.truncation import FIXED_MS, scaled
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import LONG, STRING, TIMESTAMP, SqlType
+from merlot.values.datetime_format import WRITTEN_UNITS
 from merlot.values.periods import DAY_MS
+from merlot.values.time_units import UNIT_NANOS
 from merlot.vectors.vector import Attempt, Vector, failed
 
 EPOCHS: Final = Family("Counts since 1970")
@@ -139,7 +141,8 @@ def _from_timestamp(_binding: Binding, args: tuple[Expr, ...]) -> Expr:
 
 
 def _units(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return args[0], *(Literal(time_unit("timeconvert", arg), STRING) for arg in args[1:])
+    new_unit = one_of(args[2], "timeconvert: unknown time unit", (*TIME_UNITS, *WRITTEN_UNITS))
+    return args[0], Literal(time_unit("timeconvert", args[1]), STRING), Literal(new_unit, STRING)
 
 
 @EPOCHS.strict(
@@ -148,12 +151,46 @@ def _units(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     result=LONG,
     complete=_units,
     rising=lambda call: call.args[0],
-    examples={"TIMECONVERT(90, 'MINUTES', 'HOURS')": 1, "TIMECONVERT(-90, 'MINUTES', 'HOURS')": -1},
+    examples={
+        "TIMECONVERT(90, 'MINUTES', 'HOURS')": 1,
+        "TIMECONVERT(-90, 'MINUTES', 'HOURS')": -1,
+        "TIMECONVERT(19675, 'DAYS', 'MONTHS')": 646,
+    },
 )
 def _time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
-    have, want = (NANOS[arg.data.as_py()] for arg in args[1:])
+    have, want = (arg.data.as_py() for arg in args[1:])
     values = _longs(args[0])
+    if want in WRITTEN_UNITS:
+        return calendar_count(_in_unit(values, have, "MILLISECONDS"), want)
+    return _in_unit(values, have, want)
+
+
+def _in_unit(values: Longs, source: str, target: str) -> Longs:
+    """Whole units, rounded towards zero."""
+    have, want = UNIT_NANOS[source], UNIT_NANOS[target]
     return scaled(values, have // want) if have >= want else towards_zero(values, want // have)
+
+
+def calendar_count(millis: Longs, unit: str) -> Longs:
+    """WEEKS, MONTHS or YEARS between 1970 and instants, rounded towards zero."""
+    if unit == "WEEKS":
+        return towards_zero(millis, 7 * DAY_MS)
+    months_each = {"MONTHS": 1, "YEARS": 12}[unit]
+    counts = months_of(millis // DAY_MS) // months_each
+    begin = first_day(counts * months_each) * DAY_MS
+    return counts + ((counts < 0) & (begin != millis))
+
+
+def epoch_count(millis: Longs, unit: str, size: int) -> Longs:
+    """How many times so many units lie between 1970 and instants, rounded towards zero."""
+    if unit in WRITTEN_UNITS:
+        return towards_zero(calendar_count(millis, unit), size)
+    return towards_zero(_in_unit(millis, "MILLISECONDS", unit), size)
+
+
+def epoch_millis(counts: Longs, unit: str, size: int) -> Longs:
+    """Instants of counts of so many units, rounded towards zero."""
+    return _in_unit(scaled(counts, size), unit, "MILLISECONDS")
 
 
 def _unit_first(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:

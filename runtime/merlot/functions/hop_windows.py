@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.functions import calendar, sizes
-from merlot.functions.date_formats import checked_conversion, format_of, granularity_of, millis_of
+from merlot.functions.date_formats import checked_conversion, counted, format_of, granularity_of, millis_of, target_of
 from merlot.functions.date_texts import written
 from merlot.functions.epochs import towards_zero
 from merlot.functions.function import Family, anything, word
@@ -18,7 +18,7 @@ from merlot.functions.time_words import constant_text
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr
 from merlot.tree.types import SqlType
-from merlot.values.datetime_format import EpochFormat, PatternFormat, TimestampFormat
+from merlot.values.datetime_format import PatternFormat, TimestampFormat
 from merlot.values.types import TypeName
 from merlot.vectors import account
 from merlot.vectors.vector import Attempt, Vector
@@ -31,16 +31,16 @@ Longs = NDArray[np.int64]
 
 def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     checked = checked_conversion(args[:4])
-    if isinstance(format_of(constant_text(args[2])), TimestampFormat):
+    if isinstance(target_of(constant_text(args[2])), TimestampFormat):
         raise SqlValidationError("datetimeconvertwindowhop: windows are not of TIMESTAMP")
     hop, window = (granularity_of(constant_text(arg)) for arg in args[3:5])
-    if hop < 1 or not 1 <= window // hop <= MOST:
+    if not 1 <= window // hop <= MOST:
         raise SqlValidationError(f"datetimeconvertwindowhop: a window has 1 to {MOST} hops")
     return (*checked, args[4])
 
 
 def _result(args: Sequence[Expr]) -> SqlType:
-    is_text = isinstance(format_of(constant_text(args[2])), PatternFormat)
+    is_text = isinstance(target_of(constant_text(args[2])), PatternFormat)
     return SqlType(TypeName.STRING if is_text else TypeName.LONG, is_array=True)
 
 
@@ -70,7 +70,7 @@ def _result(args: Sequence[Expr]) -> SqlType:
 )
 def _windows(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Each begins at a multiple of the hop that is not after the time, and ends after it."""
-    source, target = (format_of(arg.data.as_py()) for arg in args[1:3])
+    source, target = format_of(args[1].data.as_py()), target_of(args[2].data.as_py())
     hop, window = (granularity_of(arg.data.as_py()) for arg in args[3:])
     read = millis_of(args[0], source)
     times = np.atleast_1d(read.data)
@@ -90,5 +90,4 @@ def _as_format(millis: Longs, target: Any) -> pa.Array:
     if isinstance(target, PatternFormat):
         zone = str(target.zone)
         return written(target.pattern, millis, calendar.shown(millis, zone), zone)
-    assert isinstance(target, EpochFormat)
-    return pa.array(towards_zero(millis, target.step_ms), pa.int64())
+    return pa.array(counted(millis, target), pa.int64())

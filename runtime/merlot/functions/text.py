@@ -126,7 +126,7 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
     "concatws",
     parameters=(text("separator"), text("a"), text("b", is_optional=True, repeats=True)),
     result=STRING,
-    most_bytes=lambda args: sizes.together([*args, *args[:1] * len(args)]),
+    most_bytes=lambda args: sizes.together([*args, *([args[0]] * len(args))]),
     examples={"CONCAT_WS('-', 'a', 'b', 'c')": "a-b-c"},
 )
 def _concat_ws(_type: SqlType, args: Sequence[Vector]) -> Any:

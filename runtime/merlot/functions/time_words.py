@@ -8,10 +8,11 @@ from zoneinfo import ZoneInfoNotFoundError
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import STRING
+from merlot.values.time_units import UNIT_NANOS
 from merlot.values.time_zones import zone_of
 
 TRUNC_UNITS = ("MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR")
-TIME_UNITS = ("NANOSECONDS", "MICROSECONDS", "MILLISECONDS", "SECONDS", "MINUTES", "HOURS", "DAYS")
+TIME_UNITS = tuple(UNIT_NANOS)
 
 
 def constant_text(arg: Expr) -> str:

@@ -17,19 +17,11 @@ from merlot.functions.zones import CYCLE_MS, zone_clock
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import LONG, STRING, SqlType
 from merlot.values.periods import DAY_MS
+from merlot.values.time_units import UNIT_NANOS
 from merlot.vectors.vector import Vector
 
 Longs = NDArray[np.int64]
 
-NANOS = {
-    "NANOSECONDS": 1,
-    "MICROSECONDS": 1_000,
-    "MILLISECONDS": 1_000_000,
-    "SECONDS": 1_000_000_000,
-    "MINUTES": 60_000_000_000,
-    "HOURS": 3_600_000_000_000,
-    "DAYS": 86_400_000_000_000,
-}
 FIXED_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": DAY_MS, "WEEK": 7 * DAY_MS}
 _OF_THE_CLOCK = ("MILLISECOND", "SECOND", "MINUTE", "HOUR")
 """Units that a change of the clock repeats; a day, and what is longer, begins once."""
@@ -83,7 +75,7 @@ def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def convert_unit(values: Longs, source: str, target: str) -> Longs:
     """Whole units, rounded towards the past."""
-    have, want = NANOS[source], NANOS[target]
+    have, want = UNIT_NANOS[source], UNIT_NANOS[target]
     return scaled(values, have // want) if have >= want else values // (want // have)
 
 

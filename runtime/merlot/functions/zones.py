@@ -51,7 +51,7 @@ class ZoneClock:
 
     def local(self, instants: Longs) -> Longs:
         """What clocks show."""
-        return instants + self._offsets[self._place(instants)]
+        return instants + self._offsets[self.stretch(instants)]
 
     def first_at(self, times: Longs, instants: Longs) -> Longs:
         """The first instant at which clocks show each time; a time that they skip is the instant of the change.
@@ -63,12 +63,13 @@ class ZoneClock:
         """The last such instant that is not after the given one."""
         return self._at(times, instants, wants_last=True)
 
-    def _place(self, instants: Longs) -> Longs:
+    def stretch(self, instants: Longs) -> Longs:
+        """Between which two changes each instant is, by a number."""
         return np.searchsorted(self._changes, instants, side="right")
 
     def _at(self, times: Longs, instants: Longs, *, wants_last: bool) -> Longs:
         bounds = np.concatenate([[np.iinfo(np.int64).min], self._changes, [np.iinfo(np.int64).max]])
-        here = self._place(times - self._offsets[self._place(instants)])
+        here = self.stretch(times - self._offsets[self.stretch(instants)])
         found = np.full(len(times), np.iinfo(np.int64).min)
         skipped = found.copy()
         for step in _NEAR if wants_last else reversed(_NEAR):

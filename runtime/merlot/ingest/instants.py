@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +19,7 @@ from merlot.ingest.arrays import (
 )
 from merlot.values.datetime_format import DateTimeFormat, EpochFormat, PatternFormat, TimestampFormat
 from merlot.values.periods import DAY_MS
+from merlot.values.time_units import NANOS_OF_MILLI, UNIT_NANOS
 
 FIRST_MS = -62_135_596_800_000
 """0001-01-01 00:00:00 UTC."""
@@ -46,8 +50,9 @@ def to_millis(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
     """Epoch milliseconds (int64) of stored values; null where there is no instant within years 1 to 9999."""
     match time_format:
         case EpochFormat() if pa.types.is_integer(values.type):
-            first, last = -(-FIRST_MS // time_format.step_ms), LAST_MS // time_format.step_ms
-            return pc.multiply(_within(values.cast(pa.int64()), first, last), time_format.step_ms)
+            step = time_format.step_ms
+            first, last = max(-(-FIRST_MS // step), LONG_RANGE[0]), min(LAST_MS // step, LONG_RANGE[1])
+            return _times(_within(values.cast(pa.int64()), first, last), step)
         case TimestampFormat() if pa.types.is_integer(values.type):
             return _within(values.cast(pa.int64()), FIRST_MS, LAST_MS)
         case _:
@@ -60,14 +65,41 @@ def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
     if isinstance(time_format, PatternFormat) and pa.types.is_date(source.type):
         days = floor_divide(epoch_millis(source).values, DAY_MS)
         return map_distinct(days, time_format.from_day, pa.string())
+    if isinstance(time_format, EpochFormat):
+        return _counts(source, time_format.step_ns)
     millis = epoch_millis(source)
     match time_format:
         case TimestampFormat():
             return millis
-        case EpochFormat():
-            return Cast(floor_divide(millis.values, time_format.step_ms), millis.bad)
         case _:
             return then(millis, map_distinct(millis.values, time_format.from_millis, pa.string()))
+
+
+def _counts(source: pa.Array, step_ns: int) -> Cast:
+    """How many steps since 1970 timestamps or dates are, rounded down. Bad is what 64 bits cannot hold."""
+    ticks = source.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date32(source.type) else source.cast(pa.int64())
+    steps = Fraction(_tick_ns(source.type), step_ns)
+    bound = LONG_RANGE[1] // math.ceil(steps)
+    held = keep(ticks, pc.and_(pc.greater_equal(ticks, -bound), pc.less_equal(ticks, bound)), pa.int64())
+    return Cast(_times(held.values, steps), held.bad)
+
+
+def _tick_ns(kind: pa.DataType) -> int:
+    if pa.types.is_date32(kind):
+        return UNIT_NANOS["DAYS"]
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    return {"s": UNIT_NANOS["SECONDS"], "ms": NANOS_OF_MILLI, "us": UNIT_NANOS["MICROSECONDS"], "ns": 1}[unit]
+
+
+def _times(values: pa.Array, factor: Fraction) -> pa.Array:
+    """Products, rounded down, which 64 bits hold: nothing on the way to them overflows."""
+    if factor.denominator == 1:
+        return pc.multiply(values, factor.numerator)
+    wholes = floor_divide(values, factor.denominator)
+    rests = pc.subtract(values, pc.multiply(wholes, factor.denominator))
+    return pc.add(
+        pc.multiply(wholes, factor.numerator), floor_divide(pc.multiply(rests, factor.numerator), factor.denominator)
+    )
 
 
 def misfits(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:

@@ -1,6 +1,7 @@
 """Instants of a time column's values: which are in a window, and what they become when time is rounded down."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ _LAST_MS: Final = 253_402_300_799_999
 def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
     """Rows of a time column by the window that their time is in, ascending; those in none are left out. Windows are in
     order and apart. Raises InvalidInputError if a value is no instant."""
-    distinct = column if _step_ms(column.field) else column.coded()
+    distinct = column if _step_ms(column.field) is not None else column.coded()
     millis = _millis(distinct.field, distinct.values)
     starts, ends = (np.array(edges, np.int64) for edges in zip(*windows, strict=True))
     places = np.searchsorted(starts, millis, "right")
@@ -48,7 +49,7 @@ def rounded(column: Column, period: Period) -> Column:
 
 def _round(field: FieldSpec, values: Values, period: Period) -> Values:
     step = _step_ms(field)
-    if step and isinstance(values, np.ndarray):
+    if step is not None and isinstance(values, np.ndarray):
         return _round_numbers(values, step, period)
     stored: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
     date_format = _format(field)
@@ -58,12 +59,12 @@ def _round(field: FieldSpec, values: Values, period: Period) -> Values:
     return pa.array([str(one) for one in found], values.type)
 
 
-def _round_numbers(values: Array, step: int, period: Period) -> Array:
+def _round_numbers(values: Array, step: Fraction, period: Period) -> Array:
     """What the type cannot hold stays as it is, and so do months of years that no calendar has."""
     millis = _scaled(values, step)
     floors = _floor(millis, period)
-    found = floors // step
-    is_kept = _is_clipped(values, step) | (floors > millis) | (found < np.iinfo(values.dtype).min)
+    found = _times(floors, 1 / step)
+    is_kept = _is_clipped(values, step) | (floors > millis) | (found < np.iinfo(values.dtype).min) | (found > values)
     if period.months:
         is_kept |= (millis < _FIRST_MS) | (millis > _LAST_MS)
     return np.where(is_kept, values, found).astype(values.dtype)
@@ -81,7 +82,7 @@ def _floor(millis: Millis, period: Period) -> Millis:
 def _millis(field: FieldSpec, values: Values) -> Millis:
     """Instants of values; what 64 bits of milliseconds do not hold becomes the nearest that they do."""
     step = _step_ms(field)
-    if step and isinstance(values, np.ndarray):
+    if step is not None and isinstance(values, np.ndarray):
         return _scaled(values, step)
     date_format = _format(field)
     stored: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
@@ -92,24 +93,42 @@ def _millis(field: FieldSpec, values: Values) -> Millis:
     return np.array([min(max(millis, _LIMITS.min), _LIMITS.max) for millis in found], np.int64)
 
 
-def _scaled(values: Array, step: int) -> Millis:
-    return np.clip(values.astype(np.int64, copy=False), _LIMITS.min // step + 1, _LIMITS.max // step) * step
+def _scaled(values: Array, step: Fraction) -> Millis:
+    return _times(np.clip(values.astype(np.int64, copy=False), *_held(step)), step)
 
 
-def _is_clipped(values: Array, step: int) -> NDArray[np.bool_]:
+def _times(numbers: Millis, factor: Fraction) -> Millis:
+    """Products, rounded down."""
+    if factor.denominator == 1:
+        return numbers * factor.numerator
+    wholes, rests = np.divmod(numbers, factor.denominator)
+    return wholes * factor.numerator + rests * factor.numerator // factor.denominator
+
+
+def _is_clipped(values: Array, step: Fraction) -> NDArray[np.bool_]:
     wide = values.astype(np.int64, copy=False)
-    return (wide <= _LIMITS.min // step + 1) | (wide > _LIMITS.max // step)
+    least, most = _held(step)
+    return (wide <= least) | (wide > most)
 
 
-def _step_ms(field: FieldSpec) -> int:
-    """Milliseconds between neighbouring values of a column of numbers; 0 of one that is read by a pattern."""
+def _held(step: Fraction) -> tuple[int, int]:
+    """The least and the greatest value of which 64 bits hold the milliseconds."""
+    return _within_long(_LIMITS.min // step + 1), _within_long(_LIMITS.max // step)
+
+
+def _within_long(number: int) -> int:
+    return min(max(number, _LIMITS.min), _LIMITS.max)
+
+
+def _step_ms(field: FieldSpec) -> Fraction | None:
+    """Milliseconds between neighbouring values of a column of numbers; None of one that is read by a pattern."""
     match _format(field):
         case EpochFormat() as epoch:
             return epoch.step_ms
         case TimestampFormat():
-            return 1
+            return Fraction(1)
         case _:
-            return 0
+            return None
 
 
 def _format(field: FieldSpec) -> DateTimeFormat:

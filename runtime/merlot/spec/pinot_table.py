@@ -7,6 +7,7 @@ takes it out of the table.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
@@ -163,13 +164,13 @@ def _units(to_live: str | None, upsert: UpsertSpec, spec: TableSpec) -> int | No
         return None if to_live is None else int(to_live)
     column = next(iter(upsert.comparison_columns), spec.time_column)
     field = None if column is None else spec.table_schema.field(column)
-    step_ms = 1
+    step_ms = Fraction(1)
     if field is not None:
         try:
             format_ = datetime_format.parse(field.format or "TIMESTAMP")
         except InvalidInputError:
             return None
-        step_ms = format_.step_ms if isinstance(format_, datetime_format.EpochFormat) else 1
+        step_ms = format_.step_ms if isinstance(format_, datetime_format.EpochFormat) else Fraction(1)
     return duration_ms(to_live) // step_ms
 
 

@@ -16,15 +16,15 @@ from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
 from merlot.values import datetime_format, scalars
 from merlot.values.scalars import FieldValue
+from merlot.values.time_units import UNIT_NANOS
 from merlot.values.types import TypeName
 
 Scalar = Annotated[bool | int | float | str, WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True})]
 
 COLUMN_TYPES = tuple(name for name in TypeName if name is not TypeName.UNKNOWN)
 DEFAULT_MAX_LENGTH = 512
-_GRANULARITY = re.compile(
-    rf"^(?:[1-9]\d*:(?:{'|'.join(datetime_format.UNIT_MS)})|(?:{'|'.join(datetime_format.UNIT_MS)})\|[1-9]\d*)$"
-)
+_UNITS = "|".join(UNIT_NANOS)
+_GRANULARITY = re.compile(rf"(?:[1-9]\d*:(?:{_UNITS})|(?:{_UNITS})(?:\|[1-9]\d*)?)", re.ASCII)
 
 
 class FieldRole(StrEnum):
@@ -70,8 +70,9 @@ class FieldSpec(SpecModel):
     @field_validator("granularity")
     @classmethod
     def _granularity_is_known(cls, value: str | None) -> str | None:
-        if value is not None and not _GRANULARITY.match(value):
-            raise ValueError(f"unknown granularity {value!r}; write one like DAYS|1 or 1:DAYS")
+        if value is not None and not _GRANULARITY.fullmatch(value):
+            units = ", ".join(UNIT_NANOS)
+            raise ValueError(f"unknown granularity {value!r}; write one like DAYS|1 or 1:DAYS, of {units}")
         return value
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ end of its type's range: they stay what they are.
 from __future__ import annotations
 
 import functools
+import math
 from datetime import UTC, datetime
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -34,15 +35,16 @@ _LEAST_MONTH_MS: Final = 28 * DAY_MS
 _LAST_KNOWN_YEAR: Final = 2037
 _FIRST_SHORT_YEAR_MS: Final = millis_of(datetime(FIRST_SHORT_YEAR, 1, 1, tzinfo=UTC))
 _UNITS: Final = (
-    ("y", Period("12mo", months=12)),
+    ("yY", Period("12mo", months=12)),
     ("M", Period("1mo", months=1)),
     ("dD", Period("1d", fixed_ms=DAY_MS)),
-    ("Hh", Period("1h", fixed_ms=_HOUR_MS)),
+    ("HhKk", Period("1h", fixed_ms=_HOUR_MS)),
     ("m", Period("1m", fixed_ms=_MINUTE_MS)),
     ("s", Period("1s", fixed_ms=1_000)),
     ("S", Period("1ms", fixed_ms=1)),
 )
 """Letters of a pattern from the coarsest, and how far apart the times are that they tell apart."""
+_NOT_ROUNDED: Final = "GCxwez"
 _PROBES: Final = tuple(
     datetime.fromisoformat(text).replace(tzinfo=UTC)
     for text in (
@@ -103,6 +105,9 @@ def _epoch_problem(epoch: EpochFormat, period: Period) -> str | None:
 
 def _pattern_problem(field: FieldSpec, pattern: PatternFormat, period: Period) -> str | None:
     unit = _unit_of(pattern)
+    strange = [letter for letter in _NOT_ROUNDED if _has_letter(pattern, letter)]
+    if strange:
+        return f"the pattern {pattern.pattern.text!r} has the letter {strange[0]}, by which no times are rounded"
     for probe in _PROBES:
         lost = _lost_by_writing(field, pattern, datetime_of(unit.floor(millis_of(probe))))
         if lost is not None:
@@ -111,7 +116,8 @@ def _pattern_problem(field: FieldSpec, pattern: PatternFormat, period: Period) -
     is_moved = is_moving(field, period)
     if is_moved and not period.is_multiple_of(unit):
         return f"periods of {period} do not begin at times that the pattern {text!r} can write"
-    if _has_letter(pattern, "y", 2) and period.floor(_FIRST_SHORT_YEAR_MS) != _FIRST_SHORT_YEAR_MS:
+    has_short_year = any(token.is_short_year for token in pattern.pattern.tokens)
+    if has_short_year and period.floor(_FIRST_SHORT_YEAR_MS) != _FIRST_SHORT_YEAR_MS:
         return f"years of two digits begin with {FIRST_SHORT_YEAR}, which no period of {period} begins with"
     offsets = offsets_ms(pattern.zone)
     if _has_letter(pattern, "Z"):
@@ -161,7 +167,7 @@ def _unit_of(time_format: DateTimeFormat | None) -> Period:
     """How far apart the times are that a format can tell apart, at least."""
     match time_format:
         case EpochFormat() as epoch:
-            return Period(f"{epoch.size} {epoch.unit}", fixed_ms=epoch.step_ms)
+            return Period(f"{epoch.size} {epoch.unit}", fixed_ms=math.ceil(epoch.step_ms))
         case PatternFormat() as pattern:
             letters = {token.letter for token in pattern.pattern.tokens}
             return next((unit for names, unit in reversed(_UNITS) if letters & set(names)), _UNITS[0][1])
@@ -169,5 +175,5 @@ def _unit_of(time_format: DateTimeFormat | None) -> Period:
             return Period("1ms", fixed_ms=1)
 
 
-def _has_letter(pattern: PatternFormat, letter: str, width: int | None = None) -> bool:
-    return any(token.letter == letter and width in (None, token.width) for token in pattern.pattern.tokens)
+def _has_letter(pattern: PatternFormat, letter: str) -> bool:
+    return any(token.letter == letter for token in pattern.pattern.tokens)

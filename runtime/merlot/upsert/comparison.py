@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -100,7 +101,8 @@ class ComparisonColumn:
 
     def limits(self, sent_ms: Longs, skew_ms: int) -> Longs:
         """Up to which value a row raises the largest so far, by when it was sent; -1: not known, any value does."""
-        limits = (sent_ms + skew_ms) // self._step_ms
+        step = self._step_ms
+        limits = np.minimum(sent_ms + skew_ms, LARGEST // step.denominator) * step.denominator // step.numerator
         if self.is_floating:
             limits = ordered(limits.astype(np.float64))
         return np.where(sent_ms < 0, self.largest, limits)
@@ -125,9 +127,9 @@ class ComparisonColumn:
         return self.field.type in _TEXTS or isinstance(self.field.time_format, PatternFormat)
 
     @property
-    def _step_ms(self) -> int:
+    def _step_ms(self) -> Fraction:
         time_format = self.field.time_format
-        return time_format.step_ms if isinstance(time_format, EpochFormat) and not self._reads_text else 1
+        return time_format.step_ms if isinstance(time_format, EpochFormat) and not self._reads_text else Fraction(1)
 
     def _millis(self, value: int | str) -> int:
         assert self.field.time_format is not None

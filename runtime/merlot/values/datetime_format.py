@@ -2,31 +2,39 @@
 
 Accepted: `TIMESTAMP`; `EPOCH|DAYS`, `EPOCH|SECONDS|5`; `SIMPLE_DATE_FORMAT|yyyyMMdd|UTC`; and the older colon form
 `1:MILLISECONDS:EPOCH`, `1:DAYS:SIMPLE_DATE_FORMAT:yyyyMMdd tz(Europe/Paris)` (Pinot class DateTimeFormatSpec).
+Units are those of Java's TimeUnit. DATETIMECONVERT also writes counts of WEEKS, MONTHS and YEARS, which nothing reads.
 Instants before 1970 round down, not towards zero. Patterns are in `datetime_pattern`.
 """
 
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from fractions import Fraction
+from typing import Final, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.errors import InvalidInputError
 from merlot.values.datetime_pattern import DateTimePattern
 from merlot.values.number_text import BLANKS, decimal_of, is_integer
+from merlot.values.periods import DAY_MS
+from merlot.values.time_units import NANOS_OF_MILLI, UNIT_NANOS
 from merlot.values.time_zones import zone_of
 
-UNIT_MS = {
-    "MILLISECONDS": 1,
-    "SECONDS": 1_000,
-    "MINUTES": 60_000,
-    "HOURS": 3_600_000,
-    "DAYS": 86_400_000,
+WRITTEN_UNITS: Final = {
+    "WEEKS": "EPOCH|DAYS|7",
+    "MONTHS": "SIMPLE_DATE_FORMAT|yyyyMM",
+    "YEARS": "SIMPLE_DATE_FORMAT|yyyy",
 }
+"""Units that can be written, but not read, and a format that can be read instead."""
 MAX_DIGITS = 30
 """Of a count of units; more is no instant of any calendar."""
 FORMS = "TIMESTAMP, EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CALENDAR_COUNT = re.compile(
+    r"(?P<size>[1-9][0-9]{0,8}):(?P<unit>UNITS):EPOCH|EPOCH\|(?P<unit2>UNITS)(?:\|(?P<size2>[1-9][0-9]{0,8}))?".replace(
+        "UNITS", "|".join(WRITTEN_UNITS)
+    )
+)
 _TZ = re.compile(r"^(?P<pattern>.*?)\s*tz\((?P<zone>[^)]+)\)$")
 
 
@@ -44,22 +52,35 @@ class DateTimeFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpochFormat:
-    """A count of `size` units since 1970; `unit_ms` is the length of one unit."""
+    """A count of `size` units since 1970."""
 
     unit: str
     size: int = 1
 
     @property
-    def step_ms(self) -> int:
-        """Milliseconds between two neighbouring values."""
-        return UNIT_MS[self.unit] * self.size
+    def step_ns(self) -> int:
+        """Nanoseconds between two neighbouring values."""
+        return UNIT_NANOS[self.unit] * self.size
+
+    @property
+    def step_ms(self) -> Fraction:
+        """Milliseconds between two neighbouring values; below 1 for MICROSECONDS and NANOSECONDS."""
+        return Fraction(self.step_ns, NANOS_OF_MILLI)
 
     def to_millis(self, value: int | str) -> int:
         number = value if isinstance(value, int) else _whole(value, self.unit)
-        return number * self.step_ms
+        return number * self.step_ns // NANOS_OF_MILLI
 
     def from_millis(self, millis: int) -> int:
-        return millis // self.step_ms
+        return millis * NANOS_OF_MILLI // self.step_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarCount:
+    """A count of `size` WEEKS, MONTHS or YEARS since 1970, which DATETIMECONVERT writes."""
+
+    unit: str
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +109,7 @@ class PatternFormat:
 
     def from_day(self, day: int) -> str:
         """The stored value of a day since 1970: the day as it is called, at midnight by the clocks of the zone."""
-        return self.pattern.format(datetime_of(day * UNIT_MS["DAYS"]).replace(tzinfo=self.zone))
+        return self.pattern.format(datetime_of(day * DAY_MS).replace(tzinfo=self.zone))
 
 
 def parse(text: str) -> DateTimeFormat:
@@ -98,6 +119,14 @@ def parse(text: str) -> DateTimeFormat:
     if ":" in text:
         return _parse_colons(text)
     raise InvalidInputError(f"unknown date-time format {text!r}; write {FORMS}")
+
+
+def parse_target(text: str) -> DateTimeFormat | CalendarCount:
+    """Read a format that values are written in; raises InvalidInputError."""
+    match = _CALENDAR_COUNT.fullmatch(text)
+    if match is None:
+        return parse(text)
+    return CalendarCount(match["unit"] or match["unit2"], int(match["size"] or match["size2"] or 1))
 
 
 def parse_timestamp(text: str) -> int:
@@ -173,8 +202,13 @@ def _parse_colons(text: str) -> DateTimeFormat:
 
 
 def _epoch(text: str, unit: str, size: str) -> EpochFormat:
-    if unit not in UNIT_MS:
-        raise InvalidInputError(f"unknown unit {unit!r} in {text!r}; one of {', '.join(UNIT_MS)}")
+    if unit in WRITTEN_UNITS:
+        raise InvalidInputError(
+            f"{unit} in {text!r} can only be the new format of DATETIMECONVERT, as nothing reads them; "
+            f"write {WRITTEN_UNITS[unit]}"
+        )
+    if unit not in UNIT_NANOS:
+        raise InvalidInputError(f"unknown unit {unit!r} in {text!r}; one of {', '.join(UNIT_NANOS)}")
     if not size.isdecimal() or int(size) < 1:
         raise InvalidInputError(f"size must be a whole number above 0 in {text!r}")
     return EpochFormat(unit, int(size))
@@ -182,6 +216,8 @@ def _epoch(text: str, unit: str, size: str) -> EpochFormat:
 
 def _pattern(pattern: str, zone: str) -> PatternFormat:
     try:
-        return PatternFormat(DateTimePattern.compile(pattern), zone_of(zone))
+        found = PatternFormat(DateTimePattern.compile(pattern), zone_of(zone))
     except (ZoneInfoNotFoundError, ValueError):
         raise InvalidInputError(f"unknown time zone {zone!r}; write one like UTC or America/New_York") from None
+    found.pattern.check_zone(found.zone)
+    return found

@@ -1,41 +1,77 @@
-"""Java date patterns (`yyyyMMdd HH:mm:ss.SSS`), compiled once to a regular expression and a formatter.
+"""Date patterns of Joda-Time (`yyyyMMdd HH:mm:ss.SSS`), compiled once to a regular expression and a formatter.
 
-Letters: y M d D H h m s S a E Z, quoted text as in Java. Z is an offset, ZZ one with a colon, ZZZ the name of a zone.
-Weeks and eras are refused: a wrong date would be worse.
-Month and day names are English. Fields that a pattern lacks are the first of their range (`yyyyMM` is the 1st, 00:00).
-`yy` is a year of 1946 to 2045: Java takes 80 years back and 20 ahead of the day it runs on; of 2026, since a text must
-not become another instant as years go by.
+Letters: G C Y x w e E y D M d a K h H k m s S z Z; others are refused, and so is `zzzz`, the long name of a zone. Text
+in quotes is itself. Z is an offset, ZZ one with a colon, ZZZ the id of a zone. Texts are English.
+
+A number takes the digits that there are, up to as many as its greatest value has, or as its letters are where those are
+more. A year takes up to 9, or as many as its letters are directly before another number. Two letters are a year of 1946
+to 2045: Joda takes 80 years back and 20 ahead of the day it runs on; here that is 2026, since a text must not become
+another instant as years go by. `datetime_fields` says what fields that are missing are.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
-from typing import Self
-from zoneinfo import ZoneInfoNotFoundError
+from datetime import datetime, timedelta, timezone, tzinfo
+from typing import Final, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from merlot.errors import InvalidInputError
-from merlot.values.time_zones import zone_of
+from merlot.values.datetime_fields import assemble
+from merlot.values.time_zones import short_names, zone_id, zone_of
 
-FIRST_SHORT_YEAR = 1946
+FIRST_SHORT_YEAR: Final = 1946
 """First of the hundred years that `yy` stands for."""
-MONTHS = (
+MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
 )
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
-_NUMERIC = frozenset("yMdDHhmsS")
-_TEXT_EXPRESSION = {
-    "a": "(?P<a>[AaPp][Mm])",
-    "E": r"[A-Za-z]+",
-    "Z": r"(?P<Z>Z|[+-]\d{2}:?\d{2})",
-    "M": "(?P<Mname>[A-Za-z]+)",
+WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+ERAS: Final = ("BC", "AD")
+HALVES: Final = ("AM", "PM")
+LETTERS: Final = "GCYxweEyDMdaKhHkmsSzZ"
+_YEARS: Final = "yYx"
+_TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+_MOST_DIGITS: Final = {"e": 1, "D": 3}
+"""Of numbers that are no years and no fractions; 2 of all others."""
+_SIGNED: Final = frozenset("yxC")
+_OFFSET: Final = (
+    r"(?>[Zz]|[+-](?:[01]\d|2[0-3])"
+    r"(?::[0-5]\d(?::[0-5]\d(?:[.,]\d{1,3})?)?|[0-5]\d(?:[0-5]\d(?:\d{1,3})?)?|(?![:\d])))"
+)
+_ZONE_ID: Final = r"[A-Za-z][\w/+:-]*|[+-]\d{2}:?\d{2}"
+_SHORT_ZONES: Final = {
+    **dict.fromkeys(("UTC", "UT", "GMT"), "UTC"),
+    **dict.fromkeys(("EST", "EDT"), "America/New_York"),
+    **dict.fromkeys(("CST", "CDT"), "America/Chicago"),
+    **dict.fromkeys(("MST", "MDT"), "America/Denver"),
+    **dict.fromkeys(("PST", "PDT"), "America/Los_Angeles"),
+}
+"""All that Joda reads by the letter z."""
+
+_NUMBERS: Final[dict[str, Callable[[datetime], int]]] = {
+    "C": lambda moment: moment.year // 100,
+    "y": lambda moment: moment.year,
+    "Y": lambda moment: moment.year,
+    "x": lambda moment: moment.isocalendar().year,
+    "w": lambda moment: moment.isocalendar().week,
+    "e": datetime.isoweekday,
+    "M": lambda moment: moment.month,
+    "d": lambda moment: moment.day,
+    "D": lambda moment: moment.timetuple().tm_yday,
+    "H": lambda moment: moment.hour,
+    "k": lambda moment: moment.hour or 24,
+    "K": lambda moment: moment.hour % 12,
+    "h": lambda moment: moment.hour % 12 or 12,
+    "m": lambda moment: moment.minute,
+    "s": lambda moment: moment.second,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class Token:
     """A run of one letter, or literal text (letter is empty)."""
 
     letter: str
@@ -44,7 +80,11 @@ class _Token:
 
     @property
     def is_number(self) -> bool:
-        return self.letter in _NUMERIC and not (self.letter == "M" and self.width > 2)
+        return self.letter not in ("", *"GaEzZ") and not (self.letter == "M" and self.width > 2)
+
+    @property
+    def is_short_year(self) -> bool:
+        return self.letter in tuple(_YEARS) and self.width == 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +92,26 @@ class DateTimePattern:
     """A compiled pattern."""
 
     text: str
-    tokens: tuple[_Token, ...]
+    tokens: tuple[Token, ...]
     expression: re.Pattern[str]
 
     @classmethod
     def compile(cls, text: str) -> Self:
         """Compile a pattern; raises InvalidInputError for letters that are not supported."""
         tokens = _tokenize(text)
-        parts = []
-        for position, token in enumerate(tokens):
-            following = tokens[position + 1] if position + 1 < len(tokens) else None
-            parts.append(_expression(token, is_fixed=following is not None and following.is_number))
-        try:
-            return cls(text, tokens, re.compile("".join(parts), re.ASCII))
-        except re.error:
-            raise InvalidInputError(f"a letter occurs twice in date pattern {text!r}") from None
+        followers = (*tokens[1:], Token("", 0, ""))
+        parts = [
+            _expression(one, is_before_number=next_.is_number) for one, next_ in zip(tokens, followers, strict=True)
+        ]
+        return cls(text, tokens, re.compile("".join(parts), re.ASCII))
+
+    def check_zone(self, zone: tzinfo) -> None:
+        """Raise InvalidInputError if the pattern cannot be written in a time zone."""
+        if any(token.letter == "z" for token in self.tokens) and isinstance(zone, ZoneInfo) and not short_names(zone):
+            raise InvalidInputError(
+                f"time zone {zone_id(zone)!r} has no short name, letter 'z' of date pattern {self.text!r}; "
+                "write Z for its offset or ZZZ for its id"
+            )
 
     def parse(self, text: str, zone: tzinfo) -> datetime:
         """Read text as an aware datetime; raises InvalidInputError."""
@@ -74,7 +119,7 @@ class DateTimePattern:
         if match is None:
             raise InvalidInputError(f"{text!r} does not follow the date pattern {self.text!r}")
         try:
-            return _assemble({key: value for key, value in match.groupdict().items() if value is not None}, zone)
+            return self._instant(match.groups(), zone)
         except (ValueError, OverflowError) as error:
             raise InvalidInputError(f"{text!r} is no date of pattern {self.text!r}: {error}") from None
 
@@ -82,8 +127,20 @@ class DateTimePattern:
         """Write a datetime, in its own time zone."""
         return "".join(_format(token, moment) for token in self.tokens)
 
+    def _instant(self, texts: Iterable[str], zone: tzinfo) -> datetime:
+        values = []
+        offset = None
+        for token, text in zip((one for one in self.tokens if one.letter), texts, strict=True):
+            if token.letter == "z" or (token.letter == "Z" and token.width > 2):
+                zone = _named_zone(_SHORT_ZONES.get(text, text) if token.letter == "z" else text)
+            elif token.letter == "Z":
+                offset = _offset(text)
+            else:
+                values.append((token.letter, _value(token, text)))
+        return assemble(values).replace(tzinfo=offset or zone)
 
-def _tokenize(text: str) -> tuple[_Token, ...]:
+
+def _tokenize(text: str) -> tuple[Token, ...]:
     tokens = []
     end = 0
     for match in _TOKEN.finditer(text):
@@ -91,57 +148,85 @@ def _tokenize(text: str) -> tuple[_Token, ...]:
             break
         end = match.end()
         letter = match[2] or ""
-        if letter and letter not in _NUMERIC | _TEXT_EXPRESSION.keys():
-            raise InvalidInputError(f"letter {letter!r} is not supported in date pattern {text!r}; use yMdDHhmsSaEZ")
+        if letter and letter not in LETTERS:
+            raise InvalidInputError(f"letter {letter!r} is not supported in date pattern {text!r}; use {LETTERS}")
+        if letter == "z" and len(match[0]) > 3:
+            raise InvalidInputError(
+                f"{match[0]!r}, the long name of a time zone, is not supported in date pattern {text!r}; "
+                "write z for its short name or ZZZ for its id"
+            )
         literal = (match[1].replace("''", "'") or "'") if match[1] is not None else match[0]
-        tokens.append(_Token(letter, len(match[0]) if letter else 0, "" if letter else literal))
+        tokens.append(Token(letter, len(match[0]) if letter else 0, "" if letter else literal))
     if end != len(text) or not any(token.letter for token in tokens):
         raise InvalidInputError(f"not a date pattern: {text!r}; write one like yyyyMMdd or yyyy-MM-dd HH:mm:ss")
     return tuple(tokens)
 
 
-def _expression(token: _Token, *, is_fixed: bool) -> str:
-    """A number directly before another number has exactly its width; else it may be longer, as in Java."""
+def _expression(token: Token, *, is_before_number: bool) -> str:
+    """A group of every letter. Nothing is tried again with less, as Joda tries nothing again."""
+    names = _names(token)
     if not token.letter:
         return re.escape(token.literal)
-    if token.letter == "Z" and token.width > 2:
-        return r"(?P<zone>[A-Za-z][\w/+:-]*|[+-]\d{2}:?\d{2})"
-    if not token.is_number:
-        return _TEXT_EXPRESSION[token.letter]
-    if is_fixed or (token.letter == "y" and token.width == 2):
-        return rf"(?P<{token.letter}{'y' if token.letter == 'y' and token.width == 2 else ''}>\d{{{token.width}}})"
-    return rf"(?P<{token.letter}>\d{{1,9}})"
+    if token.letter == "z":
+        return f"({_any_of(_SHORT_ZONES)})"
+    if token.letter == "Z":
+        return f"({_ZONE_ID})" if token.width > 2 else f"({_OFFSET})"
+    if names:
+        return f"({_any_of(form(name) for name in names for form in (str, str.lower, str.upper))})"
+    if token.is_short_year:
+        return r"(\d{2})" if is_before_number else r"([+-]?\d++)"
+    if token.letter in _YEARS:
+        most = token.width if is_before_number else max(9, token.width)
+    elif token.letter in "CS":
+        most = token.width
+    else:
+        most = max(token.width, _MOST_DIGITS.get(token.letter, 2))
+    return rf"({'[+-]?' if token.letter in _SIGNED else ''}\d{{1,{most}}}+)"
 
 
-def _assemble(fields: Mapping[str, str], zone: tzinfo) -> datetime:
-    year = int(fields["y"]) if "y" in fields else _year_of(int(fields["yy"])) if "yy" in fields else 1970
-    month = int(fields.get("M", "1"))
-    if "Mname" in fields:
-        month = next(
-            (n for n, name in enumerate(MONTHS, 1) if fields["Mname"].lower() in (name.lower(), name[:3].lower())), 0
-        )
-    hour = int(fields.get("H", "0"))
-    if "h" in fields:
-        hour = int(fields["h"]) % 12 + (12 if fields.get("a", "am").lower() == "pm" else 0)
-    micros = int(fields.get("S", "0")[:6].ljust(6, "0"))
-    moment = datetime(  # noqa: DTZ001 the zone is set below
-        year, month, int(fields.get("d", "1")), hour, int(fields.get("m", "0")), int(fields.get("s", "0")), micros
-    )
-    if "D" in fields:
-        moment = moment.replace(month=1, day=1) + timedelta(days=int(fields["D"]) - 1)
-    if "zone" in fields:
-        return moment.replace(tzinfo=_named_zone(fields["zone"]))
-    return moment.replace(tzinfo=_offset(fields["Z"]) if "Z" in fields else zone)
+def _any_of(texts: Iterable[str]) -> str:
+    return f"(?>{'|'.join(sorted(set(texts), key=lambda text: (-len(text), text)))})"
 
 
-def _year_of(two_digits: int) -> int:
-    return FIRST_SHORT_YEAR + (two_digits - FIRST_SHORT_YEAR) % 100
+def _names(token: Token) -> tuple[str, ...]:
+    """Texts that a field of names is read from, in both lengths."""
+    match token.letter:
+        case "G":
+            return (*ERAS, "BCE", "CE")
+        case "a":
+            return HALVES
+        case "E":
+            return (*WEEKDAYS, *(name[:3] for name in WEEKDAYS))
+        case "M" if token.width > 2:
+            return (*MONTHS, *(name[:3] for name in MONTHS))
+    return ()
+
+
+def _value(token: Token, text: str) -> int:
+    match token.letter:
+        case "G":
+            return int(text.upper() in ("AD", "CE"))
+        case "a":
+            return HALVES.index(text.upper())
+        case "E":
+            return 1 + next(place for place, name in enumerate(WEEKDAYS) if name[:3] == text[:3].capitalize())
+        case "M" if token.width > 2:
+            return 1 + next(place for place, name in enumerate(MONTHS) if name[:3] == text[:3].capitalize())
+        case "S":
+            return int(text[:3].ljust(3, "0"))
+        case _ if token.is_short_year and len(text) == 2 and text.isdigit():
+            return FIRST_SHORT_YEAR + (int(text) - FIRST_SHORT_YEAR) % 100
+    return int(text)
 
 
 def _offset(text: str) -> tzinfo:
-    zone = datetime.strptime(text, "%z").tzinfo
-    assert zone is not None
-    return zone
+    digits = re.sub(r"[+:.,-]", "", text)
+    if digits in "Zz":
+        return timezone(timedelta(0))
+    hours, minutes, seconds = (int(digits[place : place + 2] or 0) for place in (0, 2, 4))
+    millis = int(digits[6:].ljust(3, "0"))
+    size = timedelta(hours=hours, minutes=minutes, seconds=seconds, milliseconds=millis)
+    return timezone(-size if text[0] == "-" else size)
 
 
 def _named_zone(name: str) -> tzinfo:
@@ -151,46 +236,39 @@ def _named_zone(name: str) -> tzinfo:
         raise ValueError(f"unknown time zone {name!r}") from None
 
 
-def _format(token: _Token, moment: datetime) -> str:
+def _format(token: Token, moment: datetime) -> str:
     match token.letter:
         case "":
             return token.literal
-        case "y" if token.width == 2:
-            return f"{moment.year % 100:02}"
+        case "G":
+            return ERAS[1]
         case "M" if token.width > 2:
-            name = MONTHS[moment.month - 1]
-            return name if token.width > 3 else name[:3]
+            return named(token, MONTHS)[moment.month - 1]
         case "E":
-            name = WEEKDAYS[moment.weekday()]
-            return name if token.width > 3 else name[:3]
+            return named(token, WEEKDAYS)[moment.weekday()]
         case "a":
-            return "AM" if moment.hour < 12 else "PM"
+            return HALVES[moment.hour // 12]
+        case "z":
+            return zone_name(moment)
         case "Z" if token.width > 2:
-            return str(moment.tzinfo)
+            return zone_id(moment.tzinfo)
         case "Z":
             offset = moment.strftime("%z")
             return f"{offset[:3]}:{offset[3:5]}" if token.width > 1 else offset[:5]
         case "S":
             return f"{moment.microsecond:06}"[: token.width].ljust(token.width, "0")
-        case letter:
-            return str(_number(letter, moment)).zfill(token.width)
+    number = _NUMBERS[token.letter](moment)
+    return str(number % 100 if token.is_short_year else number).zfill(token.width)
 
 
-def _number(letter: str, moment: datetime) -> int:
-    match letter:
-        case "y":
-            return moment.year
-        case "M":
-            return moment.month
-        case "d":
-            return moment.day
-        case "D":
-            return moment.timetuple().tm_yday
-        case "H":
-            return moment.hour
-        case "h":
-            return (moment.hour + 11) % 12 + 1
-        case "m":
-            return moment.minute
-        case _:
-            return moment.second
+def named(token: Token, names: tuple[str, ...]) -> list[str]:
+    """Names in the length that the letters ask for."""
+    return [name if token.width > 3 else name[:3] for name in names]
+
+
+def zone_name(moment: datetime) -> str:
+    """The short name of a datetime's zone, which `check_zone` found to have one."""
+    if not isinstance(moment.tzinfo, ZoneInfo):
+        return "UTC"
+    standard, summer = short_names(moment.tzinfo) or ("", "")
+    return summer if moment.dst() else standard

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from io import BytesIO
 from typing import Final
@@ -15,6 +16,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
 _MAX_SECONDS: Final = 18 * 3_600
 """As in Java."""
+_FIRST_NAMED_YEAR: Final = 1970
+_LAST_NAMED_YEAR: Final = 2037
 _SHORT: Final = {
     "Z": "UTC",
     "UT": "UTC",
@@ -66,3 +69,30 @@ def fixed_zone(name: str) -> bytes | None:
         raise ZoneInfoNotFoundError(f"no time zone is so far from UTC name={name}")
     offset = -seconds if match["sign"] == "-" else seconds
     return struct.pack(">4s16x6l", b"TZif", 0, 0, 0, 0, 1, 4) + struct.pack(">lBB", offset, 0, 0) + b"UTC\0"
+
+
+def zone_id(zone: tzinfo | None) -> str:
+    """The id of a zone as Joda-Time writes it: `+08:00` of every zone with one offset, else the name."""
+    name = str(zone or "UTC")
+    match = _OFFSET.fullmatch(name)
+    if match is None:
+        return name
+    hours, minutes = int(match["hours"]), int(match["minutes"] or 0)
+    return f"{match['sign']}{hours:02}:{minutes:02}" if hours or minutes else "UTC"
+
+
+@lru_cache(maxsize=256)
+def short_names(zone: ZoneInfo) -> tuple[str, str] | None:
+    """The names of a zone's standard time and of its summer time, such as PST and PDT; one name twice if it has no
+    other. None if the time zone data base knows the zone by offsets alone; an offset is its own name."""
+    if _OFFSET.fullmatch(zone.key):
+        return zone_id(zone), zone_id(zone)
+    found: dict[bool, str] = {}
+    moment = datetime(_LAST_NAMED_YEAR, 12, 31, tzinfo=UTC)
+    while len(found) < 2 and moment.year >= _FIRST_NAMED_YEAR:
+        shown = moment.astimezone(zone)
+        found.setdefault(bool(shown.dst()), shown.tzname() or "")
+        moment -= timedelta(days=28)
+    if not all(name.isalpha() for name in found.values()):
+        return None
+    return found.get(False, found.get(True, "")), found.get(True, found.get(False, ""))

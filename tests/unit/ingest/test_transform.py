@@ -139,7 +139,7 @@ def test_instants_that_no_text_of_the_pattern_can_hold_are_bad_rows() -> None:
 
 def test_times_as_text_are_never_cut() -> None:
     day = {"name": "day", "type": "STRING", "role": "dateTime", "format": "SIMPLE_DATE_FORMAT|yyyyMM", "maxLength": 6}
-    done = conform(pa.table({"day": ["201301", "2013001"]}), spec_of(day, time_column="day"))
+    done = conform(pa.table({"day": ["201301", "+201301"]}), spec_of(day, time_column="day"))
     assert done.rows.column("day").to_pylist() == ["201301"]
     assert done.bad.by_reason == {"day: longer than 6 characters": 1}
     assert done.cut == {}
@@ -150,6 +150,29 @@ def test_a_part_of_a_unit_is_no_count_of_it() -> None:
     done = conform(pa.table({"at": ["12", "12.0", "12.7", "1_2"]}), spec_of(at, time_column="at"))
     assert done.millis.to_pylist() == [12 * 86_400_000] * 2
     assert done.bad.by_reason == {"at: not in the format EPOCH|DAYS": 2}
+
+
+@pytest.mark.parametrize(
+    ("unit", "per_second"), [("NANOSECONDS", 10**9), ("MICROSECONDS", 10**6), ("MILLISECONDS", 1000), ("SECONDS", 1)]
+)
+@pytest.mark.parametrize("arrow_unit", ["s", "ms", "us", "ns"])
+def test_an_instant_is_counted_in_every_unit_without_loss(unit: str, per_second: int, arrow_unit: str) -> None:
+    at = {"name": "at", "type": "LONG", "role": "dateTime", "format": f"EPOCH|{unit}"}
+    ticks = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[arrow_unit]
+    seconds = [0, -1, 1_700_000_000, -5]
+    column = pa.array([one * ticks + (ticks > 1) for one in seconds], pa.timestamp(arrow_unit))
+    done = conform(pa.table({"at": column}), spec_of(at, time_column="at"))
+    finer = [one * per_second + per_second * (ticks > 1) // ticks for one in seconds]
+    assert done.rows.column("at").to_pylist() == finer
+    assert done.millis.to_pylist() == [value * 1000 // per_second for value in finer]
+
+
+def test_an_instant_that_no_count_holds_is_bad() -> None:
+    at = {"name": "at", "type": "LONG", "role": "dateTime", "format": "1:NANOSECONDS:EPOCH"}
+    column = pa.array([dt.datetime(2262, 1, 1, tzinfo=dt.UTC), dt.datetime(2263, 1, 1, tzinfo=dt.UTC)])
+    done = conform(pa.table({"at": column}), spec_of(at, time_column="at"))
+    assert done.rows.num_rows == 1
+    assert done.bad.count == 1
 
 
 def test_a_type_that_cannot_fit_is_named() -> None:

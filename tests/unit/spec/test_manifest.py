@@ -249,7 +249,7 @@ def test_problem_says_what_would_be_right(lines: str, expected: str) -> None:
             "EPOCH|DAY",
             (
                 "spec.schema.fields[3].format: unknown unit 'DAY' in 'EPOCH|DAY'; "
-                "one of MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS"
+                "one of NANOSECONDS, MICROSECONDS, MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS"
             ),
         ),
         (

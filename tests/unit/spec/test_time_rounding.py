@@ -98,6 +98,9 @@ def test_times_are_rounded_by_the_clock_of_their_zone(time_format: str, value: s
         ("SIMPLE_DATE_FORMAT|yyyy-MM-dd HH Z|America/New_York", "STRING", "1h", "rounded in UTC only"),
         ("SIMPLE_DATE_FORMAT|yyyy-MM-dd Z", "STRING", "1d", "has an offset (Z) and no minutes"),
         ("TIMESTAMP", "STRING", "1d", "texts of format TIMESTAMP"),
+        ("SIMPLE_DATE_FORMAT|xxxx-ww-e", "STRING", "1d", "has the letter x, by which no times are rounded"),
+        ("SIMPLE_DATE_FORMAT|yyyy-MM-dd z", "STRING", "1d", "has the letter z, by which no times are rounded"),
+        ("EPOCH|NANOSECONDS|999999999", "LONG", "1s", "whole multiples of 999999999 NANOSECONDS"),
     ],
 )
 def test_what_cannot_be_rounded_is_told(time_format: str, type_name: str, period: str, why: str) -> None:

@@ -128,6 +128,9 @@ def test_a_time_to_live_is_in_units_of_the_column_rounded_up() -> None:
     assert (days.to_live("25h"), days.to_live("2d"), days.to_live("7")) == (2, 2, 7)
     seconds = ComparisonColumn(field("at", "LONG", role="dateTime", format="1:SECONDS:EPOCH"))
     assert seconds.to_live("1h") == 3600
+    micros = ComparisonColumn(field("at", "LONG", role="dateTime", format="EPOCH|MICROSECONDS"))
+    assert micros.to_live("1s") == 1_000_000
+    assert micros.limits(np.array([5, -1]), 1).tolist() == [6_000, micros.largest]
     pattern = ComparisonColumn(field("at", "STRING", role="dateTime", format="SIMPLE_DATE_FORMAT|yyyyMMdd"))
     assert pattern.to_live("1d") == 86_400_000
     with pytest.raises(InvalidInputError, match="no time"):

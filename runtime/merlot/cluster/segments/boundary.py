@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from fractions import Fraction
 from typing import Final
 
 from merlot.cluster.records import SegmentRecord
@@ -39,7 +40,7 @@ class BoundaryRule:
 
     column: str
     unit_ms: int
-    step_ms: int = 1
+    step_ms: Fraction = Fraction(1)
 
     @classmethod
     def of(cls, spec: TableSpec) -> BoundaryRule | None:
@@ -49,7 +50,7 @@ class BoundaryRule:
             return None
         field = spec.table_schema.field(spec.time_column)
         assert field is not None, "a manifest names a column of its schema"
-        step_ms = field.time_format.step_ms if isinstance(field.time_format, EpochFormat) else 1
+        step_ms = field.time_format.step_ms if isinstance(field.time_format, EpochFormat) else Fraction(1)
         return cls(field.name, declared.unit_ms, step_ms)
 
     def target(self, records: Iterable[SegmentRecord], now_ms: int) -> int:

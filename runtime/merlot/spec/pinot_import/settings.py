@@ -244,7 +244,7 @@ def as_durations(upsert: Json, fields: Sequence[Json], time_column: str | None) 
         return upsert
     step_ms = format_.step_ms if isinstance(format_, datetime_format.EpochFormat) else 1
     lives = {name: upsert[name] for name in ("primaryKeyTtl", "deletedKeysTtl") if name in upsert}
-    return {**upsert, **{name: duration(int(text) * step_ms / 1000) for name, text in lives.items()}}
+    return {**upsert, **{name: duration(float(int(text) * step_ms / 1000)) for name, text in lives.items()}}
 
 
 _LEVEL: Final = {

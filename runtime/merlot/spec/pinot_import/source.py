@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
+from merlot.values.time_units import UNIT_NANOS
 
 Json = dict[str, Any]
 
@@ -16,7 +17,6 @@ REALTIME: Final = "REALTIME"
 _PERIOD: Final = re.compile(r"(?:(\d{1,12})d)?(?:(\d{1,12})h)?(?:(\d{1,12})m)?(?:(\d{1,12})s)?", re.IGNORECASE)
 _PART_S: Final = (86_400, 3_600, 60, 1)
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-_TIME_UNITS: Final = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1, "MILLISECONDS": 0.001}
 _LONGEST_S: Final = 1e12
 _MOST_DIGITS: Final = 18
 _NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, False)
@@ -157,10 +157,10 @@ def seconds_of(period: str) -> int:
 
 def unit_seconds(unit: str) -> float:
     """Seconds of a unit of time: DAYS. Raises InvalidInputError."""
-    found = _TIME_UNITS.get(unit.upper())
-    if found is None:
+    nanos = UNIT_NANOS.get(unit.upper())
+    if nanos is None:
         raise InvalidInputError(f"not a unit of time: {unit!r:.40}")
-    return found
+    return nanos / UNIT_NANOS["SECONDS"]
 
 
 def without_empty(content: Mapping[str, Any]) -> Json:

@@ -1,0 +1,167 @@
+"""Fields of dates and times as Joda-Time sets them: what a text says by the letters of a pattern, made one instant.
+
+Fields are set from the coarsest to the finest, and all that is finer begins anew after each. So a field that is missing
+is the first of its range, and a weekday moves the date to that day of its week. A text whose coarsest field is a month,
+a week or a day is of the year 2000. Weeks are ISO's: they begin on Monday, and the first of a year has its first
+Thursday.
+"""
+
+from __future__ import annotations
+
+from calendar import isleap, monthrange
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from typing import Final, NamedTuple
+
+DEFAULT_YEAR: Final = 2000
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 a clock on a wall
+_OF_WEEKS: Final = frozenset("xweE")
+
+
+class Field(NamedTuple):
+    """A letter of a pattern: how coarse it is, how it is set, and where its value begins."""
+
+    rank: int
+    put: Callable[[datetime, int], datetime]
+    """Everything else stays what it was, as far as the calendar allows; raises ValueError."""
+    floor: Callable[[datetime], datetime]
+
+
+def assemble(values: Sequence[tuple[str, int]]) -> datetime:
+    """The clock's time that letters and their values give, in order of the text; raises ValueError if there is none."""
+    fields = sorted(((FIELDS[letter], value) for letter, value in values), key=lambda one: one[0].rank)
+    if fields and _FIRST_WITHOUT_YEAR <= fields[0][0].rank <= _LAST_WITHOUT_YEAR:
+        fields.insert(0, (FIELDS["y"], DEFAULT_YEAR))
+    moment = _EPOCH
+    for field, value in fields:
+        moment = field.floor(field.put(moment, value))
+    if not _OF_WEEKS.isdisjoint(letter for letter, _ in values):
+        # A weekday may have left the month, which then is set once more.
+        for field, value in fields:
+            moment = field.put(moment, value)
+        moment = fields[-1][0].floor(moment)
+    return moment
+
+
+def _era(moment: datetime, value: int) -> datetime:
+    if not value:
+        raise ValueError("years before 1 are not supported")
+    return moment
+
+
+def _year(moment: datetime, value: int) -> datetime:
+    if (moment.month, moment.day) == (2, 29):
+        moment = moment.replace(day=28 + isleap(value))
+    return moment.replace(year=value)
+
+
+def _century(moment: datetime, value: int) -> datetime:
+    return _year(moment, value * 100 + moment.year % 100)
+
+
+def _month(moment: datetime, value: int) -> datetime:
+    first = moment.replace(day=1, month=value)
+    return first.replace(day=min(moment.day, monthrange(first.year, value)[1]))
+
+
+def _week_year(moment: datetime, value: int) -> datetime:
+    _, week, weekday = moment.isocalendar()
+    day = date.fromisocalendar(value, min(week, _weeks_of(value)), weekday)
+    return moment.replace(year=day.year, month=day.month, day=day.day)
+
+
+def _weeks_of(year: int) -> int:
+    return date(year, 12, 28).isocalendar().week
+
+
+def _week(moment: datetime, value: int) -> datetime:
+    year, week, _ = moment.isocalendar()
+    _check(value, 1, _weeks_of(year))
+    return moment + timedelta(weeks=value - week)
+
+
+def _day_of_year(moment: datetime, value: int) -> datetime:
+    _check(value, 1, 365 + isleap(moment.year))
+    return moment.replace(month=1, day=1) + timedelta(days=value - 1)
+
+
+def _weekday(moment: datetime, value: int) -> datetime:
+    _check(value, 1, 7)
+    return moment + timedelta(days=value - moment.isoweekday())
+
+
+def _half_day(moment: datetime, value: int) -> datetime:
+    return moment.replace(hour=moment.hour % 12 + 12 * value)
+
+
+def _hour_of_half(moment: datetime, value: int) -> datetime:
+    _check(value, 0, 11)
+    return moment.replace(hour=moment.hour // 12 * 12 + value)
+
+
+def _from_one(put: Callable[[datetime, int], datetime], last: int) -> Callable[[datetime, int], datetime]:
+    """An hour that is counted from 1 to `last`, which is 0."""
+
+    def set_hour(moment: datetime, value: int) -> datetime:
+        _check(value, 1, last)
+        return put(moment, value % last)
+
+    return set_hour
+
+
+def _hour(moment: datetime, value: int) -> datetime:
+    return moment.replace(hour=value)
+
+
+def _check(value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ValueError(f"{value} is not within {low} and {high}")
+
+
+def _day_start(moment: datetime) -> datetime:
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _year_start(moment: datetime) -> datetime:
+    return _day_start(moment.replace(month=1, day=1))
+
+
+def _week_start(moment: datetime) -> datetime:
+    return _day_start(moment - timedelta(days=moment.weekday()))
+
+
+def _week_year_start(moment: datetime) -> datetime:
+    return _week_start(moment - timedelta(weeks=moment.isocalendar().week - 1))
+
+
+def _hour_start(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)
+
+
+FIELDS: Final[dict[str, Field]] = {
+    "G": Field(0, _era, lambda moment: _year_start(moment.replace(year=1, day=1))),
+    "C": Field(1, _century, lambda moment: _year_start(moment.replace(year=moment.year // 100 * 100, day=1))),
+    "y": Field(2, _year, _year_start),
+    "Y": Field(2, _year, _year_start),
+    "x": Field(2, _week_year, _week_year_start),
+    "M": Field(3, _month, lambda moment: _day_start(moment.replace(day=1))),
+    "w": Field(4, _week, _week_start),
+    "D": Field(5, _day_of_year, _day_start),
+    "d": Field(6, lambda moment, value: moment.replace(day=value), _day_start),
+    "e": Field(7, _weekday, _day_start),
+    "E": Field(7, _weekday, _day_start),
+    "a": Field(8, _half_day, lambda moment: _hour_start(moment.replace(hour=moment.hour // 12 * 12))),
+    "H": Field(9, _hour, _hour_start),
+    "k": Field(9, _from_one(_hour, 24), _hour_start),
+    "K": Field(10, _hour_of_half, _hour_start),
+    "h": Field(10, _from_one(_hour_of_half, 12), _hour_start),
+    "m": Field(
+        11,
+        lambda moment, value: moment.replace(minute=value),
+        lambda moment: moment.replace(second=0, microsecond=0),
+    ),
+    "s": Field(12, lambda moment, value: moment.replace(second=value), lambda moment: moment.replace(microsecond=0)),
+    "S": Field(13, lambda moment, value: moment.replace(microsecond=value * 1_000), lambda moment: moment),
+}
+"""Milliseconds are the value of S."""
+_FIRST_WITHOUT_YEAR, _LAST_WITHOUT_YEAR = FIELDS["M"].rank, FIELDS["E"].rank

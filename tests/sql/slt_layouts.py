@@ -29,6 +29,7 @@ from merlot.query.answer.result import ResultTable
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
+from merlot.query.plan.validity import check
 from merlot.query.stages.engine import Engine, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
 from merlot.query.stages.engine_sql import engine_query
@@ -104,6 +105,7 @@ class InProcess:
 
     def _leaf(self, bound: BoundQuery, *, is_below: bool = False) -> ResultTable:
         query = from_json(to_json(bound))
+        check(query)
         schema = self._schemas[query.table]
         plan = make_plan(query)
         context = execute.ExecutionContext(schema=schema, pool=self._pool)

@@ -118,6 +118,7 @@ class Traits(TypedDict, total=False):
     parameters: tuple[Parameter, ...]
     result: Result
     complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+    check_complete: Callable[[tuple[Expr, ...]], None]
     syntax: str
     lists: Lists
     sees_nulls: bool
@@ -144,6 +145,8 @@ class ScalarFunction:
     rewrite: Rewrite | None = None
     complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
     """Checks arguments of the right types further, and fills in defaults; raises SqlValidationError."""
+    check_complete: Callable[[tuple[Expr, ...]], None] | None = None
+    """Checks arguments as `complete` gives them, where it would not take them itself; raises SqlValidationError."""
     syntax: str = ""
     """How it is written, where that is not as a call."""
     lists: Lists = Lists.REFUSED
@@ -173,6 +176,20 @@ class ScalarFunction:
         result = self.result
         assert result is not None, f"{self.name} is no call"
         return Call(self.name, args, result if isinstance(result, SqlType) else result(args))
+
+    def check(self, call: Call) -> None:
+        """Raise SqlValidationError or UnsupportedSqlError for a call that `bind` would not have made."""
+        if self.rewrite is not None or self.result is None:
+            raise SqlValidationError(f"{self.name} is no call")
+        if self.check_complete is not None:
+            self.check_complete(call.args)
+        else:
+            self._check(call.args)
+            if self.complete is not None and self.complete(call.args) != call.args:
+                raise SqlValidationError(f"{self.name} has arguments that are not complete")
+        result = self.result if isinstance(self.result, SqlType) else self.result(call.args)
+        if call.type != result:
+            raise SqlValidationError(f"{self.name} answers {result}, not {call.type}")
 
     @property
     def arity(self) -> tuple[int, int | None]:

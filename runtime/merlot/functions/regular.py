@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from merlot.functions import sizes
 from merlot.functions.comparisons import to_mask
-from merlot.functions.function import Family, Lists, size, text, word
+from merlot.functions.function import TEXTS, Family, Lists, size, text, word
 from merlot.functions.time_words import constant_text
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
@@ -184,12 +184,32 @@ def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return args[0], *(Literal(value, STRING) for value in (named, name, default))
 
 
+def _check_extract(args: tuple[Expr, ...]) -> None:
+    """Raise SqlValidationError unless the group is one that the pattern names."""
+    given, *words = args
+    texts = _constants(words, (STRING, STRING, STRING))
+    named, name, _ = texts
+    check_pattern(named)
+    groups = pc.extract_regex(pa.array([""]), named).type
+    if given.type.is_array or given.type.base not in TEXTS.types or (name and groups.get_field_index(name) < 0):
+        raise SqlValidationError("regexpextract has no such group")
+
+
+def _constants(args: Sequence[Expr], types: Sequence[SqlType]) -> list[Any]:
+    """The values of constants; raises SqlValidationError for arguments of other types, and for NULL."""
+    found = [arg.value if isinstance(arg, Literal) else None for arg in args]
+    if [arg.type for arg in args] != list(types) or None in found:
+        raise SqlValidationError("regular expressions have other constants")
+    return found
+
+
 @REGULAR.strict(
     "regexpextract",
     parameters=(text(), word("pattern"), size("group", is_optional=True), word("default", is_optional=True)),
     result=STRING,
     complete=_extract,
     most_bytes=lambda args: sizes.usual(args[:1]) + sizes.num_rows(args) * sizes.bytes_of(args[3]),
+    check_complete=_check_extract,
     examples={
         "REGEXP_EXTRACT('a-12-b', '[0-9]+')": "12",
         "REGEXP_EXTRACT('a-12-b', '([a-z])-([0-9]+)', 2)": "12",
@@ -260,6 +280,18 @@ def _most_replaced(args: Sequence[Vector]) -> int:
 
 
 _GROUP: Final = re.compile(r"\\\\[0-9]")
+
+
+def _check_replace(args: tuple[Expr, ...]) -> None:
+    """Raise SqlValidationError unless the replacement is one of the pattern's groups and of texts."""
+    given, *words = args
+    pattern, new, start, most = _constants(words, (STRING, STRING, INT, INT))
+    check_pattern(pattern)
+    pc.replace_substring_regex(pa.array([""]), pattern, new)
+    if given.type.is_array or given.type.base not in TEXTS.types or start < 0 or most not in (-1, 1):
+        raise SqlValidationError("regexpreplace replaces all occurrences (-1) or the first (1), from a position on")
+
+
 _DEFAULTS: Final = (*(Literal(0, INT),) * 4, Literal(-1, INT))
 """By place; position and occurrence may be left out."""
 
@@ -277,6 +309,7 @@ _DEFAULTS: Final = (*(Literal(0, INT),) * 4, Literal(-1, INT))
     result=STRING,
     complete=_replace,
     most_bytes=_most_replaced,
+    check_complete=_check_replace,
     examples={
         "REGEXP_REPLACE('banana', 'a(.)', '$1o')": "bnonoa",
         "REGEXP_REPLACE('banana', 'a', 'o', 2)": "banono",

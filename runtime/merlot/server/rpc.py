@@ -27,6 +27,7 @@ from merlot.query.plan.expressions import children
 from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.plan.rewrite import rewritten
+from merlot.query.plan.validity import check, check_filter, check_length
 from merlot.server.explain import explain
 from merlot.server.keeper import TableKeeper
 from merlot.server.pruning import Kept, prune
@@ -34,6 +35,7 @@ from merlot.server.scheduler import Scheduler
 from merlot.server.settings import ServerSettings
 from merlot.server.table_state import TableState
 from merlot.server.tables import Acquired
+from merlot.tree.errors import InvalidPlanError
 from merlot.tree.nodes import Column, Expr, Literal
 from merlot.tree.tree_json import from_json, split, where_from_json
 from merlot.tree.types import SqlType
@@ -70,7 +72,7 @@ class _Prepared:
         return self.columns.items() <= state.column_types.items()
 
 
-class _StaleSchemaError(MerlotError):
+class _StaleSchemaError(InvalidPlanError):
     """The query names columns or types that this server's copy of the schema does not have."""
 
 
@@ -275,6 +277,7 @@ def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) ->
 def _prepare(query: bytes, where: bytes) -> _Prepared:
     """A tree takes some twenty times its bytes: many short plans are kept, few long ones, and none that is huge."""
     size = len(query) + len(where)
+    check_length(size)
     if size <= INLINE_QUERY_BYTES:
         return _prepare_short(query, where)
     return (_prepare_long if size <= MAX_KEPT_BYTES else _prepare_anew)(query, where)
@@ -283,8 +286,10 @@ def _prepare(query: bytes, where: bytes) -> _Prepared:
 def _prepare_anew(query: bytes, where: bytes) -> _Prepared:
     if where:
         condition = where_from_json(where)  # rewritten by the broker
+        check_filter(condition)
     else:
         query, condition = split(query)
+        check_filter(condition)
         condition = rewritten(condition)
     template = (_prepare_rest if len(query) <= INLINE_QUERY_BYTES else _prepare_rest_anew)(query)
     columns = dict(template.columns)
@@ -295,6 +300,7 @@ def _prepare_anew(query: bytes, where: bytes) -> _Prepared:
 def _prepare_rest_anew(query: bytes) -> _Prepared:
     """Of a query without WHERE: the same for all that differ in constants."""
     bound = from_json(query)
+    check(bound)
     leaf = plan(bound).leaf
     work = leaf.work
     roots = [*work.keys, *work.aggregates, *work.columns, *(one.filter for one in work.aggregates)]

@@ -10,6 +10,7 @@ from merlot.aggregates.function import AggregationFunction, Parameter
 from merlot.functions.function import arity
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Aggregate, Expr, Literal
+from merlot.tree.types import SqlType
 
 OF_LISTS: Final = {
     name: f"{name}mv"
@@ -43,6 +44,26 @@ def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, null
     if function.counts_rows and (not nulls or (isinstance(first, Literal) and first.value is not None)):
         return count_rows(function)
     args = function.complete(args)
+    name, type_ = _called(function, args)
+    return Aggregate(name, tuple(args), type_)
+
+
+def check_typed(aggregate: Aggregate) -> None:
+    """Raise SqlValidationError, UnsupportedSqlError or UnsupportedQueryError for a call that no query has."""
+    function = registry.named(aggregate.function)
+    if not aggregate.args and function.counts_rows:
+        made = function.name, function.result((), ())
+    else:
+        least, most = sum(not one.is_optional for one in function.parameters), len(function.parameters)
+        if not least <= len(aggregate.args) <= most:
+            raise SqlValidationError(f"{function.name} takes {arity(least, most)}, got {len(aggregate.args)}")
+        made = _called(function, aggregate.args)
+    if made != (aggregate.function, aggregate.type):
+        raise SqlValidationError(f"{made[0]} answers {made[1]}, not {aggregate.type} by {aggregate.function:.100}")
+
+
+def _called(function: AggregationFunction, args: Sequence[Expr]) -> tuple[str, SqlType]:
+    """The name and the type of a call with complete arguments."""
     for parameter, arg in zip(function.parameters, args, strict=False):
         _check(function, parameter, arg)
     pairs = list(zip(function.parameters, args, strict=False))
@@ -52,7 +73,7 @@ def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, null
     problem = function.problem(types, constants)
     if problem is not None:
         raise SqlValidationError(f"{function.name}: {problem}")
-    return Aggregate(function.name, tuple(args), function.result(types, constants))
+    return function.name, function.result(types, constants)
 
 
 def _check(function: AggregationFunction, parameter: Parameter, arg: Expr) -> None:

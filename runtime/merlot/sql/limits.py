@@ -18,14 +18,13 @@ from merlot.sql import syntax_errors
 from merlot.sql.budget import Budget
 from merlot.sql.lists import CutText
 from merlot.tree.errors import SqlParseError, SqlValidationError
+from merlot.tree.limits import MAX_IN_VALUES as MAX_IN_VALUES
 
 MAX_SQL_CHARS: Final = 1 << 20
 MAX_TOKENS: Final = 350_000
 MAX_NAME_CHARS: Final = 1_000
 MAX_OPTIONS: Final = 200
 """SETs and entries of OPTION(…)."""
-MAX_IN_VALUES: Final = 100_000
-"""Of all INs of a text."""
 MAX_PREDICATES: Final = 10_000
 """Conditions that AND and OR join, and branches of CASE."""
 MAX_ITEMS: Final = 10_000

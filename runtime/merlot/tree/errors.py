@@ -40,3 +40,9 @@ class UnknownColumnError(InvalidInputError):
     """A name that is no column of the table and no alias of the query (Pinot's UNKNOWN_COLUMN)."""
 
     code: ClassVar[int] = QueryErrorCode.UNKNOWN_COLUMN
+
+
+class InvalidPlanError(InvalidInputError):
+    """A plan that no broker makes: bytes that are not an encoded tree, or a tree that binding would refuse."""
+
+    code: ClassVar[int] = QueryErrorCode.QUERY_PLANNING

@@ -2,23 +2,33 @@
 
 Expressions are arrays headed by a letter: L(iteral), C(olumn), F(unction), A(ggregate). Values that JSON lacks are
 objects: {"d": decimal text}, {"b": hex}, {"f": "inf"}.
+
+Readers are derived from the annotations of `nodes`, so that each field has the type that its node declares, whoever
+wrote the bytes. Whether the tree makes sense is for `query.plan.validity` to say.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, reduce
+from operator import call, itemgetter, or_
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import orjson
 
 from merlot.errors import InvalidInputError
-from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output, Value
+from merlot.tree.errors import InvalidPlanError
+from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, Value
 from merlot.tree.types import SqlType
+from merlot.values.types import TypeName
 
 VERSION = 1
+Reader = Callable[[Any], Any]
+"""From a JSON value to a field; raises InvalidPlanError, or an error of `_NOT_ENCODED`."""
 
 _NOT_ENCODED = (
     orjson.JSONDecodeError,
@@ -28,6 +38,7 @@ _NOT_ENCODED = (
     IndexError,
     ArithmeticError,
     RecursionError,
+    InvalidInputError,
 )
 """What decoding raises for bytes that nobody encoded."""
 
@@ -53,14 +64,14 @@ def to_json(query: BoundQuery) -> bytes:
 
 
 def from_json(data: bytes) -> BoundQuery:
-    """The query that `to_json` wrote; raises InvalidInputError for anything else."""
+    """The query that `to_json` wrote; raises InvalidPlanError for anything else."""
     try:
-        fields = orjson.loads(data)
-        if fields["v"] != VERSION:
-            raise InvalidInputError(f"unknown query encoding version={fields['v']} expected={VERSION}")
-        return _query(fields)
+        members = dict(orjson.loads(data))
+        if members.pop("v") != VERSION:
+            raise InvalidPlanError(f"plan of another version expected={VERSION}")
+        return _query(members)
     except _NOT_ENCODED as error:
-        raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
+        raise _not_encoded("plan", error) from error
 
 
 def where_to_json(where: Expr | None) -> bytes:
@@ -74,46 +85,32 @@ def both_wheres(first: bytes, second: bytes) -> bytes:
 
 
 def where_from_json(data: bytes) -> Expr | None:
-    """The WHERE that `where_to_json` wrote; raises InvalidInputError for anything else."""
+    """The WHERE that `where_to_json` wrote; raises InvalidPlanError for anything else."""
     try:
-        return _decode(orjson.loads(data)) if data else None
+        return _expr(orjson.loads(data)) if data else None
     except _NOT_ENCODED as error:
-        raise InvalidInputError(f"not an encoded filter: {type(error).__name__}") from error
+        raise _not_encoded("filter", error) from error
 
 
 def split(data: bytes) -> tuple[bytes, Expr | None]:
     """A query without its WHERE, encoded, and the WHERE: queries that differ in constants share the first."""
     try:
-        fields = orjson.loads(data)
-        where = _decode_optional(fields["where"])
-        fields["where"] = None
-        return orjson.dumps(fields), where
+        members = dict(orjson.loads(data))
+        where = members["where"]
+        condition = None if where is None else _expr(where)
+        members["where"] = None
+        return orjson.dumps(members), condition
     except _NOT_ENCODED as error:
-        raise InvalidInputError(f"not an encoded query: {type(error).__name__}") from error
+        raise _not_encoded("plan", error) from error
 
 
-def _query(fields: dict[str, Any]) -> BoundQuery:
-    return BoundQuery(
-        table=fields["table"],
-        select=tuple(Output(label, _decode(expr)) for label, expr in fields["select"]),
-        distinct=fields["distinct"],
-        where=_decode_optional(fields["where"]),
-        group_by=tuple(_decode(expr) for expr in fields["groupBy"]),
-        having=_decode_optional(fields["having"]),
-        order_by=tuple(OrderKey(_decode(expr), ascending, last) for expr, ascending, last in fields["orderBy"]),
-        limit=fields["limit"],
-        offset=fields["offset"],
-        options=tuple((name, value) for name, value in fields["options"]),
-        explain=fields["explain"],
-    )
+def _not_encoded(what: str, error: Exception) -> InvalidPlanError:
+    reason = str(error) if isinstance(error, InvalidInputError) else type(error).__name__
+    return InvalidPlanError(f"{what} is not encoded as one reason={reason:.200}")
 
 
 def _encode_optional(expr: Expr | None) -> Any:
     return None if expr is None else _encode(expr)
-
-
-def _decode_optional(data: Any) -> Expr | None:
-    return None if data is None else _decode(data)
 
 
 def _encode(expr: Expr) -> list[Any]:
@@ -144,40 +141,6 @@ def _encode_list(candidates: Sequence[Expr]) -> list[list[Any]]:
     return [["L", type_, value] for value in values]
 
 
-def _decode_list(candidates: Sequence[Any]) -> list[Expr]:
-    written = candidates[0][1]
-    if written in _AS_THEY_ARE:
-        of = _type(written)
-        found: list[Expr] = [
-            Literal(value, of) for kind, type_, value in candidates if kind == "L" and type_ == written
-        ]
-        if len(found) == len(candidates):
-            return found
-    return [_decode(candidate) for candidate in candidates]
-
-
-def _decode(data: Any) -> Expr:
-    kind, type_ = data[0], _type(data[1])
-    if kind == "L":
-        return Literal(_decode_value(data[2]), type_)
-    if kind == "C":
-        return Column(data[2], type_)
-    if kind == "F" and data[2] in _LISTS and len(data[3]) > 1:
-        args = (_decode(data[3][0]), *_decode_list(data[3][1:]))
-    else:
-        args = tuple(_decode(arg) for arg in data[3])
-    if kind == "A":
-        return Aggregate(data[2], args, type_, _decode_optional(data[4]))
-    if kind == "F":
-        return Call(data[2], args, type_)
-    raise InvalidInputError(f"unknown expression kind kind={kind}")
-
-
-@lru_cache(maxsize=64)
-def _type(text: str) -> SqlType:
-    return SqlType.parse(text)
-
-
 def _encode_value(value: Value) -> Any:
     if isinstance(value, Decimal):
         return {"d": str(value)}
@@ -188,11 +151,202 @@ def _encode_value(value: Value) -> Any:
     return value
 
 
-def _decode_value(data: Any) -> Value:
-    if not isinstance(data, dict):
-        value: Value = data
-        return value
-    if "d" in data:
-        return Decimal(data["d"])
+def _reader(annotation: Any) -> Reader:
+    """The reader of a field's annotation."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if origin in (Union, UnionType):
+        if NoneType in args:
+            return _optional(_reader(reduce(or_, [arg for arg in args if arg is not NoneType])))
+        if annotation == Expr:
+            return _expr
+    if origin is tuple and args[-1] is Ellipsis:
+        return _several(_reader(args[0]))
+    if origin is tuple:
+        return _row(lambda *items: items, list(map(_reader, args)))
+    if is_dataclass(annotation):
+        hints = get_type_hints(annotation)
+        return _row(annotation, [_reader(hints[field.name]) for field in fields(annotation)])
+    raise TypeError(f"no reader of {annotation}")
+
+
+def _exactly(of: type) -> Reader:
+    """A value of a type that JSON has; `true` is no number."""
+
+    def read(data: Any) -> Any:
+        if type(data) is not of:
+            raise InvalidPlanError(f"field has another type expected={of.__name__} got={type(data).__name__}")
+        return data
+
+    return read
+
+
+def _optional(reader: Reader) -> Reader:
+    return lambda data: None if data is None else reader(data)
+
+
+def _several(reader: Reader) -> Reader:
+    """An array of any length; without a frame of its own for each, trees are deep."""
+
+    def read(data: Any) -> Any:
+        if type(data) is not list:
+            raise InvalidPlanError(f"field has another type expected=list got={type(data).__name__}")
+        return tuple(map(reader, data))
+
+    return read
+
+
+def _row(make: Callable[..., Any], readers: Sequence[Reader]) -> Reader:
+    """An array with a value for each field, in their order."""
+
+    def read(data: Any) -> Any:
+        if type(data) is not list or len(data) != len(readers):
+            raise InvalidPlanError(f"row has other fields expected={len(readers)}")
+        return make(*map(call, readers, data))
+
+    return read
+
+
+@lru_cache(maxsize=64)
+def _type_of(text: str) -> SqlType:
+    return SqlType.parse(text)
+
+
+def _type(text: Any) -> SqlType:
+    if type(text) is not str:
+        raise InvalidPlanError(f"type is not a text got={type(text).__name__}")
+    return _type_of(text)
+
+
+_PLAIN: Final[dict[Any, Reader]] = {**{of: _exactly(of) for of in (str, bool, int)}, SqlType: _type}
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """How a kind of node is read: its type comes first, and then its other fields in their order."""
+
+    make: Callable[..., Expr]
+    size: int
+    arranged: Callable[[Any], tuple[Any, ...]]
+    """The fields of an array in the order of the node's."""
+    readers: tuple[Reader, ...]
+
+
+def _node(of: type) -> _Node:
+    hints = get_type_hints(of)
+    names = [field.name for field in fields(of)]
+    written = ["type", *(name for name in names if name != "type")]
+    places = [written.index(name) + 1 for name in names]
+    return _Node(of, len(written) + 1, itemgetter(*places), tuple(_reader(hints[name]) for name in names))
+
+
+def _expr(data: Any) -> Expr:
+    if type(data) is not list:
+        raise InvalidPlanError(f"expression is not an array got={type(data).__name__}")
+    kind = data[0]
+    if kind == "L":
+        _, written, value = data
+        of = _type(written)
+        return Literal(None if value is None else _VALUES[of.base](value), of)
+    if kind == "F" and data[2] in _LISTS and len(data[3]) > 1:
+        _, written, function, args = data
+        return Call(function, (_expr(args[0]), *_listed(args[1:])), _type(written))
+    node = _NODES[kind]
+    if len(data) != node.size:
+        raise InvalidPlanError(f"node has other fields kind={kind} expected={node.size - 1}")
+    return node.make(*map(call, node.readers, node.arranged(data)))
+
+
+_NODES: Final = {"C": _node(Column), "F": _node(Call), "A": _node(Aggregate)}
+
+
+def _listed(candidates: list[Any]) -> Sequence[Expr]:
+    """Literals of one type, as an IN may have a hundred thousand of; any other expressions one by one."""
+    written = candidates[0][1]
+    if written not in _AS_THEY_ARE:
+        return list(map(_expr, candidates))
+    of = _type(written)
+    read = _VALUES[of.base]
+    values = [value for kind, type_, value in candidates if kind == "L" and type_ == written]
+    if len(values) < len(candidates) or None in values:
+        return list(map(_expr, candidates))
+    return [Literal(read(value), of) for value in values]
+
+
+def _whole(bits: int) -> Reader:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def read(data: Any) -> int:
+        if type(data) is not int or not low <= data <= high:
+            raise InvalidPlanError(f"constant is not a whole number of {bits} bits")
+        return data
+
+    return read
+
+
+def _float(data: Any) -> float:
+    if type(data) is float:
+        return data
+    written = _written("f", data)
+    if written not in ("nan", "inf", "-inf"):
+        raise InvalidPlanError("constant is not a number")
     # One NaN: expressions are compared, and no NaN equals another.
-    return bytes.fromhex(data["b"]) if "b" in data else math.nan if data["f"] == "nan" else float(data["f"])
+    return math.nan if written == "nan" else float(written)
+
+
+def _decimal(data: Any) -> Decimal:
+    value = Decimal(_written("d", data))
+    if not value.is_finite():
+        raise InvalidPlanError("constant is not a finite number")
+    return value
+
+
+def _bytes(data: Any) -> bytes:
+    return bytes.fromhex(_written("b", data))
+
+
+def _written(kind: str, data: Any) -> str:
+    """The text of a value that JSON lacks."""
+    if type(data) is not dict or list(data) != [kind] or type(data[kind]) is not str:
+        raise InvalidPlanError(f"constant is not encoded as one got={type(data).__name__}")
+    text: str = data[kind]
+    return text
+
+
+def _nothing(_data: Any) -> None:
+    raise InvalidPlanError("constant of no type has a value")
+
+
+_VALUES: Final[dict[TypeName, Reader]] = {
+    TypeName.INT: _whole(32),
+    TypeName.LONG: _whole(64),
+    TypeName.TIMESTAMP: _whole(64),
+    TypeName.FLOAT: _float,
+    TypeName.DOUBLE: _float,
+    TypeName.BIG_DECIMAL: _decimal,
+    TypeName.BOOLEAN: _exactly(bool),
+    TypeName.STRING: _exactly(str),
+    TypeName.JSON: _exactly(str),
+    TypeName.BYTES: _bytes,
+    TypeName.UNKNOWN: _nothing,
+}
+"""What a literal's value is, by its type; NULL is none of them."""
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+_MEMBERS: Final = {
+    _camel(field.name): (field.name, _reader(get_type_hints(BoundQuery)[field.name])) for field in fields(BoundQuery)
+}
+"""Members of an encoded query: the field that each becomes, and its reader."""
+
+
+def _query(members: dict[str, Any]) -> BoundQuery:
+    """A member that is not known might change the answer: it is refused as one that is missing is."""
+    if members.keys() != _MEMBERS.keys():
+        raise InvalidPlanError(f"plan has other members than it needs got={len(members)} expected={len(_MEMBERS)}")
+    return BoundQuery(**{field: read(members[name]) for name, (field, read) in _MEMBERS.items()})

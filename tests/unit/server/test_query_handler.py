@@ -24,6 +24,7 @@ from merlot.sql.parse import parse
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, total_amount
 from merlot.testing.servers import KeeperBench
+from merlot.tree import limits
 from merlot.tree.tree_json import to_json
 from merlot.wire.client import TcpChannel
 from merlot.wire.endpoint import TcpEndpoint
@@ -125,7 +126,35 @@ async def test_a_query_that_is_none_is_refused(handlers: HandlerBench) -> None:
     request = ServerRequest(request_id="1", table=ORDERS, query=b"{}", segments=keys, timeout_ms=1000)
     response = await handlers.handler(request)
     assert response.error is not None
-    assert response.error[0] == 700
+    assert response.error[0] == QueryErrorCode.QUERY_PLANNING
+
+
+async def test_plans_that_no_broker_makes_are_refused_without_a_word_in_the_log(
+    handlers: HandlerBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A length that SQL refuses kept a server busy for a minute, and types of fields were tracebacks."""
+    request = handlers.request("SELECT sum(amount), count(*) FROM orders WHERE amount > 5")
+    text = b'["L","STRING","x"]'
+    padded = b'["F","STRING","lpad",[%b,["L","INT",2000000000],%b]]' % (text, text)
+    long = b'["F","BOOLEAN","equals",[%b,%b]]' % (padded, text)
+    for spoiled in (
+        replace(request, where=long),
+        replace(request, query=request.query.replace(b'"limit":10', b'"limit":"10"')),
+        replace(request, query=request.query.replace(b'"options":[]', b'"options":[["a"]]')),
+        replace(request, query=request.query.replace(b'"explain":false', b'"explain":false,"more":1')),
+        replace(request, query=request.query.replace(b'"amount"', b'"amounts"')),
+        replace(request, query=b" " * (limits.MAX_PLAN_BYTES + 1)),
+    ):
+        for ask in (handlers.handler, lambda one: _now(handlers, one)):
+            response = await ask(spoiled)
+            assert response is not None
+            assert response.error is not None
+            assert response.error[0] == QueryErrorCode.QUERY_PLANNING, response.error
+    assert not caplog.records
+
+
+async def _now(handlers: HandlerBench, request: ServerRequest) -> ServerResponse:
+    return handlers.handler.answer_now(request) or await handlers.handler(request)
 
 
 async def test_time_that_is_over_is_pinots_code(handlers: HandlerBench, monkeypatch: pytest.MonkeyPatch) -> None:

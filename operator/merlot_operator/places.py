@@ -36,8 +36,8 @@ def places_problems(table: Table, config: Config, namespace: str) -> Iterator[tu
     """The path of each field that is wrong, and what would allow it."""
     stores = AllowedStores(own=config.deep_store_of(namespace), prefixes=config.deep_store_prefixes_of(namespace))
     sources = AllowedSources(stores=stores, prefixes=config.source_prefixes_of(namespace))
-    declared, stream = table.spec.deep_store, table.spec.ingestion.stream
-    found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared.uri))]
+    declared, stream = table.spec.deep_store_uri, table.spec.ingestion.stream
+    found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared))]
     for number, batch in enumerate(table.spec.ingestion.batch):
         found.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
     yield from ((path, problem) for path, problem in found if problem is not None)

@@ -283,7 +283,7 @@ class Operator:
         while self._process.poll() is None:
             assert time.monotonic() < deadline, self.log[-4000:]
             with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5).close()
+                self.readiness()
                 made = self.metric("merlot_operator_passes_total")
                 since = time.monotonic() if made != before or since == float("inf") else since
                 before = made
@@ -292,10 +292,17 @@ class Operator:
             time.sleep(POLL_S)
         return True
 
+    def readiness(self) -> str:
+        """Return the text of `/readyz`; OSError while the operator is not ready."""
+        return self._told("readyz")
+
+    def _told(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
     def metric(self, name: str, labels: str = "") -> float:
         """Sum of a metric's samples; of those alone that have these labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        text = self._told("metrics")
         samples = re.findall(rf"^{name}(?:\{{([^}}]*)\}})? ([0-9.e+]+)$", text, re.MULTILINE)
         return sum(float(value) for found, value in samples if labels in found)
 

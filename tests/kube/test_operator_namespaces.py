@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ def test_a_namespace_that_is_forbidden_is_left_out_until_it_is_back(
             place.create("tables", flights())
             eventually(lambda: place.reason("Accepted"), "True/Valid", log=log)  # noqa: B023
         binding = taken_away(other)
-        eventually(lambda: f"left out: namespace {other.namespace}" in _ready(operator), log=log)
+        eventually(lambda: f"left out: namespace {other.namespace}" in operator.readiness(), log=log)
         assert operator.metric("merlot_operator_namespace_served") == 1
         # Kopf alone would end after the sixth.
         eventually(lambda: "Request attempt #8 failed; will retry" in operator.log, log=log)
@@ -61,7 +60,7 @@ def test_a_namespace_that_is_forbidden_is_left_out_until_it_is_back(
         other.create("rolebindings", binding)
         other.create("tables", flights("more"))
         eventually(lambda: other.reason("Accepted", "more"), "True/Valid", log=log)
-        assert "left out" not in _ready(operator)
+        assert "left out" not in operator.readiness()
         assert operator.exit_code() is None
 
 
@@ -97,8 +96,3 @@ def test_a_namespace_that_goes_holds_no_table_once_its_first_pod_is_deleted(
         api.patch("tables", "flights", {"spec": {"limits": {"timeoutMs": 5000}}})
         eventually(lambda: api.get("tables", "flights")["status"]["revision"], 2, log=log)
         assert other.get("tables", "flights")["metadata"].get("finalizers") is None, "it was not put back"
-
-
-def _ready(operator: Operator) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/readyz", timeout=5) as answer:
-        return str(answer.read().decode())

@@ -173,6 +173,13 @@ def test_a_table_cannot_name_settings_that_would_decide_its_rows_otherwise(
     message = api.condition("Accepted")["message"]
     assert "keep it (hour), or create a table under another name and ingest again" in message
 
+    unfit = {**config(comparisonColumns=["nowhere"]), "metadata": {"name": "unfit"}}
+    api.create(KINDS, unfit)
+    wait(running, lambda: api.reason("Accepted", "unfit", KINDS), "True/Valid")
+    api.patch("tables", "flights", {"spec": {"upsert": {"configRef": "unfit"}}})
+    wait(running, lambda: '"unfit" does not fit' in api.condition("Accepted")["message"])
+    assert api.reason("Accepted") == "False/ChangeRefused"
+
     api.patch("tables", "flights", {"spec": {"upsert": {"configRef": NAME}}})
     wait(running, lambda: api.reason("Accepted"), "True/Valid")
     api.patch(KINDS, NAME, {"spec": {"comparisonColumns": ["time_hour"]}})

@@ -17,7 +17,7 @@ from merlot.cluster.records import TableRecord
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
-from merlot.spec.manifest.upsert_checks import against_table
+from merlot.spec.manifest.upsert_checks import against_table, settings_of
 from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
 from merlot_operator import restrictions
@@ -160,26 +160,21 @@ def _put(
     owner = homes.other_owner(metastore, table.name, namespace)
     if owner is not None:
         raise InvalidInputError(f"namespace {owner} has a table of that name in the shared state of both")
-    problems = _changed_rules(metastore, table, upsert)
+    problems = rule_problems(metastore, table, upsert)
     if problems:
         raise InvalidInputError("; ".join(map(str, problems)))
     return shared_tables.put_table(metastore, table)
 
 
-def _changed_rules(metastore: Metastore, table: Table, declared: UpsertConfig | None) -> list[manifest.Problem]:
-    """List settings of upserts that would decide rows otherwise than those of the table until now. declared: the
-    UpsertConfig that the Table names, which counts as long as shared state has none of that name."""
-    upsert = table.spec.upsert
-    if upsert is None:
+def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | None) -> list[manifest.Problem]:
+    """List why the Table's upsert settings are refused: they would decide its rows otherwise than until now, or do not
+    fit a table that is consumed. declared: the UpsertConfig that the Table names, which counts as long as shared state
+    has none of that name, for it may be refused itself."""
+    settings = settings_of(table, [shared_upserts.named_by(metastore, table.spec), declared])
+    if settings is None:
         return []
-    if upsert.config is not None or upsert.config_ref is None:
-        settings = upsert.config
-    else:
-        record = shared_upserts.find_upsert(metastore, upsert.config_ref)
-        known = declared if record is None else shared_upserts.spec_of(record)
-        settings = None if known is None else known.spec
-    path = "spec.upsert.config" if upsert.config is not None else "spec.upsert.configRef"
-    return [] if settings is None else row_rules.changed(metastore, table.name, table.spec, settings, path)
+    changed = row_rules.changed(metastore, table.name, table.spec, settings.spec, settings.path)
+    return [*row_rules.stopped(metastore, table, settings), *changed]
 
 
 async def _plan_batches(
@@ -250,7 +245,7 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: batch
             owner=demands.owner_reference(body),
             manifest=manifest.dump(table),
             batch=batch,
-            deep_store=table.spec.deep_store.uri if table.spec.deep_store else context.config.deep_store_of(namespace),
+            deep_store=table.spec.deep_store_uri or context.config.deep_store_of(namespace),
             secrets=_secrets(table),
             is_suspended=table.spec.suspend or batch.job.suspend,
         )

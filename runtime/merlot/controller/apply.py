@@ -173,34 +173,17 @@ def _rollup_problems(
 
 def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[Problem]:
     """List conflicts of its upsert settings, or of the UpsertConfig that it names, with the table and with its rows."""
-    declared = table.spec.upsert
-    if declared is None:
+    settings = _settings_of(metastore, table, documents)
+    if settings is None:
         return []
-    if declared.config is not None:
-        own, path = declared.config, "spec.upsert.config"
-        return [
-            *upsert_checks.against_table(own, table.spec),
-            *row_rules.changed(metastore, table.name, table.spec, own, path),
-        ]
-    config = _config_of(metastore, table, documents)
-    if config is None:
-        return []
-    problems = upsert_checks.against_named(config.spec, table)
-    unfit = [Problem("spec.upsert.configRef", f'"{declared.config_ref}" does not fit: {one}') for one in problems]
-    path = "spec.upsert.configRef"
-    return [*unfit, *row_rules.changed(metastore, table.name, table.spec, config.spec, path)]
+    changed = row_rules.changed(metastore, table.name, table.spec, settings.spec, settings.path)
+    return [*settings.problems_of(table), *changed]
 
 
-def _config_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> UpsertConfig | None:
-    """The UpsertConfig that a table names, as it will be."""
-    name = None if table.spec.upsert is None else table.spec.upsert.config_ref
-    if name is None:
-        return None
-    for one in documents:
-        if isinstance(one, UpsertConfig) and one.metadata.name == name:
-            return one
-    record = upserts.find_upsert(metastore, name)
-    return None if record is None else upserts.spec_of(record)
+def _settings_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> upsert_checks.Settings | None:
+    """The upsert settings of a table as they will be: what the request brings counts before what is stored."""
+    brought = [one for one in documents if isinstance(one, UpsertConfig)]
+    return upsert_checks.settings_of(table, [*brought, upserts.named_by(metastore, table.spec)])
 
 
 def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: Sequence[Manifest]) -> list[Problem]:
@@ -270,7 +253,7 @@ def _merger_warnings(spec: UpsertSpec, path: str) -> tuple[str, ...]:
 
 def _waiting(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> tuple[str, ...]:
     declared = table.spec.upsert
-    if declared is None or declared.config_ref is None or _config_of(metastore, table, documents) is not None:
+    if declared is None or declared.config_ref is None or _settings_of(metastore, table, documents) is not None:
         return ()
     text = f'spec.upsert.configRef: there is no UpsertConfig "{declared.config_ref}" yet'
     return (f"{text}; nothing is consumed before it is there",)

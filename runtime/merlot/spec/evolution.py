@@ -167,4 +167,5 @@ def _compare_streams(old: StreamIngestion | None, new: StreamIngestion | None) -
 
 def _deep_store(spec: TableSpec) -> str:
     """Without options, such as its region."""
-    return "the cluster's own" if spec.deep_store is None else spec.deep_store.uri.partition("?")[0].rstrip("/")
+    declared = spec.deep_store_uri
+    return "the cluster's own" if declared is None else declared.partition("?")[0].rstrip("/")

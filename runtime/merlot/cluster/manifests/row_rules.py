@@ -20,7 +20,8 @@ from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 from merlot.spec.evolution import compare_compared, compare_upserts
 from merlot.spec.manifest import Problem, from_stored
-from merlot.spec.table import TableSpec
+from merlot.spec.manifest.upsert_checks import Settings
+from merlot.spec.table import Table, TableSpec
 from merlot.spec.upsert import UpsertConfig
 from merlot.spec.upserting import UpsertSpec
 
@@ -38,6 +39,15 @@ def changed(metastore: Metastore, table: TableName, new: TableSpec, upsert: Upse
     if before is None:
         return []
     return [*compare_upserts(before, upsert, path), *compare_compared(old, new, upsert)]
+
+
+def stopped(metastore: Metastore, table: Table, settings: Settings) -> list[Problem]:
+    """List why a table that is upserted could not be any more by these settings, which it declares or names from now
+    on. Nothing of a new table, or of one that waits already: its documents may come in any order."""
+    record = tables.find_table(metastore, table.name)
+    if record is None or upserts.upserting_of(metastore, tables.spec_of(record).spec).spec is None:
+        return []
+    return settings.problems_of(table)
 
 
 def changed_by(metastore: Metastore, config: UpsertConfig, but: Collection[TableName] = ()) -> list[Problem]:

@@ -74,6 +74,13 @@ def spec_of(record: UpsertRecord) -> UpsertConfig:
     return from_stored(record.manifest, UpsertConfig)
 
 
+def named_by(metastore: Metastore, table: TableSpec) -> UpsertConfig | None:
+    """The UpsertConfig that a table names, as it is stored; None if it names none, or if there is none of the name."""
+    name = None if table.upsert is None else table.upsert.config_ref
+    record = None if name is None else find_upsert(metastore, name)
+    return None if record is None else spec_of(record)
+
+
 @dataclass(frozen=True, slots=True)
 class Upserting:
     """What a table's spec.upsert comes to."""

@@ -251,7 +251,8 @@ class _TableSource:
             return {"name": raw_name(self._name), "error": str(self._problem), "servers": {}, "brokers": {}}
         facts, made = self._facts, self._made
         assert facts is not None, "refreshed before"
-        problem = "" if facts.spec.deep_store is None else self._problem_of(facts.spec.deep_store.uri)
+        declared = facts.spec.deep_store_uri
+        problem = "" if declared is None else self._problem_of(declared)
         is_same = made is not None and made[0] is facts and made[1] is cluster and made[2]["storeProblem"] == problem
         told = {"stream": self._stream, "upsert": self._upsert}
         told = {name: value for name, value in told.items() if value is not None}

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.primary_key import is_whole
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import Table, TableSpec
-from merlot.spec.upsert import UpsertConfigSpec
+from merlot.spec.upsert import UpsertConfig, UpsertConfigSpec
 from merlot.spec.upserting import Enablement, HashFunction, PartialUpsertStrategy, SnapshotStore, UpsertMode, UpsertSpec
 from merlot.values.durations import duration_ms
 from merlot.values.types import TypeName
@@ -23,6 +23,7 @@ NUMBERS = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeNam
 
 COMPARED: Final = (TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.BOOLEAN)
 INLINE: Final = "spec.upsert.config"
+NAMED: Final = "spec.upsert.configRef"
 NOT_FOR_FIRST_ROWS: Final = (
     "deleteRecordColumn",
     "deletedKeysTtl",
@@ -197,6 +198,37 @@ def against_named(config: UpsertConfigSpec, table: Table) -> list[Problem]:
         text = f'table "{filling.table}" has no stream that could be read again; publish its segments again'
         problems.append(Problem("spec.backfill.table", text))
     return problems
+
+
+class Settings(NamedTuple):
+    """Upsert settings of a Table."""
+
+    spec: UpsertSpec
+    path: str
+    """Path in the Table's document that declares or names them."""
+    config: UpsertConfig | None = None
+    """The UpsertConfig that they are of; None if the Table declares them itself."""
+
+    def problems_of(self, table: Table) -> list[Problem]:
+        """List why the Table cannot be upserted by these settings, with paths of the Table."""
+        if self.config is None:
+            return against_table(self.spec, table.spec)
+        found = against_named(self.config.spec, table)
+        return [Problem(self.path, f'"{self.config.metadata.name}" does not fit: {one}') for one in found]
+
+
+def settings_of(table: Table, configs: Iterable[UpsertConfig | None]) -> Settings | None:
+    """Return the upsert settings that a Table declares, or those of the UpsertConfig that it names; None if it has
+    none yet. configs: known UpsertConfigs, in the order of preference; the first one of the name counts. Pure."""
+    declared = table.spec.upsert
+    if declared is None:
+        return None
+    if declared.config is not None:
+        return Settings(declared.config, INLINE)
+    for config in configs:
+        if config is not None and config.metadata.name == declared.config_ref:
+            return Settings(config.spec, NAMED, config)
+    return None
 
 
 def _not_executed(spec: UpsertSpec) -> Iterator[Problem]:

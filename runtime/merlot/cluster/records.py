@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from merlot.cluster.column_types import parse_columns
-from merlot.errors import CorruptionError
+from merlot.errors import CorruptionError, InvalidInputError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.values.types import TypeName
 
@@ -50,18 +50,30 @@ class Record(BaseModel):
             raise CorruptionError(f"record cannot be read path={path} problem={error.errors()[0]['msg']!r}") from error
 
 
+MAX_UNPACKED_BYTES: Final = 64 << 20
+"""Length of a packed record's JSON: 256 times that of a bucket before it is split. zlib expands a node to 1 GB."""
+
+
 class PackedRecord(Record):
     """A record of many alike entries: compressed."""
 
     def to_bytes(self) -> bytes:
-        return zlib.compress(super().to_bytes(), level=3)
+        plain = super().to_bytes()
+        if len(plain) > MAX_UNPACKED_BYTES:
+            raise InvalidInputError(f"record is too large bytes={len(plain)} limit={MAX_UNPACKED_BYTES}")
+        return zlib.compress(plain, level=3)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Self:
+        unpacker = zlib.decompressobj()
         try:
-            plain = zlib.decompress(data)
+            plain = unpacker.decompress(data, MAX_UNPACKED_BYTES)
         except zlib.error as error:
             raise CorruptionError(f"record cannot be decompressed path={path}") from error
+        if unpacker.unconsumed_tail:
+            raise CorruptionError(f"record expands to more than {MAX_UNPACKED_BYTES} bytes path={path}")
+        if not unpacker.eof:
+            raise CorruptionError(f"record is cut short path={path}")
         return super().from_bytes(plain, path)
 
 

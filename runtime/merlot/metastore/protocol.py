@@ -3,8 +3,9 @@
 Two implementations, `zookeeper` and `sqlite`, pass one contract suite (`merlot.testing.metastore_contract`). All calls
 block and may be made from any thread but an event loop's: roles call them through a thread. Callbacks run on a thread
 of the metastore, one at a time, and must only hand over (set an event, post to a loop). Errors: ConflictError for a
-stale version or an existing node, NotFoundError for a missing one, MetastoreSilentError (of the family
-UnavailableError) while the store cannot answer: whether a write then took effect is unknown.
+stale version or an existing node, NotFoundError for a missing one, CorruptionError, naming the path, for a record that
+is not what was written (`checksums`), MetastoreSilentError (of the family UnavailableError) while the store cannot
+answer: whether a write then took effect is unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from merlot.errors import InvalidInputError, UnavailableError
 _LOG = logging.getLogger(__name__)
 
 MAX_TRANSACTION_BYTES = 1_000_000
-"""ZooKeeper takes 1,048,575 bytes per request (jute.maxbuffer), paths and headers included."""
+"""ZooKeeper takes 1,048,575 bytes per request (jute.maxbuffer), paths, headers and checksums included."""
 
 
 class MetastoreSilentError(UnavailableError):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self, assert_never
 
 from merlot.errors import ConflictError, CorruptionError, NotFoundError, UnavailableError
+from merlot.metastore.checksums import opened, sealed
 from merlot.metastore.protocol import (
     Check,
     Create,
@@ -40,6 +41,11 @@ CREATE TABLE IF NOT EXISTS nodes (
 CREATE INDEX IF NOT EXISTS children ON nodes (parent, path);
 """
 _PERSISTENT = 0
+PRIVATE = 0o600
+"""Mode of the file: it holds all that there is of tables, and who may read it may not be who runs the node."""
+
+_DAMAGE = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
+"""Codes of errors that no other try would mend; the first one is of statements that do not fit the file's tables."""
 
 SYNCHRONOUS = "FULL"
 """What is acknowledged survives a power cut: a published segment may exist nowhere else."""
@@ -162,12 +168,14 @@ class _Database:
         self.notifier = _Notifier()
 
     def _open(self) -> sqlite3.Connection:
+        _make_private(self.path)
         with _wrapped(self.path):
             connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
                 connection.executescript(_TABLES)
+                _check(connection, self.path)
                 connection.execute("DELETE FROM nodes WHERE session != ?", (_PERSISTENT,))
             except BaseException:
                 connection.close()
@@ -199,9 +207,35 @@ class _Database:
                 cursor.close()
 
 
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise CorruptionError if a row is missing from the index of children or the other way round, or if a record that
+    is to go with its session was not made to: what no checksum of a record that is read can tell."""
+    [(found,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
+    if found != "ok":
+        raise CorruptionError(f"metastore file is damaged path={path} cause={found!r}")
+    ephemerals = "SELECT path, data, version FROM nodes WHERE session != ?"
+    for name, data, version in connection.execute(ephemerals, (_PERSISTENT,)).fetchall():
+        opened(bytes(data), name, _facts(version, is_ephemeral=True))
+
+
+def _facts(version: int, *, is_ephemeral: bool) -> str:
+    """Return what the checksum of a record covers besides the record."""
+    return f"{version} {'ephemeral' if is_ephemeral else 'persistent'}"
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, for its owner alone: SQLite gives the files beside it the same mode."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
+    try:
+        with suppress(PermissionError):
+            os.fchmod(descriptor, PRIVATE)
+    finally:
+        os.close(descriptor)
+
+
 def _lock(path: Path) -> int:
     lock_path = path.with_name(path.name + ".lock")
-    descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -218,14 +252,19 @@ def _wrapped(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in _DAMAGE:
+            raise CorruptionError(f"metastore file is damaged path={path} cause={error}") from error
         raise MetastoreSilentError(f"metastore cannot be used path={path} cause={error}") from error
     except sqlite3.DatabaseError as error:
         raise CorruptionError(f"metastore file is damaged path={path} cause={error}") from error
 
 
 def _get(cursor: sqlite3.Cursor, path: str) -> Node | None:
-    row = cursor.execute("SELECT data, version FROM nodes WHERE path = ?", (path,)).fetchone()
-    return None if row is None else Node(bytes(row[0]), row[1])
+    row = cursor.execute("SELECT data, version, session FROM nodes WHERE path = ?", (path,)).fetchone()
+    if row is None:
+        return None
+    data, version, session = row
+    return Node(opened(bytes(data), path, _facts(version, is_ephemeral=session != _PERSISTENT)), version)
 
 
 def _apply(cursor: sqlite3.Cursor, op: Op, session: int, changes: set[str]) -> None:
@@ -234,7 +273,9 @@ def _apply(cursor: sqlite3.Cursor, op: Op, session: int, changes: set[str]) -> N
             _create(cursor, op, session, changes)
         case Put(path, data, version):
             _expect(cursor, op, path, version)
-            cursor.execute("UPDATE nodes SET data = ?, version = version + 1 WHERE path = ?", (data, path))
+            [(owner,)] = cursor.execute("SELECT session FROM nodes WHERE path = ?", (path,)).fetchall()
+            stored = sealed(data, path, _facts(version + 1, is_ephemeral=owner != _PERSISTENT))
+            cursor.execute("UPDATE nodes SET data = ?, version = ? WHERE path = ?", (stored, version + 1, path))
             changes.add(path)
         case Delete(path, version):
             _expect(cursor, op, path, version)
@@ -261,7 +302,8 @@ def _create(cursor: sqlite3.Cursor, op: Create, session: int, changes: set[str])
 
 def _insert(cursor: sqlite3.Cursor, op: Create, session: int, changes: set[str]) -> None:
     parent = op.path.rpartition("/")[0] or "/"
-    cursor.execute("INSERT INTO nodes VALUES (?, ?, ?, 0, ?)", (op.path, parent, op.data, session))
+    stored = sealed(op.data, op.path, _facts(0, is_ephemeral=session != _PERSISTENT))
+    cursor.execute("INSERT INTO nodes VALUES (?, ?, ?, 0, ?)", (op.path, parent, stored, session))
     changes.update((op.path, _children_of(parent)))
 
 

@@ -33,6 +33,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
 from merlot.errors import ConflictError, NotFoundError, UnavailableError
+from merlot.metastore.checksums import opened, sealed
 from merlot.metastore.protocol import (
     Check,
     Create,
@@ -111,10 +112,11 @@ class ZooKeeperMetastore:
             window = paths[start : start + PIPELINE]
             with self._ready(window[0]) as deadline:
                 answers = [self._client.get_async(path) for path in window]
-                nodes.extend(_node(answer, deadline) for answer in answers)
+                nodes.extend(_node(path, answer, deadline) for path, answer in zip(window, answers, strict=True))
         return nodes
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        data = sealed(data, path)
         check_size([Create(path, data, ephemeral)])
         with self._ready(path) as deadline:
             try:
@@ -124,6 +126,7 @@ class ZooKeeperMetastore:
                 deadline.wait(self._client.create_async(path, data, ephemeral=ephemeral, makepath=True))
 
     def put(self, path: str, data: bytes, version: int) -> int:
+        data = sealed(data, path)
         check_size([Put(path, data, version)])
         with self._ready(path) as deadline:
             stat = deadline.wait(self._client.set_async(path, data, version))
@@ -283,12 +286,12 @@ def _wrapped(path: str) -> Iterator[None]:
         raise MetastoreSilentError(f"metastore cannot answer path={path} cause={type(error).__name__}") from error
 
 
-def _node(answer: Any, deadline: _Deadline) -> Node | None:
+def _node(path: str, answer: Any, deadline: _Deadline) -> Node | None:
     try:
         data, stat = deadline.wait(answer)
     except NoNodeError:
         return None
-    return Node(data, stat.version, stat.mtime)
+    return Node(opened(data, path), stat.version, stat.mtime)
 
 
 def _is_missing(answer: Any, deadline: _Deadline) -> bool:
@@ -302,9 +305,9 @@ def _is_missing(answer: Any, deadline: _Deadline) -> bool:
 def _add(transaction: TransactionRequest, op: Op) -> None:
     match op:
         case Create(path, data, ephemeral):
-            transaction.create(path, data, ephemeral=ephemeral)
+            transaction.create(path, sealed(data, path), ephemeral=ephemeral)
         case Put(path, data, version):
-            transaction.set_data(path, data, version)
+            transaction.set_data(path, sealed(data, path), version)
         case Delete(path, version):
             transaction.delete(path, -1 if version is None else version)
         case Check(path, version):

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 CHUNK_BYTES: Final = 1 << 18
 """Large enough that zstd finds repeats, small enough that a point lookup expands it in 0.2 ms."""
+MAX_CHUNK_BYTES: Final = 1 << 20
+"""A table that claims larger chunks is refused before memory is taken for one."""
 ZSTD_LEVEL: Final = 3
 
 NONE: Final = ""
@@ -87,6 +89,8 @@ class ChunkTable:
         self._codec = codec
         self._length = length
         self._start = _HEADER.size + 8 * self.num_chunks
+        if self.chunk_bytes > MAX_CHUNK_BYTES:
+            raise ChunkError(f"chunks of {self.chunk_bytes} bytes are larger than {MAX_CHUNK_BYTES}")
         if self.chunk_bytes == 0 or self.num_chunks != -(-length // self.chunk_bytes) or self._start > len(stored):
             raise ChunkError("chunk table disagrees with the length of the buffer")
         self._stored = stored

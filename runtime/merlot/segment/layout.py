@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 import zstandard
 
-from merlot.errors import CorruptionError
+from merlot.errors import CorruptionError, InvalidInputError
 from merlot.segment import compression
 
 FORMAT_VERSION: Final = 1
@@ -28,8 +28,11 @@ FACTS_BYTES: Final = 256
 HEADER_MAGIC: Final = b"\x89MSEG\r\n\x1a"
 """As PNG's: a high bit, a CR LF and a DOS end of file show transfers that damage bytes."""
 TRAILER_MAGIC: Final = b"MSEGEND\n"
-MAX_FOOTER_BYTES: Final = 1 << 30
-"""A claimed footer larger than this is damage, not a reason to allocate."""
+MAX_FOOTER_BYTES: Final = 16 << 20
+"""Length of an expanded footer: 5,000 columns of the longest bounds have three quarters of it. No multiple of the
+stored bytes would do: columns that are alike compress to a six-hundredth."""
+MAX_FOOTER_VALUES: Final = 1_000_000
+"""Values in a footer, for each may take 100 bytes in memory, and as few as 2 as JSON. A column has about 50."""
 
 _HEADER = struct.Struct("<8sI52x")
 _TRAILER = struct.Struct("<QQQQIIIII4x8s")
@@ -78,14 +81,18 @@ def header_bytes() -> bytes:
     return _HEADER.pack(HEADER_MAGIC, FORMAT_VERSION)
 
 
-def footer_bytes(footer: Footer, directory: list[StoredBuffer], offset: int) -> bytes:
-    """Footer, facts and trailer, for a footer that starts at `offset`."""
+def footer_bytes(footer: Footer, directory: list[StoredBuffer], offset: int, *, has_limits: bool = True) -> bytes:
+    """Footer, facts and trailer, for a footer that starts at `offset`. Raise InvalidInputError if no reader would take
+    it; without `has_limits`, which is for tests of readers, it is written all the same."""
     content = footer.content
     stored = orjson.dumps([list(buffer) for buffer in directory])
     who = orjson.dumps(footer.identity, option=orjson.OPT_SORT_KEYS)
     raw = _FOOTER_PARTS.pack(len(content), len(stored), len(who)) + content + stored + who
     # Level 3 takes 21 columns from 6 KB to 1.7 KB in 60 µs: of a segment of 900 rows that is a tenth of the file.
     stored_footer = zstandard.ZstdCompressor(level=3).compress(raw)
+    problem = _length_problem(len(raw)) or _values_problem(raw)
+    if has_limits and problem is not None:
+        raise InvalidInputError(f"a segment has too many columns, or too much about them: {problem}")
     facts = orjson.dumps(footer.creation, option=orjson.OPT_SORT_KEYS).ljust(FACTS_BYTES)
     assert len(facts) == FACTS_BYTES
     lengths = (offset, len(stored_footer), len(raw), offset + len(stored_footer) + FACTS_BYTES + TRAILER_BYTES)
@@ -161,9 +168,25 @@ def _read_trailer(view: memoryview, path: Path | str) -> _Trailer:
     end = trailer.footer_offset + trailer.footer_length + FACTS_BYTES + TRAILER_BYTES
     if trailer.file_length != len(view) or end != len(view):
         raise damaged(path, f"file has {len(view)} bytes, its trailer says {trailer.file_length}")
-    if trailer.version != version or trailer.footer_raw_length > MAX_FOOTER_BYTES:
+    if trailer.version != version:
         raise damaged(path, "trailer disagrees with the header")
+    problem = _length_problem(trailer.footer_raw_length)
+    if problem is not None:
+        raise damaged(path, problem)
     return trailer
+
+
+def _length_problem(raw_length: int) -> str | None:
+    """Return why a footer of that length is not expanded."""
+    if raw_length <= MAX_FOOTER_BYTES:
+        return None
+    return f"footer expands to {raw_length} bytes, more than {MAX_FOOTER_BYTES}"
+
+
+def _values_problem(raw: bytes) -> str | None:
+    """Return why an expanded footer is not parsed: each value but the first follows a comma or a bracket."""
+    count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+    return None if count <= MAX_FOOTER_VALUES else f"footer has {count} values, more than {MAX_FOOTER_VALUES}"
 
 
 def _footer_parts(stored: bytes, raw_length: int, path: Path | str) -> tuple[bytes, bytes, bytes]:
@@ -173,6 +196,9 @@ def _footer_parts(stored: bytes, raw_length: int, path: Path | str) -> tuple[byt
         raise damaged(path, f"footer does not decompress: {error}") from error
     if len(raw) != raw_length or raw_length < _FOOTER_PARTS.size:
         raise damaged(path, "footer has another length than the trailer says")
+    problem = _values_problem(raw)
+    if problem is not None:
+        raise damaged(path, problem)
     lengths = _FOOTER_PARTS.unpack_from(raw)
     if _FOOTER_PARTS.size + sum(lengths) != raw_length:
         raise damaged(path, "footer parts do not fill the footer")

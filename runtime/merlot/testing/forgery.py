@@ -60,4 +60,6 @@ def put_together(parts: Parts) -> bytes:
         body += stored + bytes(padding(len(stored)))
     assert len(body) % HEADER_BYTES == 0
     content = orjson.dumps(parts.content, option=orjson.OPT_SORT_KEYS)
-    return bytes(body) + footer_bytes(Footer(content, parts.identity, parts.creation), directory, len(body))
+    return bytes(body) + footer_bytes(
+        Footer(content, parts.identity, parts.creation), directory, len(body), has_limits=False
+    )

@@ -249,8 +249,9 @@ def millis_of(times: Vector, source: DateTimeFormat) -> Attempt:
     if isinstance(source, PatternFormat):
         return _read(times, source.pattern, source.zone)
     counts = np.asarray(times.data, np.int64)
-    is_count = isinstance(source, EpochFormat)
-    return Attempt(epoch_millis(counts, source.unit, source.size) if is_count else counts, None)
+    if isinstance(source, EpochFormat):
+        counts = epoch_millis(counts, source.unit, source.size)
+    return Attempt(counts, None)
 
 
 def _truncated(shown: Shown, size: int, unit: str) -> Longs:

@@ -178,7 +178,8 @@ def calendar_count(millis: Longs, unit: str) -> Longs:
     months_each = {"MONTHS": 1, "YEARS": 12}[unit]
     counts = months_of(millis // DAY_MS) // months_each
     begin = first_day(counts * months_each) * DAY_MS
-    return counts + ((counts < 0) & (begin != millis))
+    rounded: Longs = counts + ((counts < 0) & (begin != millis))
+    return rounded
 
 
 def epoch_count(millis: Longs, unit: str, size: int) -> Longs:

@@ -102,7 +102,8 @@ def _times(numbers: Millis, factor: Fraction) -> Millis:
     if factor.denominator == 1:
         return numbers * factor.numerator
     wholes, rests = np.divmod(numbers, factor.denominator)
-    return wholes * factor.numerator + rests * factor.numerator // factor.denominator
+    products: Millis = wholes * factor.numerator + rests * factor.numerator // factor.denominator
+    return products
 
 
 def _is_clipped(values: Array, step: Fraction) -> NDArray[np.bool_]:

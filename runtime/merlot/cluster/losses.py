@@ -44,6 +44,8 @@ class CatalogRecord(PackedRecord):
     """Id of the topic that the offsets belong to; empty if the stream does not tell it. Older releases read it here."""
     stream: StreamStateRecord | None = None
     """State of the table's stream; None in catalogs of older releases, and of tables without a stream."""
+    edition: str = ""
+    """New with every whole catalog; changes name the one that they belong to."""
 
     @property
     def stream_state(self) -> StreamStateRecord:
@@ -56,6 +58,28 @@ class CatalogRecord(PackedRecord):
         opened = [one.status for one in self.stream_segments if one.is_open]
         is_paused = bool(opened) and all(status == ConsumingStatus.PAUSED for status in opened)
         return StreamStateRecord(topic_id=self.topic_id, starts=firsts, is_paused=is_paused)
+
+
+class CatalogChanges(CatalogRecord):
+    """What has changed since a whole catalog was written, in a file beside it: the records that are new or others now,
+    and everything that a catalog says beside records. Older releases read the whole catalog alone, which is older."""
+
+    removed: tuple[str, ...] = ()
+    """Names of segments that the table has no more."""
+
+    def applied_to(self, whole: CatalogRecord) -> CatalogRecord:
+        """Return the catalog as it is now; `whole`, if these changes belong to another one."""
+        if not self.edition or self.edition != whole.edition:
+            return whole
+        gone = {*self.removed, *(one.name for one in (*self.records, *self.stream_segments))}
+        update = {name: getattr(self, name) for name in CatalogRecord.model_fields} | {
+            "records": (*(one for one in whole.records if one.name not in gone), *self.records),
+            "stream_segments": (
+                *(one for one in whole.stream_segments if one.name not in gone),
+                *self.stream_segments,
+            ),
+        }
+        return whole.model_copy(update=update)
 
 
 class LostRecord(Record):

@@ -30,7 +30,8 @@ from merlot.cluster.segments.publish import PublishRequest
 from merlot.cluster.segments.transaction import PutSegments, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.access import ClusterAccess
-from merlot.controller.cleaning.catalogs import catalog_of, stream_state, what_is_lost
+from merlot.controller.cleaning.catalog import catalog_of, what_is_lost
+from merlot.controller.cleaning.catalogs import stream_state
 from merlot.controller.cleaning.removed import RemovedFile, check_restorable, removed_files, segment_of
 from merlot.controller.cleaning.shelf import Shelf, read_catalog, write_catalog
 from merlot.controller.cleaning.trash import OpenFiles, SegmentFiles, trash_lists

@@ -21,7 +21,7 @@ from merlot.cluster.manifests import tables
 from merlot.cluster.records import AskedEnd, StreamSegmentRecord, StreamStateRecord
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
-from merlot.controller.cleaning.catalogs import catalog_of
+from merlot.controller.cleaning.catalog import catalog_of
 from merlot.controller.cleaning.shelf import read_catalog, write_catalog
 from merlot.controller.places import Places
 from merlot.controller.service import ControllerService

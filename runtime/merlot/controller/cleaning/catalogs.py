@@ -1,28 +1,33 @@
 """Keeps each table's catalog beside its files, and notices a metastore that knows less than it. Leader's thread alone.
 
-The catalog is written after the root that it tells of, so it is never ahead of a metastore that has lost nothing.
+The catalog is written after the root that it tells of, so it is never ahead of a metastore that has lost nothing. Of a
+change that concerns few records, only these are written, into a file beside the whole catalog.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from merlot.clock import Clock
 from merlot.cluster.consuming.found import find_state
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.instances.leases import Lease
-from merlot.cluster.losses import CatalogRecord, LostRecord, find_lost, mark_lost, name_store, store_id
+from merlot.cluster.losses import LostRecord, find_lost, mark_lost, name_store, store_id
 from merlot.cluster.manifests.tables import confirm_table
-from merlot.cluster.records import LineageState, SegmentRecord, StreamSegmentRecord, StreamStateRecord, TableRecord
-from merlot.cluster.segments.lineage_rules import with_origins
-from merlot.cluster.segments.parts import is_of_stream
+from merlot.cluster.records import StreamStateRecord, TableRecord
 from merlot.cluster.segments.view import TableView
-from merlot.controller.cleaning.shelf import OpenShelf, Shelf, read_catalog, write_catalog
+from merlot.controller.cleaning.catalog import (
+    Changes,
+    are_few,
+    catalog_of,
+    changes_between,
+    changes_of,
+    what_is_lost,
+)
+from merlot.controller.cleaning.shelf import OpenShelf, Shelf, read_catalog, write_catalog, write_changes
 from merlot.controller.cleaning.trash import declared_store
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import TableName
@@ -35,48 +40,12 @@ SILENT_S: Final = 60.0
 """After a deep store did not answer, so long none is asked; and the least time between two catalogs of a stream of
 which no segment was committed."""
 
+WHOLE_S: Final = 600.0
+"""The longest time between two whole catalogs of a table that changes. A controller that led before may have written a
+catalog late, and changes do not belong to that."""
+
 _Places = tuple[tuple[int, int], ...]
 """Partition and sequence of each open segment."""
-
-
-def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
-    """Why the metastore cannot be right about a table; empty if it may be. Pure."""
-    if kept is None or not kept.num_segments:
-        return ""
-    if kept.store_id != own_id:
-        here, stored = {one.key for one in view.segments.values()}, [one.key for one in _stored(kept)]
-        # What a stream brings removes segments of the catalog, but brings none before a new table is confirmed.
-        has_moved_on = kept.has_stream and not record.is_unconfirmed
-        is_here = bool(view.segments) if has_moved_on else bool(stored) and here.issuperset(stored)
-        return "" if is_here else "the metastore is a new one"
-    if kept.created_ms > record.created_ms:
-        return "the metastore is from before the table was created"
-    if kept.created_ms == record.created_ms and kept.epoch > view.epoch:
-        return "the metastore is older than the table's files"
-    return ""
-
-
-def _stored(kept: CatalogRecord) -> Iterator[SegmentRecord]:
-    """Segments that have files."""
-    yield from kept.records
-    yield from (one for one in kept.stream_segments if not one.is_open)
-
-
-def catalog_of(own_id: str, record: TableRecord, view: TableView, stream: StreamStateRecord | None) -> CatalogRecord:
-    """Write down what a table has now. stream: the state of its stream; None if it has none. Pure."""
-    unmarked = [one.model_copy(update={"replaces": "", "replaced_by": ""}) for one in _with_origins(view)]
-    return CatalogRecord(
-        store_id=own_id,
-        created_ms=record.created_ms,
-        epoch=view.epoch,
-        num_segments=len(view.visible),
-        total_docs=view.total_docs,
-        has_stream=any(map(is_of_stream, unmarked)),
-        records=tuple(one for one in unmarked if not isinstance(one, StreamSegmentRecord)),
-        stream_segments=tuple(one for one in unmarked if isinstance(one, StreamSegmentRecord)),
-        topic_id="" if stream is None else stream.topic_id,
-        stream=stream,
-    )
 
 
 def stream_state(metastore: Metastore, table: TableName, spec: TableSpec) -> StreamStateRecord | None:
@@ -87,20 +56,6 @@ def stream_state(metastore: Metastore, table: TableName, spec: TableSpec) -> Str
 def _open_places(view: TableView) -> _Places:
     """Where partitions read on: changes whenever a segment of the stream is committed."""
     return tuple(sorted((number, one.sequence) for number, one in open_segments(view).items()))
-
-
-def _with_origins(view: TableView) -> list[SegmentRecord]:
-    """Visible records, each with what it took the place of: a batch that runs again must not add it twice."""
-    found = dict(view.segments)
-    concerned: dict[str, set[str]] = defaultdict(set)
-    for record in found.values():
-        for entry in filter(None, (record.replaces, record.replaced_by)):
-            concerned[entry].add(record.name)
-    for entry, mark in sorted(view.lineage.items(), key=lambda one: one[1].since_ms):
-        if mark.state is LineageState.COMPLETED:
-            records = [found[name] for name in sorted(concerned[entry])]
-            found |= {one.name: one for one in with_origins(entry, mark, records)}
-    return [found[name] for name in view.visible]
 
 
 class Catalogs:
@@ -162,10 +117,24 @@ class Catalogs:
         try:
             shelf = self._shelf_of(table)
             if shelf is not None:
-                write_catalog(shelf, table, catalog_of(self._id, record, view, stream))
-                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s, places, stream)
+                whole = self._write(shelf, record, view, stream, before)
+                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s, places, stream, whole, view)
         except (UnavailableError, InvalidInputError) as error:
             self._be_silent(table, error)
+
+    def _write(
+        self, shelf: Shelf, record: TableRecord, view: TableView, stream: StreamStateRecord | None, before: _Kept
+    ) -> _Whole:
+        """Write what has changed since the whole catalog, as long as that is little, or the whole catalog; returns what
+        is there then."""
+        now_s, changes = self._clock.monotonic(), before.changes_until(record, view)
+        whole = before.whole
+        if whole is not None and changes is not None and are_few(changes, view) and now_s < whole.at_s + WHOLE_S:
+            write_changes(shelf, record.name, changes_of(self._id, record, view, stream, whole.edition, changes))
+            return replace(whole, changes=changes)
+        catalog = catalog_of(self._id, record, view, stream)
+        write_catalog(shelf, record.name, catalog)
+        return _Whole(catalog.edition, now_s)
 
     def forget(self, table: TableName) -> None:
         """The table is gone: the next of its name is looked at anew."""
@@ -215,6 +184,15 @@ class Catalogs:
 
 
 @dataclass(frozen=True, slots=True)
+class _Whole:
+    """A whole catalog in the deep store, when it was written, and the changes in the file beside it."""
+
+    edition: str
+    at_s: float
+    changes: Changes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class _Kept:
     """A catalog that is in the deep store, and when this process wrote it; none if its epoch is below 0."""
 
@@ -224,6 +202,17 @@ class _Kept:
     at_s: float = float("-inf")
     places: _Places = ()
     stream: StreamStateRecord | None = None
+    whole: _Whole | None = None
+    """None: this process has written none."""
+    view: TableView | None = None
+    """The view that the catalog tells of."""
+
+    def changes_until(self, record: TableRecord, view: TableView) -> Changes | None:
+        """Return all changes since the whole catalog; None if a whole one has to be written."""
+        if self.whole is None or self.view is None or self.created_ms != record.created_ms:
+            return None
+        more = changes_between(self.view, view)
+        return None if more is None else {**self.whole.changes, **more}
 
     def is_ahead_of(self, record: TableRecord, view: TableView) -> bool:
         """Whether the metastore has gone back since: another process may not have noticed."""

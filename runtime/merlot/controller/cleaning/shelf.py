@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
-from merlot.cluster.losses import CatalogRecord
-from merlot.errors import NotFoundError
+from merlot.cluster.losses import CatalogChanges, CatalogRecord
+from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import TableName
 
 T = TypeVar("T")
+CatalogT = TypeVar("CatalogT", bound=CatalogRecord)
+
+_LOG = logging.getLogger(__name__)
 
 FOLDER: Final = "_catalog"
 FILE: Final = "segments.json.z"
+CHANGES_FILE: Final = "changes.json.z"
 
 
 @runtime_checkable
@@ -32,22 +37,43 @@ OpenShelf = Callable[[str | None], Shelf]
 
 
 def read_catalog(shelf: Shelf, table: TableName) -> CatalogRecord | None:
-    """The table's catalog; None if there is none, CorruptionError if it cannot be read."""
-    url = shelf.url_below(table, FOLDER, FILE)
+    """The table's catalog, with its changes; None if there is none, CorruptionError if it cannot be read."""
+    whole = _read(shelf, shelf.url_below(table, FOLDER, FILE), CatalogRecord)
+    if whole is None or not whole.edition:
+        return whole
     try:
-        return shelf.read(url, lambda data: CatalogRecord.from_bytes(bytes(data), url))
-    except NotFoundError:
-        return None
+        changes = _read(shelf, shelf.url_below(table, FOLDER, CHANGES_FILE), CatalogChanges)
+    except CorruptionError as error:
+        _LOG.error("changes of a catalog cannot be read, an older state is taken table=%s cause=%s", table, error)
+        return whole
+    return whole if changes is None else changes.applied_to(whole)
 
 
 def write_catalog(shelf: Shelf, table: TableName, catalog: CatalogRecord) -> None:
-    """Replace the table's catalog."""
-    with tempfile.TemporaryDirectory(prefix="merlot-catalog-") as folder:
-        path = Path(folder) / FILE
-        path.write_bytes(catalog.to_bytes())
-        shelf.put(path, shelf.url_below(table, FOLDER, FILE))
+    """Replace the table's catalog; changes of the one before count no more."""
+    _write(shelf, shelf.url_below(table, FOLDER, FILE), catalog)
+
+
+def write_changes(shelf: Shelf, table: TableName, changes: CatalogChanges) -> None:
+    """Replace the changes beside the table's catalog."""
+    _write(shelf, shelf.url_below(table, FOLDER, CHANGES_FILE), changes)
 
 
 def delete_catalog(shelf: Shelf, table: TableName) -> None:
     """The table is gone, with its files."""
-    shelf.delete(shelf.url_below(table, FOLDER, FILE))
+    for name in (CHANGES_FILE, FILE):
+        shelf.delete(shelf.url_below(table, FOLDER, name))
+
+
+def _read(shelf: Shelf, url: str, kind: type[CatalogT]) -> CatalogT | None:
+    try:
+        return shelf.read(url, lambda data: kind.from_bytes(bytes(data), url))
+    except NotFoundError:
+        return None
+
+
+def _write(shelf: Shelf, url: str, catalog: CatalogRecord) -> None:
+    with tempfile.TemporaryDirectory(prefix="merlot-catalog-") as folder:
+        path = Path(folder) / FILE
+        path.write_bytes(catalog.to_bytes())
+        shelf.put(path, url)

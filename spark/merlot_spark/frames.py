@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -52,26 +52,31 @@ def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task:
     table."""
     expressions = Expressions.of(ingestion)
     columns: list[Column] = []
+    named: list[str] = []
     lacking = []
     for column in table.spec.table_schema.fields:
         if column.name in expressions.derived:
             continue
         if (found := names.find(column.name, df.columns, "DataFrame")) is not None:
             quoted = found.replace("`", "``")
-            columns.append(_readable(F.col(f"`{quoted}`"), df.schema[found].dataType, column).alias(column.name))
+            columns.append(_readable(F.col(f"`{quoted}`"), df.schema[found].dataType, column))
+            named.append(column.name)
         else:
             lacking.append(column.name)
     if not columns and not expressions.derived:
         raise InvalidInputError(f"source has no column of the table table={table.raw_name} columns={df.columns}")
     if CORRUPT_RECORD in df.columns:
         columns.append(F.col(CORRUPT_RECORD))
+        named.append(CORRUPT_RECORD)
     try:
-        selected = df.select(*columns, *expressions.columns(df.sparkSession))
+        # By their places: mapInArrow takes a name with dots for a field of a struct.
+        numbered = [column.alias(f"_{place}") for place, column in enumerate(columns)]
+        selected = df.select(*numbered, *expressions.columns(df.sparkSession))
         if expressions.texts:
             check_repeatable(selected)
     except PySparkException as error:
         raise wrong_expression(error) from error
-    run = partial(_prepare, expressions=expressions, task=task)
+    run = partial(_prepare, names=named, expressions=expressions, task=task)
     return Prepared(rows=prepared_by(selected, run), lacking=frozenset(lacking))
 
 
@@ -91,10 +96,15 @@ def wrong_expression(error: PySparkException) -> InvalidInputError:
 
 
 def _prepare(
-    batches: Iterator[pa.RecordBatch], *, expressions: Expressions, task: PrepareTask
+    batches: Iterator[pa.RecordBatch], *, names: Sequence[str], expressions: Expressions, task: PrepareTask
 ) -> Iterator[pa.RecordBatch]:
-    judged = (expressions.judge(pa.Table.from_batches([batch])) for batch in batches)
+    judged = (expressions.judge(_named(pa.Table.from_batches([batch]), names)) for batch in batches)
     yield from preparing.prepare(judged, task)
+
+
+def _named(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Rows whose first columns have these names."""
+    return rows.rename_columns([*names, *rows.column_names[len(names) :]])
 
 
 def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:

@@ -113,9 +113,9 @@ def apply(controller: str, table: Table) -> None:
     ControllerClient(controller).apply(json.dumps(manifest.dump(table)))
 
 
-@pytest.mark.parametrize("file_format", ["PARQUET", "DATAFRAME"])
+@pytest.mark.parametrize("given", ["a file", "a file and expressions", "a DataFrame"])
 def test_columns_of_any_name_come_from_files_and_from_a_dataframe(
-    spark: SparkSession, tmp_path: Path, deep: Path, controller: str, rows_of: RowsOf, file_format: str
+    spark: SparkSession, tmp_path: Path, deep: Path, controller: str, rows_of: RowsOf, given: str
 ) -> None:
     names = ["event.at$ms", '`code`||"x"', "__count$", "größe,(m²)"]
     fields = [{**field, "name": name} for field, name in zip(MANIFEST["spec"]["schema"]["fields"], names, strict=True)]
@@ -123,12 +123,15 @@ def test_columns_of_any_name_come_from_files_and_from_a_dataframe(
     table = table_of(schema={"fields": fields}, timeColumn=names[0], indexing=indexing)
     apply(controller, table)
     rows = trips(500).rename_columns(names)
-    pq.write_table(rows, tmp_path / "odd.parquet")
-    if file_format == "PARQUET":
-        run(spark, tmp_path / "odd.parquet", table, deep, controller)
-    else:
-        frame = spark.read.parquet(str(tmp_path / "odd.parquet"))
+    path = tmp_path / "odd.parquet"
+    pq.write_table(rows, path)
+    if given == "a DataFrame":
+        frame = spark.read.parquet(str(path))
         build_segments(frame, table, deep_store=str(deep), controller_url=controller, options=OPTIONS)
+    else:
+        derived = {names[3]: "`größe,(m²)` * 1.0D", names[1]: "concat(```code``||\"x\"`, '')"}
+        more = {"derivedColumns": derived, "filter": "`__count$` >= 0 OR `event.at$ms` IS NOT NULL"}
+        run(spark, path, table, deep, controller, **(more if given == "a file and expressions" else {}))
     found = rows_of(files_of(deep), names)
     keys = [(names[0], "ascending"), (names[2], "ascending")]
     expected = rows.sort_by(keys)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import call, itemgetter, or_
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
@@ -165,7 +165,7 @@ def _reader(annotation: Any) -> Reader:
         return _several(_reader(args[0]))
     if origin is tuple:
         return _row(lambda *items: items, list(map(_reader, args)))
-    if is_dataclass(annotation):
+    if isinstance(annotation, type) and is_dataclass(annotation):
         hints = get_type_hints(annotation)
         return _row(annotation, [_reader(hints[field.name]) for field in fields(annotation)])
     raise TypeError(f"no reader of {annotation}")
@@ -208,15 +208,14 @@ def _row(make: Callable[..., Any], readers: Sequence[Reader]) -> Reader:
     return read
 
 
-@lru_cache(maxsize=64)
-def _type_of(text: str) -> SqlType:
-    return SqlType.parse(text)
+_TYPES: Final = {str(of): of for base in TypeName for of in (SqlType(base), SqlType(base, is_array=True))}
 
 
 def _type(text: Any) -> SqlType:
-    if type(text) is not str:
-        raise InvalidPlanError(f"type is not a text got={type(text).__name__}")
-    return _type_of(text)
+    of = _TYPES.get(text)
+    if of is None:
+        raise InvalidPlanError("unknown type of an expression")
+    return of
 
 
 _PLAIN: Final[dict[Any, Reader]] = {**{of: _exactly(of) for of in (str, bool, int)}, SqlType: _type}

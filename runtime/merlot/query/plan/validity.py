@@ -18,11 +18,13 @@ from merlot.sql.scope import VIRTUAL_COLUMNS
 from merlot.tree import limits
 from merlot.tree.errors import InvalidPlanError, SqlValidationError
 from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal
-from merlot.tree.types import BOOLEAN, STRING, SqlType
+from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 
 _PREDICATES: Final = names_that("is_predicate")
 _TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
+_LISTS: Final = frozenset({"in", "not_in"})
+"""Functions whose arguments after the first are constants, of which there may be many."""
 _BROKEN: Final = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 """What a rule raises for arguments that it was not written for."""
 
@@ -88,7 +90,6 @@ class _Tree:
 
     def value(self, expr: Expr, *, allows_aggregates: bool = False, depth: int = 1) -> None:
         """Raise for an expression that breaks a rule."""
-        self._num_nodes += 1
         if isinstance(expr, Literal):
             _require(not expr.type.is_array, "a constant is no list")
             return
@@ -102,9 +103,8 @@ class _Tree:
             _require(allows_aggregates, "an aggregate stands in SELECT, HAVING or ORDER BY")
             self._aggregate(expr, depth)
             return
-        listed = len(expr.args) - 1 if expr.function in ("in", "not_in") else 0
-        self._count(max(listed, len(expr.args)))
-        for arg in expr.args[:1] if listed else expr.args:
+        self._count(len(expr.args))
+        for arg in expr.args[:1] if expr.function in _LISTS else expr.args:
             self.value(arg, allows_aggregates=allows_aggregates, depth=depth + 1)
         rule = RULES.get(expr.function)
         if rule is None:
@@ -124,7 +124,8 @@ class _Tree:
 
     def _count(self, num_nodes: int) -> None:
         """Before they are walked."""
-        if self._num_nodes + num_nodes > limits.MAX_NODES:
+        self._num_nodes += num_nodes
+        if self._num_nodes > limits.MAX_NODES:
             raise InvalidPlanError(f"plan has too many expressions limit={limits.MAX_NODES}")
 
 
@@ -135,61 +136,67 @@ def _require(is_kept: bool, rule: str) -> None:
 
 def _is_predicate(expr: Expr) -> bool:
     """Whether an expression says TRUE, FALSE or NULL of a row, as a comparison does and a boolean column does not."""
-    return expr.type == BOOLEAN and (
-        isinstance(expr, Literal) or (isinstance(expr, Call) and expr.function in _PREDICATES)
-    )
+    if not _is_boolean(expr.type):
+        return False
+    return isinstance(expr, Literal) or (isinstance(expr, Call) and expr.function in _PREDICATES)
 
 
-def _is_constant(expr: Expr, of: SqlType) -> bool:
-    return isinstance(expr, Literal) and expr.value is not None and expr.type == of
+def _is_boolean(of: SqlType) -> bool:
+    """Comparing types field by field takes a third of comparing them, and each filter does it some ten times."""
+    return of.base is TypeName.BOOLEAN and not of.is_array
+
+
+def _is_constant(expr: Expr, base: TypeName) -> bool:
+    is_value = isinstance(expr, Literal) and expr.value is not None
+    return is_value and expr.type.base is base and not expr.type.is_array
 
 
 def _comparison(call: Call) -> None:
     left, right = call.args
-    _require(call.type == BOOLEAN and not isinstance(left, Literal), "a comparison has its constant on the right")
+    _require(_is_boolean(call.type) and not isinstance(left, Literal), "a comparison has its constant on the right")
     if isinstance(right, Literal):
-        _require(_is_constant(right, SqlType(left.type.base)), "a constant has the type of what it is compared with")
+        _require(_is_constant(right, left.type.base), "a constant has the type of what it is compared with")
     else:
         _require(left.type == right.type and not left.type.is_array, "a comparison is of one type")
 
 
 def _between(call: Call) -> None:
     subject, *bounds = call.args
-    element = SqlType(subject.type.base)
-    is_range = len(bounds) == 2 and all(_is_constant(bound, element) for bound in bounds)
-    _require(call.type == BOOLEAN and is_range and not isinstance(subject, Literal), "BETWEEN has two constants")
+    base = subject.type.base
+    is_range = len(bounds) == 2 and _is_constant(bounds[0], base) and _is_constant(bounds[1], base)
+    _require(_is_boolean(call.type) and is_range and not isinstance(subject, Literal), "BETWEEN has two constants")
 
 
 def _membership(call: Call) -> None:
     subject, *candidates = call.args
     if len(candidates) > limits.MAX_IN_VALUES:
         raise InvalidPlanError(f"too many values in IN got={len(candidates)} limit={limits.MAX_IN_VALUES}")
-    element = SqlType(subject.type.base)
-    are_constants = len(candidates) > 1 and all(_is_constant(one, element) for one in candidates)
+    base = subject.type.base
+    are_constants = len(candidates) > 1 and all(_is_constant(one, base) for one in candidates)
     _require(
-        call.type == BOOLEAN and are_constants and not isinstance(subject, Literal), "IN has constants of one type"
+        _is_boolean(call.type) and are_constants and not isinstance(subject, Literal), "IN has constants of one type"
     )
 
 
 def _like(call: Call) -> None:
     subject, pattern = call.args
-    is_like = subject.type.base in _TEXTS and _is_constant(pattern, STRING)
-    _require(call.type == BOOLEAN and is_like, "LIKE has a text and a constant pattern")
+    is_like = subject.type.base in _TEXTS and _is_constant(pattern, TypeName.STRING)
+    _require(_is_boolean(call.type) and is_like, "LIKE has a text and a constant pattern")
 
 
 def _connective(call: Call) -> None:
     are_predicates = bool(call.args) and all(_is_predicate(arg) for arg in call.args)
-    _require(call.type == BOOLEAN and are_predicates, "AND and OR join predicates")
+    _require(_is_boolean(call.type) and are_predicates, "AND and OR join predicates")
 
 
 def _negation(call: Call) -> None:
     (arg,) = call.args
-    _require(call.type == BOOLEAN and _is_predicate(arg), "NOT is of a predicate")
+    _require(_is_boolean(call.type) and _is_predicate(arg), "NOT is of a predicate")
 
 
 def _null_test(call: Call) -> None:
     (arg,) = call.args
-    _require(call.type == BOOLEAN and not isinstance(arg, Literal), "IS NULL is of no constant")
+    _require(_is_boolean(call.type) and not isinstance(arg, Literal), "IS NULL is of no constant")
 
 
 def _case(call: Call) -> None:

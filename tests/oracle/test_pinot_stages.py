@@ -55,7 +55,6 @@ DIFFERENCES = {
     "REGEXPLIKEVAR does not exist": ("TypeCasting/udf_argument_casting/0",),
     "times are in UTC; Pinot's test runs in Los Angeles": _numbered("TypeCasting/udf_argument_casting", 1, 3),
     "there are no functions of sketches": _numbered("UDFAggregates/pinot_sketch_agg_udf_tests", 0, 1),
-    "EXCLUDE in a window is refused": _numbered("WindowFunctions/window_function_aggregations", *range(95, 102)),
 }
 """Queries whose answer is another one than Pinot's, by the reason."""
 _UNREAD = _numbered("Comparisons/between_ints", 6, 7)

@@ -9,7 +9,8 @@ from merlot.broker.planning.explain import explain
 from merlot.broker.planning.planner import PlannedStages
 from merlot.broker.response import ResultRows
 from merlot.query.plan.text import text_of
-from merlot.tree.nodes import Expr, OrderKey
+from merlot.query.stages.rewriting import substituted
+from merlot.tree.nodes import BoundQuery, Column, Expr, OrderKey
 from merlot.tree.relations import (
     Block,
     Derived,
@@ -19,9 +20,13 @@ from merlot.tree.relations import (
     Relation,
     Scan,
     SetOperation,
+    Slot,
+    Statement,
     Subquery,
     Unnest,
     Window,
+    queries_in,
+    relations_in,
 )
 
 _NO_ID = -1
@@ -53,75 +58,124 @@ def explain_stages(stages: PlannedStages, asked: Mapping[str, Asked]) -> ResultR
 def _lines(stages: PlannedStages) -> Iterator[_Line]:
     statement = stages.bound.statement
     yield "BROKER_STAGES", 0, None
+    yield from lines_of(statement, {id_: leaf.query for id_, leaf in stages.bound.leaves.items()})
+
+
+def lines_of(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Iterator[_Line]:
+    """The tree of a statement over leaves, below its root."""
+    names = _names(statement, leaves)
+    writer = _Writer(names)
     for name, query in statement.common:
-        yield f"STAGE_WITH(name:{name})", 1, None
-        yield from _query(query, 2)
-    yield from _query(statement.query, 1)
+        yield f"STAGE_WITH(name:{names.get(name, name)})", 1, None
+        yield from writer.query(query, 2)
+    yield from writer.query(statement.query, 1)
 
 
-def _query(query: Query, depth: int) -> Iterator[_Line]:
-    if isinstance(query, SetOperation):
-        yield f"STAGE_{query.kind.value}(all:{str(query.is_all).lower()}{_tail(query)})", depth, None
-        yield from _query(query.left, depth + 1)
-        yield from _query(query.right, depth + 1)
-        return
-    yield f"STAGE_SELECT({', '.join(_facts(query))})", depth, None
-    for slot in query.slots.values():
-        if isinstance(slot, Subquery):
-            yield f"STAGE_SUBQUERY(kind:{slot.kind.value})", depth + 1, None
-            yield from _query(slot.query, depth + 2)
-    if query.source is not None:
-        yield from _relation(query.source, depth + 1)
+def _names(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Mapping[str, str]:
+    """What the query calls columns and relations; what leaves bring, by what it is of their table."""
+    names = dict(statement.names)
+    for id_, leaf in leaves.items():
+        for number, output in enumerate(leaf.select):
+            text = text_of(output.expr)
+            names[f"{id_}.c{number}"] = names.get(f"{id_}.{text}", text)
+    commons = dict(statement.common)
+    blocks = (query for query in queries_in(statement) if isinstance(query, Block))
+    for relation in (one for block in blocks for one in relations_in(block.source)):
+        query = commons[relation.common] if isinstance(relation, Named) else getattr(relation, "query", None)
+        for number, output in enumerate(() if query is None else query.outputs):
+            # Beyond what the query selects are tests of it, which null handling asks for: n0 of the first column.
+            of = names.get(f"{relation.id}.c{output.label[1:]}", output.label)
+            names.setdefault(f"{relation.id}.c{number}", f"{of} IS NULL")
+    return names
 
 
-def _facts(block: Block) -> Iterator[str]:
-    yield f"columns:{len(block.outputs)}"
-    windows = [slot for slot in block.slots.values() if isinstance(slot, Window)]
-    if windows:
-        yield f"windows:{len(windows)}"
-    if block.is_distinct:
-        yield "distinct:true"
-    if block.where is not None:
-        yield f"filter:{text_of(block.where)}"
-    if block.group_by:
-        yield f"groupBy:[{_texts(block.group_by)}]"
-    if block.having is not None:
-        yield f"havingFilter:{text_of(block.having)}"
-    if block.qualify is not None:
-        yield f"qualify:{text_of(block.qualify)}"
-    tail = _tail(block)
-    if tail:
-        yield tail.removeprefix(", ")
+class _Writer:
+    """Writes a statement's tree in the words of the query: `names` has those of columns and relations."""
 
+    def __init__(self, names: Mapping[str, str], slots: Mapping[str, Slot] | None = None) -> None:
+        self._names = names
+        self._slots = slots or {}
 
-def _tail(query: Query) -> str:
-    facts = [f"sort:[{', '.join(map(_key, query.order_by))}]"] if query.order_by else []
-    facts += [f"limit:{query.limit}"] if query.limit is not None else []
-    facts += [f"offset:{query.offset}"] if query.offset else []
-    return "".join(f", {fact}" for fact in facts)
+    def query(self, query: Query, depth: int) -> Iterator[_Line]:
+        if isinstance(query, SetOperation):
+            places = {f"c{number}": output.label for number, output in enumerate(query.outputs)}
+            tail = _Writer({**self._names, **places})._tail(query)
+            yield f"STAGE_{query.kind.value}(all:{str(query.is_all).lower()}{tail})", depth, None
+            yield from self.query(query.left, depth + 1)
+            yield from self.query(query.right, depth + 1)
+            return
+        writer = _Writer(self._names, query.slots)
+        yield f"STAGE_SELECT({', '.join(writer._facts(query))})", depth, None
+        for slot in query.slots.values():
+            if isinstance(slot, Subquery):
+                yield f"STAGE_SUBQUERY(kind:{slot.kind.value})", depth + 1, None
+                yield from self.query(slot.query, depth + 2)
+        if query.source is not None:
+            yield from writer._relation(query.source, depth + 1)
 
+    def _facts(self, block: Block) -> Iterator[str]:
+        yield f"columns:{len(block.outputs)}"
+        windows = [slot for slot in block.slots.values() if isinstance(slot, Window)]
+        if windows:
+            yield f"windows:{len(windows)}"
+        if block.is_distinct:
+            yield "distinct:true"
+        if block.where is not None:
+            yield f"filter:{self._text(block.where)}"
+        if block.group_by:
+            yield f"groupBy:[{self._texts(block.group_by)}]"
+        if block.having is not None:
+            yield f"havingFilter:{self._text(block.having)}"
+        if block.qualify is not None:
+            yield f"qualify:{self._text(block.qualify)}"
+        tail = self._tail(block)
+        if tail:
+            yield tail.removeprefix(", ")
 
-def _relation(relation: Relation, depth: int) -> Iterator[_Line]:
-    if isinstance(relation, Join):
-        condition = "" if relation.condition is None else f", on:{text_of(relation.condition)}"
-        yield f"STAGE_JOIN(kind:{relation.kind.value.removesuffix(' JOIN')}{condition})", depth, None
-        yield from _relation(relation.left, depth + 1)
-        yield from _relation(relation.right, depth + 1)
-    elif isinstance(relation, Scan):
-        yield f"STAGE_LEAF(table:{relation.table}, relation:{relation.id})", depth, relation.id
-    elif isinstance(relation, Derived):
-        yield from _query(relation.query, depth)
-    elif isinstance(relation, Named):
-        yield f"STAGE_OF_WITH(name:{relation.common})", depth, None
-    elif isinstance(relation, Unnest):
-        yield f"STAGE_UNNEST(lists:[{_texts(relation.lists)}])", depth, None
-    else:
-        yield f"STAGE_VALUES(rows:{len(relation.rows)})", depth, None
+    def _tail(self, query: Query) -> str:
+        facts = [f"sort:[{', '.join(map(self._key, query.order_by))}]"] if query.order_by else []
+        facts += [f"limit:{query.limit}"] if query.limit is not None else []
+        facts += [f"offset:{query.offset}"] if query.offset else []
+        return "".join(f", {fact}" for fact in facts)
 
+    def _relation(self, relation: Relation, depth: int) -> Iterator[_Line]:
+        if isinstance(relation, Join):
+            condition = "" if relation.condition is None else f", on:{self._text(relation.condition)}"
+            yield f"STAGE_JOIN(kind:{relation.kind.value.removesuffix(' JOIN')}{condition})", depth, None
+            yield from self._relation(relation.left, depth + 1)
+            yield from self._relation(relation.right, depth + 1)
+        elif isinstance(relation, Scan):
+            called = self._names.get(relation.id, relation.table)
+            yield f"STAGE_LEAF(table:{relation.table}, relation:{called})", depth, relation.id
+        elif isinstance(relation, Derived):
+            yield from self.query(relation.query, depth)
+        elif isinstance(relation, Named):
+            yield f"STAGE_OF_WITH(name:{self._names.get(relation.common, relation.common)})", depth, None
+        elif isinstance(relation, Unnest):
+            yield f"STAGE_UNNEST(lists:[{self._texts(relation.lists)}])", depth, None
+        else:
+            yield f"STAGE_VALUES(rows:{len(relation.rows)})", depth, None
 
-def _texts(exprs: tuple[Expr, ...]) -> str:
-    return ", ".join(map(text_of, exprs))
+    def _texts(self, exprs: tuple[Expr, ...]) -> str:
+        return ", ".join(map(self._text, exprs))
 
+    def _key(self, key: OrderKey) -> str:
+        return f"{self._text(key.expr)} {'ASC' if key.ascending else 'DESC'}"
 
-def _key(key: OrderKey) -> str:
-    return f"{text_of(key.expr)} {'ASC' if key.ascending else 'DESC'}"
+    def _text(self, expr: Expr) -> str:
+        return text_of(substituted(expr, self._called))
+
+    def _called(self, expr: Expr) -> Expr | None:
+        """A column by the query's name for it; a window, or a subquery, in words."""
+        if not isinstance(expr, Column):
+            return None
+        slot = self._slots.get(expr.name)
+        if slot is None:
+            return Column(self._names.get(expr.name, expr.name), expr.type)
+        return Column(self._window(slot) if isinstance(slot, Window) else f"{slot.kind.value} subquery", expr.type)
+
+    def _window(self, window: Window) -> str:
+        parts = [f"PARTITION BY {self._texts(window.partition_by)}"] if window.partition_by else []
+        parts += [f"ORDER BY {', '.join(map(self._key, window.order_by))}"] if window.order_by else []
+        parts += [window.frame] if window.frame else []
+        return f"{window.function}({self._texts(window.args)}) OVER ({' '.join(parts)})"

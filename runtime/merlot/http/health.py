@@ -8,6 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from merlot import telemetry
+from merlot.http.described import PLAIN, TEXT, describe
 
 OK: Final = "OK"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -26,6 +27,7 @@ def health_routes(readiness: Handler) -> list[web.RouteDef]:
 def readiness_of(unready_reason: Callable[[], str | None]) -> Handler:
     """OK, or 503 with the reason."""
 
+    @describe(answer=TEXT, media_type=PLAIN)
     async def readiness(_: web.Request) -> web.Response:
         reason = unready_reason()
         return web.Response(text=OK) if reason is None else web.Response(text=reason, status=503)
@@ -33,11 +35,13 @@ def readiness_of(unready_reason: Callable[[], str | None]) -> Handler:
     return readiness
 
 
+@describe(answer=TEXT, media_type=PLAIN)
 async def liveness(_: web.Request) -> web.Response:
     """OK: who can answer at all is alive."""
     return web.Response(text=OK)
 
 
+@describe(answer=TEXT, media_type=PLAIN)
 async def metrics(_: web.Request) -> web.Response:
     """The process's metrics."""
     return web.Response(body=telemetry.render_metrics(), headers={"Content-Type": telemetry.CONTENT_TYPE})

@@ -7,6 +7,8 @@ from typing import Final
 
 from aiohttp import web
 
+from merlot.http.described import TEXT, array, describe, one_of, query, record
+
 OURS: Final = "merlot"
 ROOT: Final = "root"
 LEVELS: Final = {
@@ -22,6 +24,7 @@ LEVELS: Final = {
     "OFF": logging.CRITICAL + 1,
 }
 """Log4j's names, as Pinot takes them, and Python's. Above CRITICAL nothing is logged."""
+_LEVEL: Final = record({"name": TEXT, "level": TEXT})
 
 
 def logger_routes() -> list[web.RouteDef]:
@@ -33,11 +36,13 @@ def logger_routes() -> list[web.RouteDef]:
     ]
 
 
+@describe(answer=array(TEXT))
 async def logger_names(_: web.Request) -> web.Response:
     """Names of Merlot's loggers: one per module, and their parents."""
     return web.json_response([ROOT, *_names()])
 
 
+@describe(answer=_LEVEL)
 async def logger_level(request: web.Request) -> web.Response:
     """Name and level of a logger, its parents' if it has none."""
     name = request.match_info["logger"]
@@ -46,6 +51,7 @@ async def logger_level(request: web.Request) -> web.Response:
     return _told(name)
 
 
+@describe(query("level", "The level from now on.", one_of(*LEVELS), is_required=True), answer=_LEVEL)
 async def set_logger_level(request: web.Request) -> web.Response:
     """`?level=DEBUG`: from now on, until the process ends. Only Merlot's own: libraries write credentials at DEBUG."""
     name, level = request.match_info["logger"], request.query.get("level", "").upper()

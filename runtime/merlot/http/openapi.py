@@ -1,23 +1,34 @@
-"""OpenAPI of an application, made of its routes: paths, methods, and what handlers say of themselves."""
+"""OpenAPI of an application, made of its routes: paths and methods, and what `described` says of their handlers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
+from pydantic.json_schema import models_json_schema
 
 import merlot
+from merlot.http.described import (
+    JSON,
+    OBJECT,
+    TEXT,
+    WHOLE,
+    Described,
+    Description,
+    Parameter,
+    array,
+    describe,
+    description_of,
+    record,
+)
 
 PATH: Final = "/openapi.json"
 _IN_PATH: Final = re.compile(r"\{(?P<name>[a-z]+)\}")
-_ERROR: Final = {
-    "type": "object",
-    "properties": {"code": {"type": "integer"}, "error": {"type": "string"}},
-    "required": ["code", "error"],
-}
+_REFERENCE: Final = "#/components/schemas/{model}"
+_ERROR: Final = record({"code": WHOLE, "error": TEXT}, problems=array(OBJECT))
 
 Json = dict[str, Any]
 
@@ -26,42 +37,78 @@ def with_description(routes: list[web.RouteDef], title: str) -> list[web.RouteDe
     """The routes, and one that describes them all."""
     body = b""
 
-    async def describe(_: web.Request) -> web.Response:
+    @describe(answer=OBJECT)
+    async def describe_all(_: web.Request) -> web.Response:
         """This description."""
         return web.Response(body=body, content_type="application/json")
 
-    described = [*routes, web.get(PATH, describe)]
+    described = [*routes, web.get(PATH, describe_all)]
     body = orjson.dumps(document(described, title))
     return described
 
 
 def document(routes: Iterable[web.RouteDef], title: str) -> Json:
     """An OpenAPI 3.1 document."""
+    routes = list(routes)
+    said = [one for route in routes if (one := description_of(route.handler)) is not None]
+    bodies = [body for one in said for body in (*(one.body or {}).values(), one.answer)]
+    models = dict.fromkeys(body for body in bodies if isinstance(body, type))
+    references, definitions = models_json_schema([(model, "validation") for model in models], ref_template=_REFERENCE)
+    by_model = {model: schema for (model, _), schema in references.items()}
     paths: dict[str, Json] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_model)
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": merlot.__version__},
         "paths": dict(sorted(paths.items())),
-        "components": {"schemas": {"Error": _ERROR}},
+        "components": {"schemas": {"Error": _ERROR, **definitions.get("$defs", {})}},
     }
 
 
-def _operation(route: web.RouteDef) -> Json:
+def _operation(route: web.RouteDef, models: Mapping[Any, Json]) -> Json:
+    said = description_of(route.handler) or Description(answer=OBJECT)
     name = getattr(route.handler, "__name__", "answer")
     lines = (getattr(route.handler, "__doc__", None) or "").strip()
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     operation: Json = {
         "operationId": f"{route.method.lower()} {route.path}",
         "summary": name.replace("_", " ").strip().capitalize(),
-        "responses": {"200": {"description": "The answer."}, "default": {"description": "An error.", "content": error}},
+        "responses": _responses(said, models),
     }
     if lines:
         operation["description"] = re.sub(r"\s+", " ", lines)
-    names = _IN_PATH.findall(route.path)
-    if names:
-        operation["parameters"] = [
-            {"name": each, "in": "path", "required": True, "schema": {"type": "string"}} for each in names
-        ]
+    parameters = [
+        *({"name": each, "in": "path", "required": True, "schema": TEXT} for each in _IN_PATH.findall(route.path)),
+        *map(_parameter, said.parameters),
+    ]
+    if parameters:
+        operation["parameters"] = parameters
+    if said.body is not None:
+        content = {kind: {"schema": _schema(body, models)} for kind, body in said.body.items()}
+        operation["requestBody"] = {"required": said.is_body_required, "content": content}
     return operation
+
+
+def _responses(said: Description, models: Mapping[Any, Json]) -> Json:
+    schema: Json = {"$ref": _REFERENCE.format(model="Error")}
+    if said.failed is not None:
+        schema = {"anyOf": [schema, said.failed]}
+    error = {"description": "An error.", "content": {JSON: {"schema": schema}}}
+    if said.answer is None:
+        return {"default": error}
+    content = {said.media_type: {"schema": _schema(said.answer, models)}}
+    return {"200": {"description": "The answer.", "content": content}, "default": error}
+
+
+def _parameter(one: Parameter) -> Json:
+    return {
+        "name": one.name,
+        "in": one.place,
+        "required": one.is_required,
+        "description": one.text,
+        "schema": one.schema,
+    }
+
+
+def _schema(described: Described, models: Mapping[Any, Json]) -> Json:
+    return models[described] if isinstance(described, type) else described

@@ -11,6 +11,7 @@ from aiohttp import web
 
 import merlot
 from merlot import cores, memory
+from merlot.http.described import ANY, OBJECT, PLAIN, TEXT, describe, record
 from merlot.http.loggers import logger_routes
 
 _BEGAN_S: Final = time.time()
@@ -27,16 +28,19 @@ def process_routes() -> list[web.RouteDef]:
     ]
 
 
+@describe(answer=TEXT, media_type=PLAIN)
 async def uptime(_: web.Request) -> web.Response:
     """Seconds since the process began."""
     return web.Response(text=str(int(time.monotonic() - _BEGAN_MONOTONIC_S)))
 
 
+@describe(answer=TEXT, media_type=PLAIN)
 async def start_time(_: web.Request) -> web.Response:
     """When the process began, in UTC."""
     return web.Response(text=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_BEGAN_S)))
 
 
+@describe(answer=record({"systemConfig": OBJECT, "jvmConfig": ANY, "runtimeConfig": OBJECT, "pinotConfig": OBJECT}))
 async def app_configs(_: web.Request) -> web.Response:
     """Machine, processors and memory, in bytes, that the process may use. Settings are not told: they name stores."""
     return web.json_response(

@@ -361,8 +361,12 @@ class Expressions:
             self._expect("AND")
         self._bound()
         if self._takes("EXCLUDE"):
-            while self._words[self._at] not in (")", END):
-                self._at += 1
+            self._left_out()
+
+    def _left_out(self) -> None:
+        is_known = self._takes_all("CURRENT", "ROW") or self._takes_all("NO", "OTHERS")
+        if not (is_known or self._takes("GROUP") or self._takes("TIES")):
+            raise self._error("expected CURRENT ROW, GROUP, TIES or NO OTHERS")
 
     def _bound(self) -> None:
         if self._takes_all("CURRENT", "ROW"):

@@ -201,6 +201,8 @@ class Statement:
     """Queries of WITH by id, each after those that it reads."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """Tables as written, by the id of their scan."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Relations, their columns and queries of WITH as the query calls them, by what they are called here."""
     options: tuple[tuple[str, str], ...] = ()
     explain: bool = False
 

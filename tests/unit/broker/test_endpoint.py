@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientResponse, ClientSession
+from jsonschema import Draft202012Validator
+from tests.described_answers import DescribedAnswers
 
+from merlot.broker.http.answers import ANSWER
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cluster.instances import liveness, reports
 from merlot.cluster.manifests import tables
@@ -70,7 +73,9 @@ class Client:
     async def post(self, sql: str, **more: Any) -> tuple[ClientResponse, dict[str, Any]]:
         headers = more.pop("headers", {})
         async with self.session.post(f"{self.url}/query/sql", json={"sql": sql, **more}, headers=headers) as response:
-            return response, await response.json()
+            answer = await response.json()
+            Draft202012Validator(ANSWER).validate(answer)
+            return response, answer
 
     async def codes(self, sql: str, **more: Any) -> list[int]:
         response, answer = await self.post(sql, **more)
@@ -418,12 +423,15 @@ async def test_texts_that_differ_in_constants_have_one_fingerprint(client: Clien
 
 async def test_every_path_of_the_broker_is_described(client: Client) -> None:
     async with client.session.get(f"{client.url}/openapi.json") as response:
-        described = (await response.json())["paths"]
+        document = await response.json()
+    answers, described = DescribedAnswers(document), document["paths"]
     assert set(described["/query/sql"]) == {"get", "post"}
     assert {"/tables", "/uptime", "/start-time", "/debug/timeBoundary/{table}", "/openapi.json"} <= set(described)
     for path in (path for path, methods in described.items() if "get" in methods):
-        async with client.session.get(client.url + path.replace("{", "").replace("}", "")) as response:
+        filled = path.replace("{", "").replace("}", "")
+        async with client.session.get(client.url + filled) as response:
             assert response.status in (200, 400, 404), path
+            answers.check("GET", filled, response.status, response.content_type, await response.text())
 
 
 PAGED = "SELECT x FROM (VALUES (1), (2), (3), (4), (5)) AS v (x) ORDER BY x"

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from tests.described_answers import DescribedAnswers, described_answers
 
 from merlot.clock import SystemClock
 from merlot.cluster import homes, paths
@@ -82,6 +83,8 @@ async def call(client: Client, method: str, path: str, body: Any = None, status:
     answer = await client.request(method, path, data=None if body is None else orjson.dumps(body))
     text = await answer.text()
     assert answer.status == status, text
+    document = await client.get("/openapi.json")
+    described_answers(await document.text()).check(method, path, status, answer.content_type, text)
     found = orjson.loads(text)
     if status != 200:
         assert found["code"] == status
@@ -311,7 +314,8 @@ async def test_what_an_operator_declares_is_changed_by_kubectl_alone(client: Cli
 
 
 async def test_every_path_that_writes_answers_odd_bodies_without_a_bug(client: Client) -> None:
-    described = (await call(client, "GET", "/openapi.json"))["paths"]
+    document = await call(client, "GET", "/openapi.json")
+    answers, described = DescribedAnswers(document), document["paths"]
     bodies = (b"", b"{", b"[]", b"{}", b'{"tableName": 5, "schemaName": [], "schema": {}}', b"\xff\xfe", b"x: y")
     asked = 0
     for path, methods in described.items():
@@ -324,6 +328,7 @@ async def test_every_path_that_writes_answers_odd_bodies_without_a_bug(client: C
                     answer = await client.request(method, filled, data=body)
                     told = (method, filled, body, answer.status, await answer.text())
                     assert answer.status != 500, told
+                    answers.check(method, filled, answer.status, answer.content_type, told[-1])
                     assert answer.status < 400 or orjson.loads(told[-1])["error"], told
                     asked += 1
     assert asked > 200

@@ -10,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from merlot.broker.cursors import Kept, ResponseStore, page_offset, page_size
+from merlot.broker.http import answers
 from merlot.broker.http.cursor_owners import (
     LiveBrokers,
     cursor_id,
@@ -23,6 +24,7 @@ from merlot.broker.queries import Answers
 from merlot.broker.query_errors import NO_ERROR, QueryException, http_status
 from merlot.broker.response import BrokerAnswer
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.http.described import TEXT, WHOLE, describe, query, record
 
 INLINE_ROWS: Final = 1_000
 """More are written in a thread."""
@@ -72,6 +74,7 @@ class CursorPaths:
             return _refused(answer, wants_status)
         return HttpAnswer(200, NO_ERROR, await _page(kept, 0, num_rows))
 
+    @describe(answer=answers.CURSORS)
     async def cursors(self, request: web.Request) -> web.StreamResponse:
         """Cursors that are kept, by all brokers."""
 
@@ -83,6 +86,7 @@ class CursorPaths:
 
         return await _found(read)
 
+    @describe(answer=answers.HEAD)
     async def cursor(self, request: web.Request) -> web.StreamResponse:
         """An answer that is kept, without its rows."""
 
@@ -91,6 +95,11 @@ class CursorPaths:
 
         return await self._by_owner(request, read)
 
+    @describe(
+        query("offset", "The first row of the page.", WHOLE),
+        query("numRows", "Rows of the page.", WHOLE),
+        answer=answers.PAGE,
+    )
     async def page(self, request: web.Request) -> web.StreamResponse:
         """`?offset=&numRows=`: some rows of an answer that is kept."""
 
@@ -101,6 +110,7 @@ class CursorPaths:
 
         return await self._by_owner(request, read)
 
+    @describe(answer=record({"deleted": TEXT}))
     async def delete_cursor(self, request: web.Request) -> web.StreamResponse:
         """Forget an answer."""
 

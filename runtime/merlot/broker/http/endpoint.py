@@ -17,6 +17,7 @@ from aiohttp import web
 
 from merlot.broker.cursors import ResponseStore
 from merlot.broker.directory import Directory
+from merlot.broker.http import answers
 from merlot.broker.http.cursor_paths import CursorPaths, wants_cursor
 from merlot.broker.http.queries import (
     CORRELATION_HEADER,
@@ -34,6 +35,7 @@ from merlot.clock import SystemClock
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.halves import half_of, typed_name, typed_names
 from merlot.errors import InvalidInputError
+from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
@@ -123,6 +125,13 @@ class _Paths:
         """Of answers that are kept."""
         return self._cursors.routes()
 
+    @describe(
+        *answers.CURSOR_PARAMETERS,
+        *answers.QUERY_HEADERS,
+        body=answers.QUERY,
+        answer=answers.ANSWER,
+        failed=answers.ANSWER,
+    )
     async def post_query(self, request: web.Request) -> web.Response:
         body = await request.read()
         headers = request.headers
@@ -135,6 +144,13 @@ class _Paths:
             await answer_body(self._broker, body, headers.get(CORRELATION_HEADER), wants_status=wants_status)
         )
 
+    @describe(
+        *answers.QUERY_PARAMETERS,
+        *answers.CURSOR_PARAMETERS,
+        *answers.QUERY_HEADERS,
+        answer=answers.ANSWER,
+        failed=answers.ANSWER,
+    )
     async def get_query(self, request: web.Request) -> web.Response:
         fields, headers = dict(request.query), request.headers
         wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
@@ -144,6 +160,7 @@ class _Paths:
             await answer_fields(self._broker, fields, headers.get(CORRELATION_HEADER), wants_status=wants_status)
         )
 
+    @describe(body=answers.SQL_ONLY, answer=answers.VALIDATED)
     async def validate_syntax(self, request: web.Request) -> web.Response:
         """Whether a text is a query, of its grammar alone: tables and columns are not looked up."""
         sql = await _sql_of(request)
@@ -154,6 +171,7 @@ class _Paths:
             return _json({"compiledSuccessfully": False, "errorMessage": problem.message, "errorCode": problem.code})
         return _json({"compiledSuccessfully": True, "errorMessage": None, "errorCode": None})
 
+    @describe(body=answers.SQL_ONLY, answer=record({"queryHash": TEXT, "fingerprint": TEXT}))
     async def query_fingerprint(self, request: web.Request) -> web.Response:
         """A query without its constants, and a hash of that: one for all that ask the same of different values."""
         sql = await _sql_of(request)
@@ -164,6 +182,7 @@ class _Paths:
         fingerprint = normalised(sql)
         return _json({"queryHash": sha256(fingerprint.encode()).hexdigest()[:16], "fingerprint": fingerprint})
 
+    @describe(query("client", "The id is the client's own.", FLAG), answer=TEXT, media_type=PLAIN)
     async def cancel_query(self, request: web.Request) -> web.Response:
         """`?client=true`: the id is the client's own (`X-Correlation-Id`, or the option `clientQueryId`)."""
         wanted = request.match_info["id"]
@@ -172,14 +191,17 @@ class _Paths:
             raise web.HTTPNotFound(text=f"query not found on this broker: {wanted}")
         return web.Response(text=f"cancelled query {wanted}")
 
+    @describe(answer=by_name(TEXT))
     async def running_queries(self, _: web.Request) -> web.Response:
         """`{requestId: sql}`."""
         return _json(self._broker.running)
 
+    @describe(answer=record({"tables": array(TEXT)}))
     async def table_names(self, _: web.Request) -> web.Response:
         """`{"tables": [raw names]}`."""
         return _json({"tables": sorted(table.raw_name for table in self._broker.directory.tables.values())})
 
+    @describe(answer=record({"schemaName": TEXT}))
     async def table_schema(self, request: web.Request) -> web.Response:
         """Pinot's Schema."""
         table = self._broker.directory.find(request.match_info["table"])
@@ -188,10 +210,12 @@ class _Paths:
             return _json({"code": 404, "error": problem}, status=404)
         return _json(pinot_schema.to_pinot(table.raw_name, table.schema))
 
+    @describe(answer=by_name(by_name(array(TEXT))))
     async def routing_table(self, request: web.Request) -> web.Response:
         """`{tableWithType: {server: [segments]}}`, by half: one of the equivalent assignments, as Trino reads it."""
         return _json(self._routes(request.match_info["table"]))
 
+    @describe(query("query", "A query of the table.", is_required=True), answer=by_name(array(TEXT)))
     async def routing_table_of_query(self, request: web.Request) -> web.Response:
         """`{server: [segments]}` of the table of `?query=`, whose name says the half: as Pinot's Spark connector reads
         it. A name without a type is of both halves."""
@@ -211,6 +235,7 @@ class _Paths:
         table = self._broker.directory.find(raw_name(name))
         return _of_halves(name, {} if table is None else _routes_by_half(table))
 
+    @describe(answer=by_name(record({"epoch": WHOLE, "completed": array(TEXT)})))
     async def lineage(self, request: web.Request) -> web.Response:
         """`{tableWithType: {"epoch": 7, "completed": [entries]}}`: replacements whose outputs queries are sent to. Both
         halves of a table have one lineage."""
@@ -221,6 +246,7 @@ class _Paths:
         told = {"epoch": table.snapshot.epoch, "completed": sorted(table.snapshot.completed)}
         return _json(_of_halves(name, dict.fromkeys(typed_names(table.raw_name, table.spec), told)))
 
+    @describe(answer=record({"queries": array(OBJECT)}))
     async def query_log(self, request: web.Request) -> web.Response:
         """`{"queries": [{"query": normal form, "count": 12, "timeMs": 34.5, "samples": [texts], …}]}`."""
         table = self._broker.directory.find(request.match_info["table"])
@@ -228,6 +254,7 @@ class _Paths:
             raise web.HTTPNotFound(text="no routing for this table")
         return _json(self._broker.query_log(table.raw_name))
 
+    @describe(answer=record({"timeColumn": TEXT, "timeValue": TEXT}))
     async def time_boundary(self, request: web.Request) -> web.Response:
         """`{"timeColumn": …, "timeValue": …}`: as in Pinot, batches answer up to this time, the stream from the next
         one on. Tables of one part have none, nor those whose batches have nothing yet; clients take 404 for that."""

@@ -25,6 +25,7 @@ from merlot.cluster.records import AnnotationRecord, SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest
 from merlot.controller.http import (
     absent_api,
+    answers,
     lineage_api,
     merge_api,
     pinot_api,
@@ -41,6 +42,7 @@ from merlot.controller.status import pinot_json
 from merlot.errors import (
     UnavailableError,
 )
+from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes
 from merlot.http.openapi import with_description
@@ -177,11 +179,13 @@ class _Api:
         """A manifest of 100,000 values is half a second of Python: one at a time leaves the interpreter to others."""
 
     @answered
+    @describe(answer=TEXT, media_type=PLAIN)
     async def health(self, _request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.ping)
         return web.Response(text="OK")
 
     @answered
+    @describe(answer=OBJECT)
     async def status(self, request: web.Request) -> web.Response:
         """Everything an operator watches, in one answer; 304 if it has not changed since the caller's `ETag`."""
         answer = await asyncio.to_thread(self._service.status)
@@ -191,6 +195,11 @@ class _Api:
         return web.Response(body=answer.body, content_type="application/json", headers=headers)
 
     @answered
+    @describe(
+        query("leaving", "For good: its segments are moved to other servers first.", FLAG),
+        answers.FENCE,
+        answer=record({"draining": FLAG, "leaving": FLAG, "sinceMs": WHOLE}),
+    )
     async def drain(self, request: web.Request) -> web.Response:
         """`?leaving=true`: for good; its segments are moved to other servers first."""
         leaving = flag(request, "leaving")
@@ -199,35 +208,42 @@ class _Api:
         return json_answer({"draining": True, "leaving": mark.leaving, "sinceMs": mark.since_ms})
 
     @answered
+    @describe(answers.FENCE, answer=record({"draining": FLAG}))
     async def undrain(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.undrain, request.match_info["instance"], fence=_fence(request))
         return json_answer({"draining": False})
 
     @answered
+    @describe(answer=by_name(TEXT))
     async def version(self, _request: web.Request) -> web.Response:
         # Metabase's driver asks for this very key.
         return json_answer({"merlot": merlot.__version__, "pinot-segment-uploader-default": merlot.__version__})
 
     @answered
+    @describe(answer=answers.NAMES)
     async def databases(self, _request: web.Request) -> web.Response:
         return json_answer(["default"])
 
     @answered
+    @describe(answer=record({"instances": answers.NAMES, "details": array(answers.INSTANCE)}))
     async def instances(self, _request: web.Request) -> web.Response:
         records = await asyncio.to_thread(self._service.instances)
         names = sorted(records)
         return json_answer({"instances": names, "details": [pinot_json.instance(records[name]) for name in names]})
 
     @answered
+    @describe(answer=answers.INSTANCE)
     async def instance(self, request: web.Request) -> web.Response:
         record = await asyncio.to_thread(self._service.instance, request.match_info["instance"])
         return json_answer(pinot_json.instance(record))
 
     @answered
+    @describe(answer=record({"tables": answers.NAMES}))
     async def tables(self, _request: web.Request) -> web.Response:
         return json_answer({"tables": await asyncio.to_thread(self._service.table_names)})
 
     @answered
+    @describe(answers.TYPE, answer=by_name(answers.TABLE_CONFIG))
     async def table(self, request: web.Request) -> web.Response:
         """Pinot's table configs, by half; of a typed name, or with `?type=`, of that half."""
         half = asked_half(request)
@@ -235,6 +251,7 @@ class _Api:
         return json_answer({one: config for one, config in configs.items() if half in (None, one)})
 
     @answered
+    @describe(answer=answers.MANIFEST)
     async def manifest(self, request: web.Request) -> web.Response:
         """With what publishers have to keep to: the deep store of the table's files, null if this process has none, and
         the shape that segments have to be built for."""
@@ -246,36 +263,44 @@ class _Api:
         return web.Response(text=redact(body.decode()), content_type="application/json")
 
     @answered
+    @describe(answer=answers.SCHEMA)
     async def schema(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.schema)
 
     @answered
+    @describe(answer=answers.TABLE_INSTANCES)
     async def table_instances(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.instances_of_table)
 
     @answered
+    @describe(answer=answers.SIZE)
     async def size(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.size)
 
     @answered
+    @describe(answer=answers.METADATA)
     async def metadata(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.metadata)
 
     @answered
+    @describe(answers.DRY_RUN, answer=answers.REBALANCE)
     async def rebalance(self, request: web.Request) -> web.Response:
         """`?dryRun=true`: what would move."""
         rebalancing = self._service.rebalancing
         return await self._of_table(request, rebalancing.plan if _is_dry_run(request) else rebalancing.start)
 
     @answered
+    @describe(answer=answers.REBALANCE_PROGRESS)
     async def rebalance_progress(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.rebalancing.progress)
 
     @answered
+    @describe(answer=answers.REBALANCE_PROGRESS)
     async def abort_rebalance(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.rebalancing.abort)
 
     @answered
+    @describe(answers.TYPE, answer=answers.STATUS)
     async def delete_table(self, request: web.Request) -> web.Response:
         """`?type=OFFLINE` names a half, as a name's suffix does."""
         name, half = request.match_info["table"], request.query.get("type")
@@ -286,6 +311,9 @@ class _Api:
         return json_answer({"status": f"Tables: [{', '.join(names)}] deleted"})
 
     @answered
+    @describe(
+        query("tables", "Names of tables, with commas between; all if left out."), answer=by_name(answers.BROKERS)
+    )
     async def live_brokers(self, request: web.Request) -> web.Response:
         asked = [raw_name(name) for text in request.query.getall("tables", []) for name in text.split(",") if name]
         brokers = await asyncio.to_thread(self._service.brokers)
@@ -293,6 +321,7 @@ class _Api:
         return json_answer({name: brokers for name in names if not asked or raw_name(name) in asked})
 
     @answered
+    @describe(answer=record({"tenants": by_name(answers.BROKERS), "tables": by_name(answers.BROKERS)}))
     async def brokers_by_all(self, _request: web.Request) -> web.Response:
         """Live brokers, by tenant and by table."""
         brokers = await asyncio.to_thread(self._service.brokers)
@@ -300,25 +329,34 @@ class _Api:
         return json_answer({"tenants": {"default": brokers}, "tables": dict.fromkeys(names, brokers)})
 
     @answered
+    @describe(answer=by_name(answers.BROKERS))
     async def brokers_by_table(self, _request: web.Request) -> web.Response:
         brokers = await asyncio.to_thread(self._service.brokers)
         # Raw names, as in Pinot: its client for Node looks tables up so.
         return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
 
     @answered
+    @describe(answer=answers.BROKERS)
     async def brokers_of_table(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.table, request.match_info["table"])
         return json_answer(await asyncio.to_thread(self._service.brokers))
 
     @answered
+    @describe(answer=by_name(answers.BROKERS))
     async def brokers_by_tenant(self, _request: web.Request) -> web.Response:
         return json_answer({"default": await asyncio.to_thread(self._service.brokers)})
 
     @answered
+    @describe(answer=answers.BROKERS)
     async def brokers(self, _request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.brokers))
 
     @answered
+    @describe(
+        query("excludeReplacedSegments", "Without segments that others have taken the place of.", FLAG),
+        answers.TYPE,
+        answer=answers.BY_HALF,
+    )
     async def segments(self, request: web.Request) -> web.Response:
         is_short = flag(request, "excludeReplacedSegments")
         table, half = request.match_info["table"], asked_half(request)
@@ -326,16 +364,19 @@ class _Api:
         return json_answer([one for one in by_half if half is None or half in one])
 
     @answered
+    @describe(answer=by_name(answers.SEGMENT))
     async def segments_metadata(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.segment_statuses)
 
     @answered
+    @describe(answer=answers.SEGMENT)
     async def segment_metadata(self, request: web.Request) -> web.Response:
         table, segment = request.match_info["table"], request.match_info["segment"]
         statuses = await asyncio.to_thread(self._service.segment_statuses, table, segment)
         return json_answer(statuses[segment])
 
     @answered
+    @describe(body=PublishBody, answer=answers.PUBLISHED)
     async def publish(self, request: web.Request) -> web.Response:
         data = await request.read()
         body = await asyncio.to_thread(_parse_publish, data)
@@ -352,6 +393,7 @@ class _Api:
         )
 
     @answered
+    @describe(body=AnnotateBody, answer=answers.ANNOTATED)
     async def annotate(self, request: web.Request) -> web.Response:
         body = await asyncio.to_thread(parse_body, AnnotateBody, await request.read())
         result = await asyncio.to_thread(self._service.annotate, request.match_info["table"], body.annotations)
@@ -365,6 +407,7 @@ class _Api:
         )
 
     @answered
+    @describe(answers.DRY_RUN, bodies={"application/yaml": TEXT}, answer=answers.APPLIED)
     async def apply(self, request: web.Request) -> web.Response:
         text = (await request.read()).decode(errors="replace")
         async with self._applying:
@@ -372,6 +415,14 @@ class _Api:
         return json_answer([result.to_json() for result in results])
 
     @answered
+    @describe(
+        query("sql", "The query, of a GET."),
+        query("queryOptions", "Options of a GET, as name=value;name=value."),
+        body=record(sql=TEXT, queryOptions=TEXT),
+        is_body_required=False,
+        answer=OBJECT,
+        failed=OBJECT,
+    )
     async def sql(self, request: web.Request) -> web.Response:
         """Hand a query to a live broker: some clients know the controller only."""
         brokers = await asyncio.to_thread(self._service.brokers)

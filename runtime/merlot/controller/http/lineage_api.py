@@ -21,8 +21,10 @@ from merlot.cluster.lineage.replacements import Ending, LineageEntry, Replacemen
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.transaction import Context
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
+from merlot.http.described import FLAG, NUMBER, TEXT, by_name, describe, one_of, query, record
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec.table import PushType
@@ -78,6 +80,12 @@ class _Api:
         self._context = context
 
     @answered
+    @describe(
+        query("forceCleanup", "Revert replacements under way that use the same segments.", FLAG),
+        answers.TYPE,
+        body=StartBody,
+        answer=record({"segmentLineageEntryId": TEXT}),
+    )
     async def start(self, request: web.Request) -> web.Response:
         """`?forceCleanup=true` reverts replacements under way that use the same segments; in REFRESH tables it also
         removes what the inputs themselves have replaced, so that two generations are kept."""
@@ -103,6 +111,14 @@ class _Api:
         return lineage.start_replacement(self._metastore, record.name, replacement, context=self._context)
 
     @answered
+    @describe(
+        answers.ENTRY,
+        answers.TYPE,
+        query("timeoutSeconds", "How long to wait for servers to load the outputs.", NUMBER),
+        body=EndBody,
+        is_body_required=False,
+        answer=answers.LINEAGE_ENTRY,
+    )
     async def end(self, request: web.Request) -> web.Response:
         """Waits until the outputs are loaded; 503 if they are not in time: call it again."""
         data = await request.read()
@@ -126,6 +142,12 @@ class _Api:
         return lineage.end_replacement(self._metastore, table, entry, ending, context=self._context)
 
     @answered
+    @describe(
+        answers.ENTRY,
+        answers.TYPE,
+        query("forceRevert", "Revert a replacement that has not ended.", FLAG),
+        answer=answers.LINEAGE_ENTRY,
+    )
     async def revert(self, request: web.Request) -> web.Response:
         """`?forceRevert=true` for a replacement that has not ended."""
         table, entry, is_forced = _table(request), _entry_id(request), flag(request, "forceRevert")
@@ -137,11 +159,15 @@ class _Api:
         return lineage.revert_replacement(self._metastore, name, entry, force=is_forced, context=self._context)
 
     @answered
+    @describe(
+        answers.TYPE, answer=record({"tableNameWithType": TEXT, "lineageEntries": by_name(answers.LINEAGE_ENTRY)})
+    )
     async def lineage(self, request: web.Request) -> web.Response:
         """All entries that are not cleaned up yet, in the order of their times."""
         return json_answer(await asyncio.to_thread(self._lineage, _table(request)))
 
     @answered
+    @describe(answers.TYPE, answer=record({"brokers": by_name(one_of("Routed", "Behind", "Unreachable"))}))
     async def brokers(self, request: web.Request) -> web.Response:
         """Not Pinot's: whether each live broker sends queries to the outputs of an entry that has ended."""
         table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name

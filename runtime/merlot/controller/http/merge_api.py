@@ -6,8 +6,10 @@ import asyncio
 
 from aiohttp import web
 
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, json_answer
 from merlot.controller.merges.service import MergeService
+from merlot.http.described import describe, record
 
 
 def routes(service: MergeService) -> list[web.RouteDef]:
@@ -31,32 +33,39 @@ class _MergeApi:
         self._service = service
 
     @answered
+    @describe(answer=answers.ROLLUPS)
     async def rollups(self, _request: web.Request) -> web.Response:
         return json_answer({"rollups": await asyncio.to_thread(self._service.rollups)})
 
     @answered
+    @describe(answer=answers.ROLLUP)
     async def rollup(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.rollup, request.match_info["name"]))
 
     @answered
+    @describe(answer=record({"queued": answers.NAMES, "cancelled": answers.NAMES, "retried": answers.NAMES}))
     async def run(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.run, request.match_info["name"]))
 
     @answered
+    @describe(answer=answers.STATUS)
     async def delete_rollup(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         await asyncio.to_thread(self._service.delete_rollup, name)
         return json_answer({"status": f"MergeRollupTask {name} deleted"})
 
     @answered
+    @describe(answer=answers.UPSERTS)
     async def upserts(self, _request: web.Request) -> web.Response:
         return json_answer({"upserts": await asyncio.to_thread(self._service.upserts)})
 
     @answered
+    @describe(answer=answers.UPSERT)
     async def upsert(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.upsert, request.match_info["name"]))
 
     @answered
+    @describe(answer=answers.STATUS)
     async def delete_upsert(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         await asyncio.to_thread(self._service.delete_upsert, name)

@@ -9,10 +9,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.pinot_writes import Written
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
+from merlot.http.described import FLAG, describe, one_of, query
 from merlot.ids import raw_name
 
 Json = dict[str, Any]
@@ -50,6 +52,7 @@ class _PinotApi:
         self._writes = service.pinot_writes
 
     @answered
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
     async def create_table(self, request: web.Request) -> web.Response:
         """Add a table of Pinot's table config, or the half of one that it lacks; its schema was written before."""
         config = await _object(request)
@@ -57,6 +60,7 @@ class _PinotApi:
         return _done(f"Table {_typed(config)} successfully added", written)
 
     @answered
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.TOLD)
     async def validate_table(self, request: web.Request) -> web.Response:
         """Say whether a table config could be added, and what of it has no equivalent."""
         config = await _object(request)
@@ -64,6 +68,7 @@ class _PinotApi:
         return _told({str(config["tableType"]).upper(): config}, written)
 
     @answered
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
     async def change_table(self, request: web.Request) -> web.Response:
         """Change a table as Pinot's table config says; what such a config cannot say stays."""
         config = await _object(request)
@@ -71,6 +76,11 @@ class _PinotApi:
         return _done(f"Table config updated for {_typed(config)}", written)
 
     @answered
+    @describe(
+        query("state", "What the table is to be.", one_of("enable", "disable"), is_required=True),
+        answers.TYPE,
+        answer=answers.STATUS,
+    )
     async def change_state(self, request: web.Request) -> web.Response:
         """`?state=enable|disable`: whether queries of the table are answered; its manifest's `suspend`. `type` may name
         the half, of a table that has one."""
@@ -84,16 +94,19 @@ class _PinotApi:
         return json_answer({"status": f"Request to {state.lower()} table '{name}' is successful"})
 
     @answered
+    @describe(answer=answers.NAMES)
     async def schema_names(self, _request: web.Request) -> web.Response:
         """Names of all schemas: those of tables, and those that were written apart."""
         return json_answer(await asyncio.to_thread(self._writes.schema_names))
 
     @answered
+    @describe(answer=answers.SCHEMA)
     async def schema(self, request: web.Request) -> web.Response:
         """A schema, in Pinot's form."""
         return json_answer(await asyncio.to_thread(self._writes.schema, request.match_info["schema"]))
 
     @answered
+    @describe(query("override", "Change a schema that is there.", FLAG), body=answers.SCHEMA, answer=answers.DONE)
     async def create_schema(self, request: web.Request) -> web.Response:
         """Keep a schema for tables of its name, or change their columns. `?override=false`: only if it is new."""
         document, is_new = await _object(request), not flag(request, "override", default=True)
@@ -101,11 +114,13 @@ class _PinotApi:
         return _done(f"{document['schemaName']} successfully added", written)
 
     @answered
+    @describe(body=answers.SCHEMA, answer=answers.SCHEMA)
     async def validate_schema(self, request: web.Request) -> web.Response:
         """Answer the schema if a table could have it."""
         return json_answer(await asyncio.to_thread(self._writes.check_schema, await _object(request)))
 
     @answered
+    @describe(body=answers.SCHEMA, answer=answers.DONE)
     async def change_schema(self, request: web.Request) -> web.Response:
         """Change a schema, and the columns of the table that has it: columns are added and widened, none goes."""
         document = await _object(request)
@@ -113,6 +128,7 @@ class _PinotApi:
         return _done(f"{document['schemaName']} successfully added", written)
 
     @answered
+    @describe(answer=answers.STATUS)
     async def delete_schema(self, request: web.Request) -> web.Response:
         """Forget a schema that no table has."""
         name = request.match_info["schema"]
@@ -120,6 +136,7 @@ class _PinotApi:
         return json_answer({"status": f"Schema {name} deleted"})
 
     @answered
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
     async def create_configs(self, request: web.Request) -> web.Response:
         """Add a schema and its table, at once, of Pinot's TableConfigs."""
         document = await _object(request)
@@ -127,6 +144,7 @@ class _PinotApi:
         return _done(f"TableConfigs {written.names[0]} successfully added", written)
 
     @answered
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.TOLD)
     async def validate_configs(self, request: web.Request) -> web.Response:
         """Say whether TableConfigs could be added, and what of them has no equivalent."""
         document = await _object(request)
@@ -134,6 +152,7 @@ class _PinotApi:
         return _told(document, written)
 
     @answered
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
     async def change_configs(self, request: web.Request) -> web.Response:
         """Change a table and its schema, at once."""
         document, name = await _object(request), request.match_info["table"]
@@ -144,6 +163,7 @@ class _PinotApi:
         return _done(f"TableConfigs updated for {name}", written)
 
     @answered
+    @describe(answer=answers.STATUS)
     async def delete_configs(self, request: web.Request) -> web.Response:
         """Delete a table with its schema and all of its segments."""
         name = request.match_info["table"]

@@ -7,8 +7,10 @@ from functools import partial
 
 from aiohttp import web
 
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, segment_names
 from merlot.controller.recovery import Recovery
+from merlot.http.described import FLAG, describe, query, record
 
 
 def routes(recovery: Recovery) -> list[web.RouteDef]:
@@ -26,6 +28,11 @@ class _Recovery:
         self._recovery = recovery
 
     @answered
+    @describe(
+        query("acceptLoss", "Go on without what cannot be brought back.", FLAG),
+        query("fromFooters", "With every segment file of the table's folder.", FLAG),
+        answer=answers.RECOVERED,
+    )
     async def recover(self, request: web.Request) -> web.Response:
         """Have a lost table answer again. `?acceptLoss=true`: without what cannot be brought back;
         `?fromFooters=true`: with every segment file of its folder."""
@@ -38,11 +45,13 @@ class _Recovery:
         return json_answer(await asyncio.to_thread(call))
 
     @answered
+    @describe(answer=answers.TRASH)
     async def trash(self, request: web.Request) -> web.Response:
         """Segments whose files are in the trash."""
         return json_answer(await asyncio.to_thread(self._recovery.trash, request.match_info["table"]))
 
     @answered
+    @describe(body=answers.NAMES, answer=record({"restored": answers.NAMES}))
     async def undelete(self, request: web.Request) -> web.Response:
         """Bring back the segments of a JSON array of names."""
         names = await segment_names(request)

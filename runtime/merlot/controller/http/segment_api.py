@@ -7,9 +7,11 @@ from email.message import Message
 
 from aiohttp import web
 
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
+from merlot.http.described import FILE, FLAG, describe, header, query, record
 
 RELOAD = (
     "0 reload messages sent: none are needed. What a changed manifest asks of segments, servers make by themselves, "
@@ -44,6 +46,14 @@ class _SegmentApi:
         self._service = service
 
     @answered
+    @describe(
+        query("tableName", "Table that the segment is of.", is_required=True),
+        query("tableType", "OFFLINE, the only half that takes files."),
+        query("allowRefresh", "Take the place of a segment of that name.", FLAG),
+        header("UPLOAD_TYPE", "SEGMENT, the only kind that is taken."),
+        bodies={"application/octet-stream": FILE, "multipart/form-data": record({"file": FILE})},
+        answer=answers.STATUS,
+    )
     async def upload(self, request: web.Request) -> web.Response:
         """`?tableName=`: publish a segment file of Merlot's, a form's part or the whole body. One of its name goes,
         unless `allowRefresh=false`."""
@@ -63,6 +73,9 @@ class _SegmentApi:
         return json_answer({"status": f"Successfully uploaded segment: {name} of table: {table}"})
 
     @answered
+    @describe(
+        query("forceDownload", "Refused: servers fetch damaged files anew by themselves.", FLAG), answer=answers.STATUS
+    )
     async def reload(self, request: web.Request) -> web.Response:
         """Nothing, since servers do by themselves what Pinot's reload has them do. `forceDownload` is refused."""
         await self._check_there(request)
@@ -73,12 +86,14 @@ class _SegmentApi:
         return json_answer({"status": RELOAD})
 
     @answered
+    @describe(answer=answers.STATUS)
     async def reset(self, request: web.Request) -> web.Response:
         """Nothing, since servers try by themselves what failed."""
         await self._check_there(request)
         return json_answer({"status": RESET})
 
     @answered
+    @describe(answer=None)
     async def ingest(self, _request: web.Request) -> web.Response:
         """Refused, with what to do instead."""
         raise InvalidInputError(INGEST)

@@ -10,10 +10,12 @@ from aiohttp import web
 
 from merlot.cluster.segments.halves import half_of
 from merlot.cluster.segments.view import TableView
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, asked_half, json_answer, segment_names
 from merlot.controller.http.segments_in_window import select, window_of
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
+from merlot.http.described import describe, query
 from merlot.ids import raw_name
 
 Choose = Callable[[TableView], Iterable[str]]
@@ -39,6 +41,7 @@ class _Deletes:
         self._service = service
 
     @answered
+    @describe(answers.RETENTION, answer=answers.STATUS)
     async def delete_segment(self, request: web.Request) -> web.Response:
         """Delete a segment."""
         _check_words(request, {"retention"})
@@ -47,6 +50,12 @@ class _Deletes:
         return json_answer({"status": f"Segment {segment} deleted"})
 
     @answered
+    @describe(
+        query("segments", "Names of segments, with commas between or one each."),
+        answers.TYPE,
+        answers.RETENTION,
+        answer=answers.STATUS,
+    )
     async def delete_several(self, request: web.Request) -> web.Response:
         """`?segments=a&segments=b`, or `a,b`: delete these. Without any, all of the half that `?type=` says."""
         _check_words(request, {"segments", "type", "retention"})
@@ -60,6 +69,7 @@ class _Deletes:
         return json_answer({"status": f"All segments of table {_shown(request, half)} deleted"})
 
     @answered
+    @describe(answers.TYPE, answers.RETENTION, body=answers.NAMES, answer=answers.STATUS)
     async def delete_listed(self, request: web.Request) -> web.Response:
         """Delete the segments of a JSON array of names."""
         _check_words(request, {"type", "retention"})
@@ -67,6 +77,7 @@ class _Deletes:
         return await self._delete(request, _listed(names, asked_half(request)))
 
     @answered
+    @describe(answers.START, answers.END, answers.TYPE, answers.RETENTION, answer=answers.STATUS)
     async def delete_window(self, request: web.Request) -> web.Response:
         """`?startTimestamp=&endTimestamp=`, epoch milliseconds, both: delete the segments all of whose rows are in the
         window, the end not included; of the half that `?type=` says, or of both. Segments that still consume stay."""

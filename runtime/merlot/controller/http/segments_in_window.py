@@ -11,9 +11,11 @@ from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments import halves
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
+from merlot.http.described import FLAG, describe, query
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
@@ -51,6 +53,12 @@ class _Api:
         self._service = service
 
     @answered
+    @describe(
+        answers.START,
+        answers.END,
+        query("excludeOverlapping", "Without segments that reach out of the window.", FLAG),
+        answer=answers.BY_HALF,
+    )
     async def select(self, request: web.Request) -> web.Response:
         """`?startTimestamp=&endTimestamp=&excludeOverlapping=`: epoch milliseconds, the end is not part of the window;
         either may be left out. Segments that were replaced are not told, nor, of a hybrid table, those of its stream:

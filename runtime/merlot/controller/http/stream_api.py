@@ -7,9 +7,11 @@ from functools import partial
 
 from aiohttp import web
 
+from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.streams import StreamService
 from merlot.errors import InvalidInputError
+from merlot.http.described import FLAG, describe, query
 
 
 def routes(service: StreamService) -> list[web.RouteDef]:
@@ -37,22 +39,29 @@ class _StreamApi:
         self._service = service
 
     @answered
+    @describe(answer=answers.PARTITIONS)
     async def partitions(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.partitions, request.match_info["table"]))
 
     @answered
+    @describe(answer=answers.KEYS)
     async def keys(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.keys, request.match_info["table"]))
 
     @answered
+    @describe(answer=answers.PAUSED)
     async def pause(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.pause, request.match_info["table"], paused=True))
 
     @answered
+    @describe(answer=answers.PAUSED)
     async def resume(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.pause, request.match_info["table"], paused=False))
 
     @answered
+    @describe(
+        query("partitions", "Numbers of partitions, with commas between; all if left out."), answer=answers.COMMITTED
+    )
     async def commit(self, request: web.Request) -> web.Response:
         """`?partitions=0,3`: only these."""
         text = request.query.get("partitions", "")
@@ -60,16 +69,25 @@ class _StreamApi:
         return json_answer(await asyncio.to_thread(self._service.commit, request.match_info["table"], numbers))
 
     @answered
+    @describe(
+        query("offsets", "Where partitions are read from, as 0:1200,3:0.", is_required=True), answer=answers.COMMITTED
+    )
     async def consume_from(self, request: web.Request) -> web.Response:
         """`?offsets=0:1200,3:0`: where each of these partitions goes on."""
         offsets = _offsets(request.query.get("offsets", ""))
         return json_answer(await asyncio.to_thread(self._service.consume_from, request.match_info["table"], offsets))
 
     @answered
+    @describe(answer=answers.BACKFILL)
     async def backfill(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.backfill, request.match_info["table"]))
 
     @answered
+    @describe(
+        query("offsets", "Where partitions are read from, as 0:1200,3:0."),
+        query("ignoreMemory", "Begin even if keys may not fit into memory.", FLAG),
+        answer=answers.BACKFILL,
+    )
     async def begin_backfill(self, request: web.Request) -> web.Response:
         """`?offsets=0:1200,3:0`: where each of these partitions is read again; without: rows are produced anew."""
         text = request.query.get("offsets")
@@ -79,11 +97,13 @@ class _StreamApi:
         return json_answer(await asyncio.to_thread(begin, request.match_info["table"], offsets))
 
     @answered
+    @describe(answer=answers.BACKFILL)
     async def end_load(self, request: web.Request) -> web.Response:
         finish = partial(self._service.finish_backfill, cancelled=False)
         return json_answer(await asyncio.to_thread(finish, request.match_info["table"]))
 
     @answered
+    @describe(answer=answers.BACKFILL)
     async def cancel_backfill(self, request: web.Request) -> web.Response:
         finish = partial(self._service.finish_backfill, cancelled=True)
         return json_answer(await asyncio.to_thread(finish, request.match_info["table"]))

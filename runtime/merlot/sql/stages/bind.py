@@ -92,6 +92,7 @@ class _StatementBinder:
         self._numbers = itertools.count()
         self._num_relations = 0
         self._tables: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         self._common: list[tuple[str, Query]] = []
         self._commons: Commons = {}
 
@@ -101,6 +102,7 @@ class _StatementBinder:
             query=query,
             common=tuple(self._common),
             tables=self._tables,
+            names=self._names,
             options=options,
             explain=parsed.explain,
         )
@@ -138,6 +140,7 @@ class _StatementBinder:
             query = self.query(entry.this, None)
             names = [column.name for column in entry.args["alias"].args.get("columns") or ()]
             common = self.new_id("with")
+            self._names[common] = entry.alias
             self._common.append((common, query))
             outputs = _renamed(query.outputs, names, entry.alias)
             self._commons = {**self._commons, entry.alias.lower(): (common, outputs)}
@@ -151,6 +154,7 @@ class _StatementBinder:
     def _ordered_again(self, node: exp.Query, inner: Query) -> Block:
         """`(SELECT …) ORDER BY … LIMIT …`"""
         id_ = self.new_id("d")
+        self._names |= {f"{id_}.c{number}": output.label for number, output in enumerate(inner.outputs)}
         outputs = tuple(
             Output(output.label, Column(f"{id_}.c{number}", output.expr.type))
             for number, output in enumerate(inner.outputs)
@@ -198,6 +202,7 @@ class _StatementBinder:
         if all(output.expr.type == type_ for output, type_ in zip(query.outputs, types, strict=True)):
             return query
         id_ = self.new_id("d")
+        self._names |= {f"{id_}.c{number}": output.label for number, output in enumerate(query.outputs)}
         columns = [Column(f"{id_}.c{number}", output.expr.type) for number, output in enumerate(query.outputs)]
         outputs = tuple(
             Output(output.label, _as(column, type_))
@@ -342,6 +347,13 @@ class _StatementBinder:
 
     def _relation(self, node: exp.Expr, left: StageScope) -> tuple[Relation, Source]:
         """A relation of a FROM; `left` is what stands before it."""
+        relation, source = self._read_relation(node, left)
+        called = node.alias or (table_name(node) if isinstance(node, exp.Table) else "")
+        self._names[source.id] = called
+        self._names |= {column.name: f"{called}.{label}" if called else label for label, column in source.columns}
+        return relation, source
+
+    def _read_relation(self, node: exp.Expr, left: StageScope) -> tuple[Relation, Source]:
         self._num_relations += 1
         if self._num_relations > MAX_RELATIONS:
             raise SqlValidationError(f"too many tables and subqueries in FROM limit={MAX_RELATIONS}")

@@ -232,11 +232,9 @@ def _order(order: Any, binder: Binder) -> tuple[OrderKey, ...]:
 
 
 def _frame(spec: Any, order_by: Sequence[OrderKey]) -> str:
-    """ROWS or RANGE between two ends."""
+    """ROWS or RANGE between two ends, maybe without the rows next to a row."""
     if spec is None:
         return ""
-    if spec.args.get("exclude"):
-        raise UnsupportedSqlError("EXCLUDE in a window")
     kind = str(spec.args["kind"]).upper()
     if kind not in ("ROWS", "RANGE"):
         raise UnsupportedSqlError(f"{kind} in a window")
@@ -246,7 +244,8 @@ def _frame(spec: Any, order_by: Sequence[OrderKey]) -> str:
     ends = [_ENDS.index(end.lstrip("0123456789. ")) for end in (start, end)]
     if ends[0] > ends[1] or _ENDS[0] == end or _ENDS[-1] == start:
         raise SqlValidationError(f"a window cannot go from {start} to {end}")
-    return f"{kind} BETWEEN {start} AND {end}"
+    left_out = spec.args.get("exclude")
+    return f"{kind} BETWEEN {start} AND {end}{f' EXCLUDE {left_out.name.upper()}' if left_out else ''}"
 
 
 _ENDS: Final = ("UNBOUNDED PRECEDING", "PRECEDING", "CURRENT ROW", "FOLLOWING", "UNBOUNDED FOLLOWING")

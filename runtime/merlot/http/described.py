@@ -1,0 +1,114 @@
+"""What a handler takes and answers, said beside it; `openapi` makes its document of that.
+
+Schemas are JSON Schema as OpenAPI 3.1 has it, or models of pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel
+
+Schema = dict[str, Any]
+Described = Schema | type[BaseModel]
+F = TypeVar("F", bound=Callable[..., Any])
+
+ANY: Final[Schema] = {}
+TEXT: Final[Schema] = {"type": "string"}
+FLAG: Final[Schema] = {"type": "boolean"}
+WHOLE: Final[Schema] = {"type": "integer"}
+NUMBER: Final[Schema] = {"type": "number"}
+OBJECT: Final[Schema] = {"type": "object"}
+FILE: Final[Schema] = {"type": "string", "contentMediaType": "application/octet-stream"}
+JSON: Final = "application/json"
+PLAIN: Final = "text/plain"
+_ATTRIBUTE: Final = "_openapi"
+
+
+def array(of: Schema) -> Schema:
+    """A list of values of one kind."""
+    return {"type": "array", "items": of}
+
+
+def by_name(of: Schema) -> Schema:
+    """An object whose members have any name and values of one kind."""
+    return {"type": "object", "additionalProperties": of}
+
+
+def record(required: Mapping[str, Schema] | None = None, **optional: Schema) -> Schema:
+    """An object of these members, of which the first are always there."""
+    members = {**(required or {}), **optional}
+    return {"type": "object", "properties": members, **({"required": list(required)} if required else {})}
+
+
+def nullable(schema: Schema) -> Schema:
+    """The same, or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def one_of(*words: str) -> Schema:
+    """A text that is one of these words."""
+    return {"type": "string", "enum": list(words)}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query string, or a header."""
+
+    name: str
+    text: str
+    schema: Schema
+    is_required: bool = False
+    place: str = "query"
+
+
+def query(name: str, text: str, schema: Schema = TEXT, *, is_required: bool = False) -> Parameter:
+    """A parameter of the query string."""
+    return Parameter(name, text, schema, is_required)
+
+
+def header(name: str, text: str) -> Parameter:
+    """A header that may be sent."""
+    return Parameter(name, text, TEXT, place="header")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a handler takes and answers."""
+
+    parameters: tuple[Parameter, ...] = ()
+    body: Mapping[str, Described] | None = None
+    """By media type; None: no body is read."""
+    is_body_required: bool = True
+    answer: Described | None = None
+    """None: never answers but with an error."""
+    media_type: str = JSON
+    failed: Schema | None = None
+    """What some errors are, beside those of every route."""
+
+
+def describe(
+    *parameters: Parameter,
+    answer: Described | None,
+    body: Described | None = None,
+    bodies: Mapping[str, Described] | None = None,
+    is_body_required: bool = True,
+    media_type: str = JSON,
+    failed: Schema | None = None,
+) -> Callable[[F], F]:
+    """Say of a handler what it takes and answers. `body` is of a body of JSON, `bodies` are by media type."""
+    by_type = bodies if body is None else {JSON: body}
+    found = Description(parameters, by_type, is_body_required, answer, media_type, failed)
+
+    def described(handler: F) -> F:
+        setattr(handler, _ATTRIBUTE, found)
+        return handler
+
+    return described
+
+
+def description_of(handler: object) -> Description | None:
+    """What was said of a handler; None if nothing was."""
+    return getattr(handler, _ATTRIBUTE, None)

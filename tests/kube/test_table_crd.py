@@ -109,7 +109,10 @@ def test_status_is_kept_apart(flights: Any) -> None:
         (("dep_delay, type: INT", "dep_delay, multiValue: true, type: INT"), "only a dimension can be multi-valued"),
         (("dep_delay, type: INT", "dep_delay, format: TIMESTAMP, type: INT"), "only a dateTime column has a format"),
         (("name: tailnum", "name: carrier"), "Duplicate value"),
-        (("name: tailnum", "name: tail num"), "should match"),
+        *(
+            (("name: tailnum", f"name: {name}"), "should match")
+            for name in ("tail num", "$tailnum", "'*'", '"tail\\x00"')
+        ),
     ],
 )
 def test_wrong_manifest_is_refused(api: Api, edit: tuple[str, str], message: str) -> None:
@@ -123,6 +126,28 @@ def with_tree(**changed: Any) -> str:
     """The flights table with a star-tree."""
     tree = {"dimensionsSplitOrder": ["carrier", "origin"], "functionColumnPairs": ["SUM__distance"], **changed}
     return edited(("  indexing:\n", f"  indexing:\n    starTreeIndexConfigs: [{json.dumps(tree)}]\n"))
+
+
+@pytest.mark.parametrize(
+    "name", ["payload.id", "__metadata$offset", "a||b", '"x`y\\', "f(x),y", "größe", "1-%2C", "it's"]
+)
+def test_columns_of_any_name_are_accepted_wherever_columns_are_named(api: Api, name: str) -> None:
+    table = yaml.safe_load(FLIGHTS.read_text())
+    spec = table["spec"]
+    spec["schema"]["fields"] += [{"name": name, "type": "STRING"}, {"name": f"{name}.at", "type": "TIMESTAMP"}]
+    spec["schema"]["primaryKey"] = [name]
+    quoted = '"' + name.replace('"', '""') + '.at"'
+    tree = {"dimensionsSplitOrder": [name, f"DATETRUNC('DAY', {quoted})"], "functionColumnPairs": [f"MAX__{name}.at"]}
+    spec["indexing"] |= {
+        "inverted": [name],
+        "bloom": [name],
+        "bloomFpp": {name: 0.01},
+        "compression": {name: "ZSTD"},
+        "timestampGranularities": {f"{name}.at": ["DAY"]},
+        "starTreeIndexConfigs": [tree],
+    }
+    assert api.refusal("tables", table) == ""
+    manifest.load_document(table)
 
 
 TREE = "spec.indexing.starTreeIndexConfigs[0]"

@@ -137,6 +137,8 @@ def test_columns_travel_as_one_text() -> None:
     assert record.columns == "a:INT,tags:STRING[]"
     assert record.column_types == columns
     assert segment("s").column_types == {}
+    odd = dict.fromkeys(("a,b", "%2C", "a:INT", "a:b,c:INT[]", "%25,"), (TypeName.LONG, False))
+    assert SegmentRecord.model_validate({**record.model_dump(), "columns": format_columns(odd)}).column_types == odd
 
 
 def test_readers_of_an_old_root_find_its_buckets_for_a_while(store: SqliteMetastore) -> None:

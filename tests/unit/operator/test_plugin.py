@@ -134,6 +134,14 @@ def test_a_new_column_is_a_reload() -> None:
     assert change.cost is Cost.RELOAD
 
 
+def test_a_change_below_a_column_with_dots_in_its_name_is_shown() -> None:
+    before, after = copy.deepcopy(TABLE), copy.deepcopy(TABLE)
+    for table, units in ((before, ["DAY"]), (after, ["DAY", "HOUR"])):
+        table["spec"]["schema"]["fields"].append({"name": "event.at", "type": "TIMESTAMP"})
+        table["spec"]["indexing"] = {"timestampGranularities": {"event.at": units}}
+    assert [one.path for one in changes(before, after, {})] == ["indexing.timestampGranularities.event.at"]
+
+
 def test_defaults_that_a_definition_once_filled_in_are_no_change() -> None:
     filled = copy.deepcopy(TABLE)
     for column in filled["spec"]["schema"]["fields"]:

@@ -13,6 +13,7 @@ from merlot.cluster.segments.coverage import RowCounts, Taken
 from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
 from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.partitionings import Partitionings
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.republish import PushedAgain
 from merlot.cluster.segments.transaction import (
@@ -148,11 +149,13 @@ def _decide(
     outputs: dict[str, list[SegmentRecord]] = {}
     kept = {record.name for record in request.records}
     removed = [record for record in _leaving(view, request) if record.name not in kept]
-    again = PushedAgain(view, kept, {record.name for record in removed})
+    partitionings = Partitionings.of(view, _of_own(request, awaited))
+    again = PushedAgain(view, kept, {record.name for record in removed}, partitionings.other_names)
     families = Families.of(kept - awaited.keys() if not request.entry else ())
     divided = families.leaving(view, again, needs_all=not request.is_recovery)
-    first_pushes = pushes_of(divided)
-    removed += [record for record in divided if record not in removed]
+    change = partitionings.change(view, again)
+    first_pushes = {**pushes_of(divided), **change.pushes}
+    removed += [record for record in (*divided, *change.without(kept)) if record not in removed]
     forgotten: set[str] = set()
     for record in request.records:
         present = view.segment(record.name)
@@ -195,6 +198,7 @@ def _decide(
             declared=frozenset(request.replace),
             replaces_all=request.replace_all,
             staying=families.staying(view, {*replaced, *(record.name for record in removed)}),
+            together=change.together,
         )
     result = PublishResult(
         published=(*(record.name for record in changed), *produced),
@@ -212,6 +216,14 @@ def _decide(
         *(PutOutputs(entry, tuple(records)) for entry, records in outputs.items()),
         RemoveSegments(tuple(record.key for record in removed)),
     ]
+
+
+def _of_own(request: PublishRequest, awaited: Mapping[str, str]) -> Iterable[SegmentRecord]:
+    """Records that become segments of their own beside others of the table: no outputs, and nothing that stands for all
+    of it or was part of it before."""
+    if request.entry or request.replace_all or request.is_recovery:
+        return ()
+    return (record for record in request.records if record.name not in awaited)
 
 
 def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from datetime import date
 from pathlib import Path
 
 from merlot.catalog.publish import record_of
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.publish import PublishRequest
+from merlot.cluster.segments.shapes import check_shape
 from merlot.errors import CorruptionError, InvalidInputError
-from merlot.ids import SegmentPart, TableName, raw_name
+from merlot.ids import TableName, raw_name
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.json_values import to_json
 from merlot.segment.layout import HEADER_MAGIC
-from merlot.segment.metadata import ColumnMetadata, SegmentMetadata
+from merlot.segment.metadata import ColumnMetadata
 from merlot.segment.observed import small_blooms
 from merlot.spec.evolution import can_widen
 from merlot.spec.schema import FieldRole, FieldSpec
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
-from merlot.values.periods import DAY_MS
 
 _GZIP = b"\x1f\x8b"
 _TAR = b"ustar"
 _TAR_AT = 257
-_DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:_p[\d_]+)?")
-"""The end of the names of a batch's segments."""
 
 
 def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
@@ -40,8 +37,10 @@ def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> Segme
         _check(segment, table, spec)
         store = DeepStore(store_uri)
         url = store.url_of(table, segment.metadata.key)
+        record = record_of(segment.metadata, url, path.stat().st_size, small_blooms(segment, spec.indexing))
+        check_shape(raw_name(table), spec, PublishRequest(records=(record,)))
         store.put(path, url)
-        return record_of(segment.metadata, url, path.stat().st_size, small_blooms(segment, spec.indexing))
+        return record
 
 
 def _check_kind(path: Path) -> None:
@@ -63,13 +62,12 @@ def _check(segment: ImmutableSegment, table: TableName, spec: TableSpec) -> None
         raise InvalidInputError(f"the segment is of another table expected={raw_name(table)} got={metadata.table}")
     if metadata.time_column != spec.time_column:
         raise InvalidInputError(
-            f"the segment has another time column expected={spec.time_column} got={metadata.time_column}"
+            f"the segment has another timeColumn expected={spec.time_column} got={metadata.time_column}"
         )
     for field in spec.table_schema.fields:
         stored = metadata.columns.get(field.name)
         if stored is not None:
             _check_column(stored, field)
-    _check_days(metadata, spec)
 
 
 def _check_column(stored: ColumnMetadata, field: FieldSpec) -> None:
@@ -95,19 +93,3 @@ def _check_column(stored: ColumnMetadata, field: FieldSpec) -> None:
 
 def _is_read_as(stored: ColumnMetadata, field: FieldSpec) -> bool:
     return stored.multi_value == field.multi_value and can_widen(stored.type, field.type)
-
-
-def _check_days(metadata: SegmentMetadata, spec: TableSpec) -> None:
-    """A name that batches give has the rows of its stretch of days: else a batch would add them once more."""
-    found = _DAY.fullmatch(SegmentPart.of(metadata.name).family.removeprefix(f"{metadata.table}_"))
-    if found is None or spec.time_column is None or metadata.start_time_ms is None or metadata.end_time_ms is None:
-        return
-    days = spec.ingestion.days_per_segment
-    first, last = metadata.start_time_ms // DAY_MS // days, metadata.end_time_ms // DAY_MS // days
-    named = (date.fromisoformat(found[1]) - date(1970, 1, 1)).days
-    if not first == last == named / days:
-        raise InvalidInputError(
-            f"the segment is named by a day and does not hold the days that a segment of the table does "
-            f"segment={metadata.name} daysPerSegment={days}; build it by the table's own manifest "
-            "(GET /tables/NAME/manifest)"
-        )

@@ -164,13 +164,13 @@ def test_what_was_merged_into_segments_of_which_one_was_deleted_is_not_there_as_
 def test_what_is_kept_in_mind_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(origins, "MOST", 3)
     inputs = [segment(f"in_{number}", crc=number + 1) for number in range(8)]
-    (kept,) = origins.remember(inputs, [segment("out", custom_map=MERGED)])
+    (kept,) = origins.remember(TABLE, inputs, [segment("out", custom_map=MERGED)])
     found = origins.origins([kept], [one.name for one in inputs])
     assert len(found) == 3
     assert all(found[one.name].is_whole(one.crc) for one in inputs if one.name in found)
 
 
 def test_a_client_does_not_say_what_a_segment_is_made_of(table: SqliteMetastore) -> None:
-    (made,) = origins.remember([segment("h1")], [segment("day", custom_map=MERGED)])
+    (made,) = origins.remember(TABLE, [segment("h1")], [segment("day", custom_map=MERGED)])
     push(table, made)
     assert load(table, TABLE).segments["day"].made_of == ""

@@ -111,9 +111,11 @@ def check(
     declared: frozenset[str],
     replaces_all: bool,
     staying: Sequence[SegmentRecord] = (),
+    together: Mapping[str, str] | None = None,
 ) -> None:
     """UncoveredError if rows would go for which nobody stands. `declared`: names that the request replaces by itself;
-    `replaces_all`: it stands for the whole table; `staying`: other segments of the same families."""
+    `replaces_all`: it stands for the whole table; `staying`: other segments of the same families; `together`: what is
+    judged as one family, by the segments' names (`Partitionings.together`)."""
     if not num_records and taken.removed:
         raise UncoveredError(
             f"a batch without rows would remove {len(taken.removed)} segments with "
@@ -122,8 +124,10 @@ def check(
         )
     if replaces_all:
         return
-    gone = _families((*taken.replaced.values(), *taken.removed))
-    added, others = _families(taken.added), _families(staying)
+    gone, added, others = (
+        _families(records, together or {})
+        for records in ((*taken.replaced.values(), *taken.removed), taken.added, staying)
+    )
     nothing = Family(())
     partial = [
         f"{name}: {old} -> {added.get(name, nothing)}"
@@ -150,10 +154,11 @@ def _reaches_as_far(new: Family, old: Family, staying: Family) -> bool:
     return min(first for first, _ in known) <= old.times[0] and old.times[1] <= max(last for _, last in known)
 
 
-def _families(records: Iterable[SegmentRecord]) -> dict[str, Family]:
+def _families(records: Iterable[SegmentRecord], together: Mapping[str, str]) -> dict[str, Family]:
     found: dict[str, list[SegmentRecord]] = {}
     for record in records:
-        found.setdefault(SegmentPart.of(record.name).family, []).append(record)
+        family = together.get(record.name) or SegmentPart.of(record.name).family
+        found.setdefault(family, []).append(record)
     return {name: Family(members) for name, members in found.items()}
 
 

@@ -23,7 +23,7 @@ from merlot.cluster.segments.mutations import (
 )
 from merlot.cluster.segments.view import Bucket, TableView, bucket_of
 from merlot.cluster.segments.visibility import is_visible, why_held
-from merlot.ids import InstanceId
+from merlot.ids import InstanceId, TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,11 @@ class Draft:
         self.lineage: dict[str, LineageMark] = dict(view.root.lineage)
         self.details: dict[str, LineageRecord] = {}
         self.time_boundary = (view.root.time_boundary_ms, view.root.time_boundary_moved_ms)
+
+    @property
+    def table(self) -> TableName:
+        """The table that is changed."""
+        return self._view.table
 
     @property
     def is_hybrid(self) -> bool:

@@ -18,6 +18,7 @@ from merlot.cluster.segments.mutations import (
 )
 from merlot.cluster.segments.parts import are_mixed, joined_offsets
 from merlot.cluster.segments.visibility import is_leftover, is_visible
+from merlot.ids import TableName
 
 if TYPE_CHECKING:
     from merlot.cluster.segments.draft import Draft
@@ -132,7 +133,7 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
     draft.details.pop(entry, None)
     concerned = [one for one in draft.all_records() if entry in (one.replaces, one.replaced_by)]
     if is_completed:
-        concerned = with_origins(entry, mark, concerned)
+        concerned = with_origins(draft.table, entry, mark, concerned)
     for record in concerned:
         if is_completed if record.replaced_by == entry else not is_completed:
             draft.drop(record.name)
@@ -142,11 +143,13 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
             draft.store(record.model_copy(update={"replaced_by": ""}))
 
 
-def with_origins(entry: str, mark: LineageMark, records: Sequence[SegmentRecord]) -> list[SegmentRecord]:
+def with_origins(
+    table: TableName, entry: str, mark: LineageMark, records: Sequence[SegmentRecord]
+) -> list[SegmentRecord]:
     """The inputs and outputs of an entry, of which the outputs keep in mind what the inputs were."""
     inputs = [one for one in records if one.replaced_by == entry]
     outputs = [one for one in records if one.replaces == entry]
-    kept = origins.remember(inputs, outputs, are_all=len(outputs) == mark.num_to)
+    kept = origins.remember(table, inputs, outputs, are_all=len(outputs) == mark.num_to)
     remembering = {one.name: one for one in kept}
     return [remembering.get(one.name, one) for one in records]
 

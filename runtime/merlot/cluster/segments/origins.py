@@ -3,8 +3,9 @@ rows in the table already. Pure.
 
 `SegmentRecord.made_of` holds 12 bytes for each segment that was pushed once, in base64: a hash of its name, and its
 crc, or 0 if some of its rows may be in the table no more. A merge of merged segments takes over what they hold. For a
-part of a family there is an entry for the family too, with the number of its parts in the place of the crc: so the same
-rows are known when they are pushed again in other parts.
+part of a family there is an entry for the family too, with the number of its parts in the place of the crc, and for a
+partition of a day one for the day, with a number for the partition functions: so the same rows are known when they are
+pushed again in other parts, or under another partitioning.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.cluster.records import SegmentRecord
-from merlot.ids import PART_MARK, SegmentPart
+from merlot.cluster.segments.batch_names import BatchSegment
+from merlot.ids import PART_MARK, SegmentPart, TableName, raw_name
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL
 
 MOST = 5_000
 """Origins of one record: 60 KB of a node that shall not pass 1 MB. What is more is forgotten."""
 _ORIGIN = struct.Struct(">QI")
 _CRC_BITS = 0xFFFF_FFFF
-_NOT_WHOLE = 0
+NOT_WHOLE = 0
 
 
 def remember(
-    inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord], *, are_all: bool = True
+    table: TableName, inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord], *, are_all: bool = True
 ) -> list[SegmentRecord]:
     """The outputs, each with all of the inputs in mind, since it may have rows of any. None, if they are neither of a
     merge nor of a backfill: who replaces segments by himself knows better. `are_all`: no output was removed since."""
@@ -42,11 +44,19 @@ def remember(
             found[_hash(record.name)] = record.crc & _CRC_BITS
             part = SegmentPart.of(record.name)
             if part.count > 1:
-                divided = _hash(divided_name(part.family))
-                found[divided] = part.count if found.get(divided, part.count) == part.count else _NOT_WHOLE
+                _note(found, divided_name(part.family), part.count)
+            batch = BatchSegment.of(raw_name(table), record)
+            if batch is not None and batch.division.is_partitioned:
+                _note(found, batch.mark, batch.division.crc)
     is_whole = are_all and not is_backfill
-    made_of = _packed({name: crc if is_whole else _NOT_WHOLE for name, crc in found.items()})
+    made_of = _packed({name: crc if is_whole else NOT_WHOLE for name, crc in found.items()})
     return [one.model_copy(update={"made_of": made_of}) for one in outputs]
+
+
+def _note(found: dict[int, int], name: str, value: int) -> None:
+    """Keep a value of rows, or that there are several."""
+    key = _hash(name)
+    found[key] = value if found.get(key, value) == value else NOT_WHOLE
 
 
 def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> list[SegmentRecord]:
@@ -57,7 +67,7 @@ def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> 
     found = [(record, _of(record)) for record in staying if record.made_of]
     return [
         record.model_copy(
-            update={"made_of": _packed({name: _NOT_WHOLE if name in lost else crc for name, crc in crcs.items()})}
+            update={"made_of": _packed({name: NOT_WHOLE if name in lost else crc for name, crc in crcs.items()})}
         )
         for record, crcs in found
         if not lost.isdisjoint(crcs)
@@ -74,7 +84,7 @@ def in_part(record: SegmentRecord) -> SegmentRecord:
     """Return the record as one that may hold a part of its origins only."""
     if not record.made_of:
         return record
-    return record.model_copy(update={"made_of": _packed(dict.fromkeys(_of(record), _NOT_WHOLE))})
+    return record.model_copy(update={"made_of": _packed(dict.fromkeys(_of(record), NOT_WHOLE))})
 
 
 def divided_name(family: str) -> str:
@@ -92,7 +102,7 @@ class Origin:
 
     def is_whole(self, crc: int) -> bool:
         """Whether all rows of this version are in the holders."""
-        return crc & _CRC_BITS == self.crc != _NOT_WHOLE
+        return crc & _CRC_BITS == self.crc != NOT_WHOLE
 
 
 def origins(records: Iterable[SegmentRecord], names: Iterable[str]) -> dict[str, Origin]:
@@ -104,7 +114,7 @@ def origins(records: Iterable[SegmentRecord], names: Iterable[str]) -> dict[str,
             if name in wanted:
                 known = found.get(wanted[name], Origin(crc, frozenset()))
                 is_same = known.crc == crc
-                found[wanted[name]] = Origin(crc if is_same else _NOT_WHOLE, known.holders | {record.name})
+                found[wanted[name]] = Origin(crc if is_same else NOT_WHOLE, known.holders | {record.name})
     return found
 
 

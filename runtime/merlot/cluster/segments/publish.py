@@ -13,6 +13,7 @@ from merlot.cluster.segments.coverage import RowCounts, Taken
 from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
 from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.partitionings import Partitionings
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.republish import PushedAgain
 from merlot.cluster.segments.transaction import (
@@ -142,8 +143,6 @@ class _Outputs:
 def _decide(
     view: TableView, request: PublishRequest, awaited: Mapping[str, str], now_ms: int
 ) -> tuple[PublishResult, Sequence[Mutation]]:
-    if request.removed_ms:
-        restoring.check(view, request.records, request.removed_ms)
     changed: list[SegmentRecord] = []
     replaced: dict[str, SegmentRecord] = {}
     unchanged: list[str] = []
@@ -152,11 +151,14 @@ def _decide(
     outputs: dict[str, list[SegmentRecord]] = {}
     kept = {record.name for record in request.records}
     removed = [record for record in _leaving(view, request) if record.name not in kept]
-    again = PushedAgain(view, kept, {record.name for record in removed})
+    partitionings = Partitionings.of(view, _of_own(request, awaited))
+    again = PushedAgain(view, kept, {record.name for record in removed}, partitionings.other_names)
     families = Families.of(kept - awaited.keys() if not request.entry else ())
     divided = families.leaving(view, again, needs_all=not request.is_recovery)
-    first_pushes = pushes_of(divided)
-    removed += [record for record in divided if record not in removed]
+    change = partitionings.change(view, again)
+    restoring.check(view, request.records, request.removed_ms, [one.record.name for one in change.gone])
+    first_pushes = {**pushes_of(divided), **change.pushes}
+    removed += [record for record in (*divided, *change.without(kept)) if record not in removed]
     forgotten: set[str] = set()
     for record in request.records:
         present = view.segment(record.name)
@@ -197,6 +199,7 @@ def _decide(
             declared=frozenset(request.replace),
             replaces_all=request.replace_all,
             staying=families.staying(view, {*replaced, *(record.name for record in removed)}),
+            together=change.together,
         )
     result = PublishResult(
         published=(*(record.name for record in changed), *produced),
@@ -206,14 +209,21 @@ def _decide(
         replaced=tuple(taken.replaced),
         rows=taken.counts(view.visible_docs),
     )
-    oldest_first = sorted(forgotten, key=lambda entry: (view.lineage[entry].since_ms, entry))
     return result, [
-        *map(ForgetReplacement, oldest_first),
+        *map(ForgetReplacement, sorted(forgotten, key=lambda entry: (view.lineage[entry].since_ms, entry))),
         RemoveSegments(tuple(leftover)),
         PutSegments(tuple(changed)),
         *(PutOutputs(entry, tuple(records)) for entry, records in outputs.items()),
         RemoveSegments(tuple(record.key for record in removed)),
     ]
+
+
+def _of_own(request: PublishRequest, awaited: Mapping[str, str]) -> Iterable[SegmentRecord]:
+    """Records that become segments of their own beside others of the table: no outputs, and nothing that stands for all
+    of it or was part of it before."""
+    if request.entry or request.replace_all or request.is_recovery:
+        return ()
+    return (record for record in request.records if record.name not in awaited)
 
 
 def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:

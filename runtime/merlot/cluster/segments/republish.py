@@ -12,7 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from merlot.cluster.records import LineageState, SegmentRecord
-from merlot.cluster.segments.origins import Origin, divided_name, origins
+from merlot.cluster.segments.batch_names import BatchSegment
+from merlot.cluster.segments.origins import NOT_WHOLE, Origin, divided_name, origins
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import Visibility, visibility
 from merlot.errors import InvalidInputError
@@ -38,12 +39,15 @@ class _Became:
 class PushedAgain:
     """A request's names that are not visible, but may be part of the table."""
 
-    def __init__(self, view: TableView, names: Collection[str], leaving: Collection[str]) -> None:
+    def __init__(
+        self, view: TableView, names: Collection[str], leaving: Collection[str], other_names: Collection[str] = ()
+    ) -> None:
+        """other_names: of the same rows, if they were divided otherwise (`Partitionings.other_names`)."""
         self._view = view
         self._leaving = frozenset(leaving)
         families = {SegmentPart.of(name).family for name in names}
-        gone = [name for name in {*names, *families} if view.segment(name) is None]
-        self._merged = origins(view.segments.values(), [*gone, *map(divided_name, families)])
+        gone = [name for name in {*names, *families, *other_names} if view.segment(name) is None]
+        self._merged = origins(view.segments.values(), [*gone, *map(divided_name, {*families, *other_names})])
         hidden = [record for name in names if (record := view.segment(name)) is not None and self._is_replaced(record)]
         self._outputs = _outputs(view) if hidden else None
         self._became = {record.name: self._follow(record) for record in hidden}
@@ -76,6 +80,17 @@ class PushedAgain:
             other = self._merged.get(family)
         if other is not None and (stays := other.holders - self._leaving):
             raise _divided(family, min(stays))
+
+    def check_partitioning(self, segment: BatchSegment) -> None:
+        """MergedBeforeError if rows of a segment are in the table, from segments of another partitioning whose records
+        are gone."""
+        origin = self._merged.get(segment.mark)
+        if segment.division.is_partitioned:
+            if origin is not None and origin.crc in (NOT_WHOLE, segment.division.crc):
+                origin = None
+            origin = origin or self._merged.get(segment.rows) or self._merged.get(divided_name(segment.rows))
+        if origin is not None and (stays := origin.holders - self._leaving):
+            raise _divided(segment.record.name, min(stays))
 
     def is_merged(self, record: SegmentRecord) -> bool:
         """Whether a segment whose record is gone is in the table, as it is; MergedBeforeError if its rows are in part,
@@ -110,8 +125,9 @@ def _partly(record: SegmentRecord, holder: str) -> MergedBeforeError:
 
 def _divided(name: str, holder: str) -> MergedBeforeError:
     return MergedBeforeError(
-        "rows were merged or backfilled before as segments of another size, and would count twice; set "
-        f"maxRowsPerSegment as it was, or replace their time: merlot backfill segment={name} now_in={holder}"
+        "rows were merged or backfilled before as segments that were divided otherwise, and would count twice; set "
+        "maxRowsPerSegment and partitioning as they were, or replace their time: merlot backfill "
+        f"segment={name} now_in={holder}"
     )
 
 

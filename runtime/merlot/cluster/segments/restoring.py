@@ -15,9 +15,18 @@ from merlot.cluster.segments.parts import is_of_stream, offsets_of
 from merlot.cluster.segments.view import TableView
 
 
-def check(view: TableView, records: Collection[SegmentRecord], removed_ms: Mapping[str, int]) -> None:
+def check(
+    view: TableView, records: Collection[SegmentRecord], removed_ms: Mapping[str, int], divided: Sequence[str]
+) -> None:
     """Raise PreconditionError, with the segment that has the rows, if one of the records may not come back. removed_ms:
-    when each was removed, by name."""
+    when each was removed, by name; without any nothing is checked. divided: segments of the table that hold rows of the
+    same days under another partitioning."""
+    if not removed_ms:
+        return
+    if divided:
+        raise PreconditionError(
+            f"rows are in the table already, under another partitioning segments={','.join(divided[:3])}"
+        )
     merged = origins.origins(view.segments.values(), [record.name for record in records])
     for record in records:
         holders = (

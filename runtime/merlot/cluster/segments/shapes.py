@@ -1,17 +1,26 @@
 """Whether segments that somebody publishes were built for the table as it is applied. Pure.
 
 Who builds has a manifest of its own: what it sends is compared with the table here, since nobody else knows both. A
-publisher that sends no shape is compared by what records say of columns.
+publisher that sends no shape is compared by what records say of columns, days and partitions.
 """
 
 from __future__ import annotations
 
+from datetime import date
+from typing import Final
+
+from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.batch_names import BatchSegment, division_of
 from merlot.cluster.segments.publish import PublishRequest
+from merlot.ids import RawTableName
 from merlot.spec import shape
 from merlot.spec.evolution import can_widen
 from merlot.spec.shape import ShapeError
 from merlot.spec.table import TableSpec
+from merlot.values.periods import DAY_MS
 from merlot.values.types import TypeName
+
+_EPOCH: Final = date(1970, 1, 1)
 
 
 def check_shape(table: str, spec: TableSpec, request: PublishRequest) -> None:
@@ -19,6 +28,9 @@ def check_shape(table: str, spec: TableSpec, request: PublishRequest) -> None:
     that other segments of the table have, too."""
     if request.shape is not None:
         shape.check(shape.shape_of(spec), request.shape, table=table, what="the manifest that segments were built by")
+    if not request.entry and not request.is_recovery:
+        for record in request.records:
+            _check_batch_segment(RawTableName(table), spec, record)
     seen: set[str] = set()
     for record in request.records:
         if record.columns not in seen:
@@ -31,6 +43,33 @@ def check_shape(table: str, spec: TableSpec, request: PublishRequest) -> None:
                         f"segment={record.name} column={field.name} applied={_text(field.type, field.multi_value)} "
                         f"segment's={_text(*stored)}; build it by the table's own manifest (GET /tables/NAME/manifest)"
                     )
+
+
+def _check_batch_segment(table: RawTableName, spec: TableSpec, record: SegmentRecord) -> None:
+    """Of a segment that is named as batches name theirs: rows of other days, or under another partitioning, would be in
+    the table beside those of the segments that a batch makes of them."""
+    found = BatchSegment.of(table, record)
+    if found is None:
+        return
+    applied = division_of(spec.partitioning)
+    if found.division.is_other(applied):
+        raise _other(table, record, "spec.partitioning", applied, found.division)
+    if found.day is not None and spec.time_column is None:
+        raise _other(table, record, "spec.timeColumn", shape.ABSENT, "set")
+    if found.day is not None and record.start_time_ms is not None and record.end_time_ms is not None:
+        days = spec.ingestion.days_per_segment
+        first, last = (ms // DAY_MS // days * days for ms in (record.start_time_ms, record.end_time_ms))
+        if not first == last == (found.day - _EPOCH).days:
+            held = f"days {record.start_time_ms // DAY_MS} to {record.end_time_ms // DAY_MS} since 1970"
+            raise _other(table, record, "spec.ingestion.daysPerSegment", days, held)
+
+
+def _other(table: str, record: SegmentRecord, path: str, applied: object, found: object) -> ShapeError:
+    return ShapeError(
+        f"segment does not hold the rows that its name says in the applied table table={table} segment={record.name} "
+        f"{path}: applied {applied} and here {found}; build it by the table's own manifest "
+        "(GET /tables/NAME/manifest)"
+    )
 
 
 def _text(type_: TypeName, is_list: bool) -> str:

@@ -114,5 +114,5 @@ def _with_origins(view: TableView) -> list[SegmentRecord]:
     for entry, mark in sorted(view.lineage.items(), key=lambda one: one[1].since_ms):
         if mark.state is LineageState.COMPLETED:
             records = [found[name] for name in sorted(concerned[entry])]
-            found |= {one.name: one for one in with_origins(entry, mark, records)}
+            found |= {one.name: one for one in with_origins(view.table, entry, mark, records)}
     return [found[name] for name in view.visible]

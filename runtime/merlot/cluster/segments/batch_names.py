@@ -1,0 +1,95 @@
+"""What the names of a batch's segments say: which rows a segment has a part of, and how these are divided. Pure.
+
+A batch names its segments by day and partition (`ingest.grouping`). If a table's partitioning changes, the segments of
+a day get other names, or the same names for other rows; so a segment's record says by which functions it was made.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from merlot.cluster.records import PartitionRecord, SegmentRecord
+from merlot.ids import PART_MARK, RawTableName, SegmentPart
+from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec, PartitioningSpec
+
+_REST: Final = re.compile(
+    r"(?P<day>_\d{4}-\d{2}-\d{2})?(?:_p(?P<partitions>\d+(?:_\d+)*)|(?P<whole>_0(?!\d)))?(?P<suffix>.*)", re.DOTALL
+)
+"""What follows the table in the name of a batch's segment."""
+
+Functions = tuple[tuple[str, str, int, tuple[tuple[str, str], ...]], ...]
+"""Column, function, number of partitions and options of each partition function, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How rows are divided into segments: by partition or not, and by which functions, as far as a segment tells."""
+
+    is_partitioned: bool
+    functions: Functions = ()
+
+    def is_other(self, other: Division) -> bool:
+        """Whether segments of the two may share rows; functions that are not known may be the same."""
+        if self.is_partitioned != other.is_partitioned:
+            return True
+        return bool(self.functions and other.functions) and self.functions != other.functions
+
+    @property
+    def crc(self) -> int:
+        """A number for the functions; 0 if they are not known."""
+        return zlib.crc32(repr(self.functions).encode()) if self.functions else 0
+
+    def __str__(self) -> str:
+        functions = ", ".join(f"{name}: {function} of {count}" for name, function, count, _ in self.functions)
+        return functions or ("by partition" if self.is_partitioned else "(absent)")
+
+
+def division_of(partitioning: PartitioningSpec | None) -> Division:
+    """The division that a table declares. Segments of a source that is partitioned already are named by day alone."""
+    if partitioning is None or partitioning.enforce is PartitionEnforcement.ASSERT:
+        return Division(is_partitioned=False)
+    return Division(is_partitioned=True, functions=_functions(partitioning.columns))
+
+
+def _functions(declared: Mapping[str, PartitionFunctionSpec] | Mapping[str, PartitionRecord]) -> Functions:
+    return tuple(
+        sorted(
+            (name, one.function_name.lower(), one.num_partitions, tuple(sorted((one.function_config or {}).items())))
+            for name, one in declared.items()
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSegment:
+    """A segment that has the name of a batch's."""
+
+    record: SegmentRecord
+    rows: str
+    """Name of the rows that the segment has a part of: that of the segment without its partition."""
+    mark: str
+    """Stands for segments of these rows by partition; no segment has such a name."""
+    division: Division
+    day: date | None
+    """First day of its rows; None if the table has no time column."""
+
+    @classmethod
+    def of(cls, table: RawTableName, record: SegmentRecord) -> BatchSegment | None:
+        """None for a name that no batch gives."""
+        family = SegmentPart.of(record.name).family
+        found = _REST.fullmatch(family, len(table)) if family.startswith(table) else None
+        if found is None or not any(found[name] for name in ("day", "partitions", "whole")):
+            return None
+        try:
+            day = None if found["day"] is None else date.fromisoformat(found["day"][1:])
+        except ValueError:
+            return None
+        is_partitioned = found["partitions"] is not None
+        division = Division(is_partitioned, _functions(record.partitions) if is_partitioned else ())
+        head, suffix = f"{table}{found['day'] or ''}", found["suffix"]
+        return cls(record, f"{head}{suffix}", f"{head}{PART_MARK}p{suffix}", division, day)

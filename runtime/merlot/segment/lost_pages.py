@@ -47,7 +47,7 @@ _SA_RESTART: Final = 0x10000000
 _memory = mmap.mmap(-1, CAPACITY * _ROW_BYTES)
 _table: NDArray[np.int64] = np.frombuffer(_memory, np.int64).reshape(CAPACITY, 3)
 _header: NDArray[np.int64] = np.zeros(2, np.int64)
-_counts = memoryview(_header)
+_counts = _header.data
 """Faster to read than the array."""
 _free: deque[int] = deque()
 _next = itertools.count()

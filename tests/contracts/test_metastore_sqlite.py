@@ -1,5 +1,7 @@
 """SQLite keeps the metastore's contract."""
 
+import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,3 +25,18 @@ class TestSqliteMetastore(MetastoreContract):
         yield open_another
         for session in sessions:
             session.close()
+
+
+def test_the_file_and_those_beside_it_are_their_owner_s_alone(tmp_path: Path) -> None:
+    """Whatever the umask, and those of a version that did not see to it."""
+    path = tmp_path / "meta.db"
+    before = os.umask(0)
+    try:
+        path.touch(mode=0o644)
+        store = SqliteMetastore(path)
+        store.create("/a", b"{}")
+    finally:
+        os.umask(before)
+    assert {file.name for file in tmp_path.iterdir()} == {"meta.db", "meta.db-wal", "meta.db-shm", "meta.db.lock"}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+    store.close()

@@ -6,7 +6,6 @@ Buckets are zlib-compressed JSON, since their records repeat themselves; everyth
 from __future__ import annotations
 
 import sys
-import zlib
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple, Self
@@ -24,7 +23,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from merlot.cluster.column_types import parse_columns
-from merlot.errors import CorruptionError, InvalidInputError
+from merlot.cluster.packing import packed, unpacked
+from merlot.errors import CorruptionError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.values.types import TypeName
 
@@ -50,31 +50,15 @@ class Record(BaseModel):
             raise CorruptionError(f"record cannot be read path={path} problem={error.errors()[0]['msg']!r}") from error
 
 
-MAX_UNPACKED_BYTES: Final = 64 << 20
-"""Length of a packed record's JSON: 256 times that of a bucket before it is split. zlib expands a node to 1 GB."""
-
-
 class PackedRecord(Record):
     """A record of many alike entries: compressed."""
 
     def to_bytes(self) -> bytes:
-        plain = super().to_bytes()
-        if len(plain) > MAX_UNPACKED_BYTES:
-            raise InvalidInputError(f"record is too large bytes={len(plain)} limit={MAX_UNPACKED_BYTES}")
-        return zlib.compress(plain, level=3)
+        return packed(super().to_bytes())
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Self:
-        unpacker = zlib.decompressobj()
-        try:
-            plain = unpacker.decompress(data, MAX_UNPACKED_BYTES)
-        except zlib.error as error:
-            raise CorruptionError(f"record cannot be decompressed path={path}") from error
-        if unpacker.unconsumed_tail:
-            raise CorruptionError(f"record expands to more than {MAX_UNPACKED_BYTES} bytes path={path}")
-        if not unpacker.eof:
-            raise CorruptionError(f"record is cut short path={path}")
-        return super().from_bytes(plain, path)
+        return super().from_bytes(unpacked(data, path), path)
 
 
 class PartitionRecord(Record):

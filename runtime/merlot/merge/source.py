@@ -22,6 +22,7 @@ from merlot.merge.columns import Column, Rows, Values, concat, fixed_dtype
 from merlot.merge.plan import MergePlan, Window
 from merlot.merge.times import rounded, rows_by_window
 from merlot.merge.together import read_together
+from merlot.segment import lost_pages
 from merlot.segment.arrow_types import is_fixed_width, stored_arrow_type
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import OrderedDictionary
@@ -166,7 +167,8 @@ def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:
     try:
         with no_collections():
             segments += [ImmutableSegment.open(path) for path in paths]
-        yield Source(plan, segments)
+        with lost_pages.watched("merge"):
+            yield Source(plan, segments)
     finally:
         for segment in segments:
             segment.close()

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot import memory
-from merlot.segment import compression
+from merlot.segment import compression, lost_pages
 from merlot.segment.layout import ALIGNMENT, Layout, StoredBuffer, damaged, padding, read_layout
 from merlot.segment.mapping import map_file, prefetch
 from merlot.segment.metadata import BufferRef
@@ -158,12 +158,17 @@ class MappedFile:
         """view: the file's bytes, if they are in memory already."""
         self.path = path
         self.owner = next(_owners)
-        self._view = map_file(path) if view is None else view
+        self._view, self._slot = map_file(path) if view is None else (view, lost_pages.NOT_WATCHED)
         self.layout: Layout = read_layout(self._view, path)
 
     @property
     def size_bytes(self) -> int:
         return len(self._view)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether pages of it could not be read, and zeros stand in their place."""
+        return lost_pages.is_lost(self._slot)
 
     def array(self, ref: BufferRef, size: int | None = None) -> Array:
         """The decoded buffer, zero-copy where it is stored plainly; raises CorruptionError.

@@ -137,6 +137,14 @@ class ImmutableSegment:
         return SegmentKey(self._name, self._crc)
 
     @property
+    def is_lost(self) -> bool:
+        """Whether pages of a file that it is read from were gone when somebody looked at them."""
+        opened = self._opened
+        if opened is None:
+            return False
+        return opened.file.is_lost or (opened.sidecar is not None and opened.sidecar.file.is_lost)
+
+    @property
     def is_open(self) -> bool:
         """Whether it can be read without a look at its file's footer first."""
         return self._opened is not None
@@ -269,7 +277,11 @@ class ImmutableSegment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Raise CorruptionError, unless there is an error already, if what was read was not all there."""
+        is_lost = self.is_lost
         self.close()
+        if is_lost and error is None:
+            raise damaged(self.path, "pages of it could not be read")
 
 
 class _OpenedSegments:

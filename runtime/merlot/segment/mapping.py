@@ -10,11 +10,12 @@ import mmap
 import os
 import weakref
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from merlot.errors import NotFoundError, UnavailableError
+from merlot.segment import lost_pages
 from merlot.segment.layout import damaged
 
 _FAILED: Final = ctypes.c_void_p(-1).value
@@ -32,7 +33,15 @@ _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
-def map_file(path: Path) -> memoryview:
+class Mapping(NamedTuple):
+    """A mapped file."""
+
+    view: memoryview
+    slot: int
+    """For `lost_pages.is_lost`, as long as the view is held."""
+
+
+def map_file(path: Path) -> Mapping:
     """The bytes of a file, read-only; raises NotFoundError, UnavailableError, or CorruptionError if there are none."""
     try:
         with path.open("rb") as file:
@@ -48,9 +57,15 @@ def map_file(path: Path) -> memoryview:
     except OSError as error:
         raise UnavailableError(f"cannot read segment file path={path}: {error.strerror}") from error
     pages = (ctypes.c_ubyte * size).from_address(address)
+    slot = lost_pages.watch(address, size)
     # Not at exit: threads and other objects may still read then, and the pages go with the process anyway.
-    weakref.finalize(pages, _LIBC.munmap, address, size).atexit = False
-    return memoryview(pages).cast("B").toreadonly()
+    weakref.finalize(pages, _unmap, address, size, slot).atexit = False
+    return Mapping(memoryview(pages).cast("B").toreadonly(), slot)
+
+
+def _unmap(address: int, size: int, slot: int) -> None:
+    lost_pages.forget(slot)
+    _LIBC.munmap(address, size)
 
 
 def read_file(path: Path) -> memoryview:

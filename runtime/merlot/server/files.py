@@ -51,7 +51,9 @@ class SegmentFiles:
     def __init__(self, directory: Path) -> None:
         self._segments = directory / "segments"
         self._quarantine = directory / "quarantine"
-        self._segments.mkdir(parents=True, exist_ok=True)
+        # Rows of all tables are in it: whoever has another account on the machine may not read them.
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._segments.mkdir(exist_ok=True)
         self._folders: dict[TableName, str] = {}
         """Of tables, by name: one text for all their segments."""
         self._doubted = {file.name.rpartition(".")[0] for file in self._quarantine.glob("*")}

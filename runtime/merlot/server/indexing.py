@@ -21,6 +21,7 @@ from merlot.clock import Clock
 from merlot.cluster.records import IndexingRecord
 from merlot.errors import CorruptionError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import TableName
+from merlot.segment import lost_pages
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar.build import build_sidecar
 from merlot.segment.sidecar.plan import NOTHING, SidecarPlan, plan_of
@@ -280,7 +281,14 @@ class TableIndexer:
                 raise SupersededError(f"sidecar is no longer wanted path={path}")
 
         started = self._clock.monotonic()
-        build_sidecar(segment, plan, indexing, path.parent, check)
+        try:
+            with lost_pages.watched("indexes"):
+                build_sidecar(segment, plan, indexing, path.parent, check)
+            if segment.is_lost:
+                raise CorruptionError(f"pages of the segment's file could not be read path={segment.path}")
+        except CorruptionError:
+            path.unlink(missing_ok=True)
+            raise
         telemetry.SERVER_INDEX_BUILD_SECONDS.observe(self._clock.monotonic() - started)
         return Sidecar.open(path, metadata, verify=True)
 

@@ -233,8 +233,11 @@ class TableKeeper:
         if key not in self.segments:
             return True
         path = self._around.files.path_of(self.table, key)
+        segment = self.segments.segments[key]
         try:
             await self._in_loads(lambda: verify(path))
+            if segment.is_lost:
+                raise CorruptionError(f"pages of the file could not be read path={path}")
         except (CorruptionError, NotFoundError) as error:
             await self._discard(key, str(error))
             return False

@@ -28,6 +28,7 @@ from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.plan.rewrite import rewritten
 from merlot.query.plan.validity import check, check_filter, check_length
+from merlot.segment import lost_pages
 from merlot.server.explain import explain
 from merlot.server.keeper import TableKeeper
 from merlot.server.pruning import Kept, prune
@@ -51,6 +52,7 @@ INLINE_SEGMENTS: Final = 32
 JUDGED_SEGMENTS: Final = 4_096
 """Of one request, to be judged by statistics there: a range of times takes 10 us, a bloom filter 0.1 ms."""
 INLINE_QUERY_BYTES: Final = 4_096
+_LOST: Final = "pages of a segment's file could not be read"
 _LIGHT: Final = functions.names_that("is_light") | {
     function.name for function in aggregates.FUNCTIONS if function.is_light
 }
@@ -118,12 +120,12 @@ class QueryHandler:
             is_few = len(request.segments) <= INLINE_SEGMENTS
             take = keeper.segments.acquire if is_few else keeper.segments.acquire_again
             acquired = take(request.segments)
+            faults = lost_pages.num_faults()
             kept = None if acquired is None else _light_work(prepared, acquired, keeper.state)
             if acquired is None or kept is None:
                 return None
             context = self._light_context(keeper, keeper.state, request)
-            found = execute(prepared.leaf, (*kept.segments, *acquired.rows), context)
-            partial = acquired.count(kept.count(found))
+            partial = _executed(prepared, kept, acquired, context, faults)
             response = ServerResponse(partial=partial, missing=acquired.missing)
         except TooMuchWorkError:
             return None
@@ -266,12 +268,31 @@ def _light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> K
 
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
     context.cancel.check()
+    faults = lost_pages.num_faults()
     kept = prune(prepared.leaf, acquired.segments, acquired.statistics, context.schema)
-    found = execute(prepared.leaf, [*kept.segments, *acquired.rows], context)
-    partial = acquired.count(kept.count(found))
+    partial = _executed(prepared, kept, acquired, context, faults)
     if len(kept.segments) <= INLINE_SEGMENTS:
         acquired.note_read(prepared.columns, kept.positions)
     return partial
+
+
+def _executed(prepared: _Prepared, kept: Kept, acquired: Acquired, context: ExecutionContext, faults: int) -> Partial:
+    """Return the answer; raise CorruptionError if pages were lost since `faults` was counted, or earlier in one of the
+    segments: zeros in their place may have been read, whatever came of it."""
+    try:
+        found = execute(prepared.leaf, (*kept.segments, *acquired.rows), context)
+    except Exception as error:
+        if _has_lost(acquired, faults):
+            raise CorruptionError(_LOST) from error
+        raise
+    if _has_lost(acquired, faults):
+        raise CorruptionError(_LOST)
+    return acquired.count(kept.count(found))
+
+
+def _has_lost(acquired: Acquired, faults: int) -> bool:
+    now = lost_pages.num_faults()
+    return now > 0 and (now != faults or any(held.segment.is_lost for held in acquired.held))
 
 
 def _prepare(query: bytes, where: bytes) -> _Prepared:

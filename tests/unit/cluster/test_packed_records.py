@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from merlot.cluster import records
+from merlot.cluster import packing
 from merlot.cluster.records import BucketRecord, TrashRecord
 from merlot.errors import CorruptionError, InvalidInputError
 
@@ -45,7 +45,7 @@ def test_a_packed_record_that_is_cut_or_no_stream_is_refused() -> None:
 
 
 def test_a_record_that_no_reader_would_take_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(packing, "MAX_UNPACKED_BYTES", 1000)
     with pytest.raises(InvalidInputError, match="too large"):
         TrashRecord(deleted_ms=1, urls=("file:///x",) * 200).to_bytes()
     assert BucketRecord.from_bytes(BucketRecord().to_bytes(), "/b") == BucketRecord()

@@ -194,7 +194,7 @@ async def test_a_wrong_publish_names_the_field(client: Client) -> None:
     assert twice.status == 400
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../../etc/x", "a/b", "a\\b", "line\nbreak", "x" * 201])
+@pytest.mark.parametrize("name", ["", ".", "..", "../../etc/x", "a/b", "a\\b", "line\nbreak", "x" * 201, "-rf", "a@1"])
 async def test_no_segment_has_a_name_that_leads_out_of_its_folder(client: Client, name: str) -> None:
     await apply(client, FLIGHTS)
     answer = await client.post("/segments/flights/publish", data=orjson.dumps({"records": [segment(name)]}))

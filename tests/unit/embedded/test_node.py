@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,14 @@ async def test_a_taken_port_is_said_in_one_line(start_node: StartNode, tmp_path:
     other = Node(NodeConfig(data_dir=tmp_path / "other", http_port=node.port))
     with pytest.raises(UnavailableError, match=f"cannot listen address=127.0.0.1:{node.port}"):
         await other.start()
+
+
+async def test_the_data_folder_is_its_owner_s_alone(tmp_path: Path) -> None:
+    node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=0))
+    await node.start()
+    await node.stop()
+    assert stat.S_IMODE((tmp_path / "node").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "node" / "server").stat().st_mode) == 0o700
 
 
 async def test_a_node_on_every_address_tells_clients_a_name_that_they_can_call(

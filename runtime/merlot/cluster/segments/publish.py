@@ -325,8 +325,10 @@ def check_files(table: TableName, records: Sequence[SegmentRecord], store: str |
 
 
 def _is_file_name(name: str) -> bool:
-    """Servers and the deep store make a path of it: none that leads elsewhere, none that breaks a line of a log."""
+    """Servers and the deep store make a path of it: none that leads elsewhere, none that breaks a line of a log. No
+    program may take it for an option, and `name@crc` has one reading."""
     is_plain = name.isprintable() and name.strip(" .") != "" and "/" not in name and "\\" not in name
+    is_plain = is_plain and not name.startswith("-") and "@" not in name
     return is_plain and len(name.encode()) <= MAX_NAME_BYTES
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import MerlotError
+from merlot.segment import lost_pages
 from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
@@ -94,4 +95,5 @@ def deciding(rules: Rules) -> tuple[object, ...]:
 
 
 def _rows_at(segment: Segment, rules: Rules, docs: NDArray[np.uint32]) -> pa.Table:
-    return pa.table({field.name: taken_column(column_under(segment, field), docs) for field in rules.fields})
+    with lost_pages.watched("index of keys"):
+        return pa.table({field.name: taken_column(column_under(segment, field), docs) for field in rules.fields})

@@ -20,6 +20,7 @@ from merlot.cluster.consuming.merged import sequence_of, taken
 from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
+from merlot.segment import lost_pages
 from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
@@ -211,6 +212,7 @@ def _merged_before(records: Records, before: int | None) -> set[int]:
 
 
 def _rows_at(segment: Segment, fields: tuple[FieldSpec, ...], docs: Longs) -> pa.Table:
-    """Columns of docs of a sealed segment."""
+    """Columns of docs of a sealed segment; raise CorruptionError if they could not be read."""
     chosen = docs.astype(np.uint32)
-    return pa.table({field.name: taken_column(column_under(segment, field), chosen) for field in fields})
+    with lost_pages.watched("index of keys"):
+        return pa.table({field.name: taken_column(column_under(segment, field), chosen) for field in fields})

@@ -1,0 +1,64 @@
+"""Ask segments whose files are cut after they were opened, checked and read: a process that tells what becomes of each.
+
+Zeros stand in place of what is gone, below kernels that trust what was checked before. Whatever they make of it, the
+process must live; what is answered is not looked at, since a server throws it away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+from forged_segments import CPU_S, Bench, wall_arrays
+
+from merlot.query.shortcuts import joined_segments
+from merlot.query.star_trees import joined as joined_trees
+from merlot.segment import lost_pages
+from merlot.segment.immutable import ImmutableSegment
+
+SIZES = (150, 17_000, 40_000)
+"""The first one's file is read, not mapped: it stands beside the others."""
+PAGE = 4096
+
+
+def attempt(bench: Bench, seed: int) -> str:
+    chance = random.Random(seed)
+    path = bench.folder / f"cut-{seed}.mseg"
+    path.write_bytes(chance.choice(bench.sound[1:]))
+    joined_segments.SIGHTINGS, joined_segments.MIN_SEGMENTS = chance.choice(((1, 1), (3, 4)))
+    joined_trees.SIGHTINGS = chance.choice((1, 3))
+    before = lost_pages.num_faults()
+    with contextlib.suppress(Exception), ImmutableSegment.open(path, verify=True) as segment:
+        plans = chance.sample(bench.plans, 4)
+        for plan in plans[: chance.randrange(5)]:
+            bench._query(plan, [segment])
+        os.truncate(path, PAGE * chance.randrange(1, 1 + path.stat().st_size // PAGE))
+        for plan in (*plans, chance.choice(bench.tree_plans)):
+            with contextlib.suppress(Exception):
+                bench._query(plan, [segment])
+    path.unlink()
+    return "lost" if lost_pages.num_faults() != before else "untouched"
+
+
+def main() -> None:
+    first, count = int(sys.argv[1]), int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), SIZES)
+        wall_arrays()
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+        for seed in range(first, first + count):
+            print(f"case {seed}", flush=True)
+            print(attempt(bench, seed), flush=True)
+            now = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+            if now - used > CPU_S:
+                print(f"failed slow {now - used:.0f} s of CPU", flush=True)
+            used = now
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from merlot.broker import metrics
 from merlot.broker.asking import scatter
 from merlot.broker.asking.channels import Channels
@@ -19,6 +21,7 @@ from merlot.broker.routing.pruning import Selection
 from merlot.broker.tables import ServedTable
 from merlot.errors import NotFoundError
 from merlot.ids import TableName, raw_name
+from merlot.query import explain
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import QueryStats
 from merlot.query.plan.nodes import Leaf
@@ -87,6 +90,7 @@ class Leaves:
             routes=selection.routes,
             deadline=asking.deadline,
             unavailable=selection.unavailable,
+            schema=_schema(plan),
         )
         return Asked(table, selection, await self._gather(request, table))
 
@@ -112,6 +116,7 @@ class Leaves:
             routes=(piece.route,),
             deadline=asking.deadline,
             unavailable=(),
+            schema=_schema(plan),
         )
         return await self._gather(request, asked.table)
 
@@ -131,6 +136,12 @@ class Leaves:
             return False
         segments = (current.snapshot.by_key.get(key) for key in gathered.lost)
         return any(segment is None or not gathered.silent.issuperset(segment.replicas) for segment in segments)
+
+
+def _schema(plan: PlannedQuery) -> pa.Schema:
+    """Columns of a server's answer."""
+    assert plan.tree is not None
+    return explain.SCHEMA if plan.is_explain else plan.tree.leaf.work.partial_schema
 
 
 def added(partials: Sequence[Partial]) -> QueryStats:

@@ -25,7 +25,8 @@ from merlot.broker.tables import ServedTable
 from merlot.codes import QueryErrorCode
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
-from merlot.query.plan.nodes import Leaf, LeafKind, Reduce
+from merlot.query.plan.make import plan as make_plan
+from merlot.query.plan.nodes import Leaf, LeafKind, Reduce, refilter
 from merlot.tree import tree_json
 from merlot.tree.nodes import Aggregate, BoundQuery, Output
 from merlot.tree.types import LONG
@@ -98,8 +99,11 @@ def _comes_in_pieces(plan: PlannedQuery, table: ServedTable) -> bool:
 
 def _counting(plan: PlannedQuery, bound: BoundQuery) -> PlannedQuery:
     """The same plan, for which servers count; segments are chosen as for its rows."""
+    assert plan.tree is not None
     count = Output("count(*)", Aggregate("count", (), LONG))
-    return replace(plan, query=tree_json.to_json(replace(bound, select=(count,), limit=1, offset=0)))
+    counting = replace(bound, select=(count,), limit=1, offset=0)
+    tree = refilter(make_plan(counting), plan.tree.leaf.filter)
+    return replace(plan, query=tree_json.to_json(counting), tree=tree)
 
 
 def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: Asked, counts: list[int]) -> None:

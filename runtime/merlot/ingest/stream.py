@@ -52,7 +52,8 @@ class StreamRows:
     offsets: NDArray[np.int64]
     """Of the message that each row is from; non-decreasing."""
     next_offset: int
-    """Where to go on: all messages before it are in `rows`, or counted below."""
+    """Where to go on: all messages before it are in `rows`, or counted below. Others of the poll may be behind it: their
+    rows would take too much memory beside these."""
     bad: BadRows = field(default_factory=BadRows)
     cut: Mapping[str, int] = field(default_factory=dict)
     """Texts cut to the column's maximum, by column."""
@@ -98,13 +99,18 @@ class Pipeline:
         good, end = 0, len(messages)
         while good < end - 1:
             middle = (good + end) // 2
-            good, end = (good, middle) if self._rows(_head(messages, middle)).bad.count else (middle, end)
-        culprit = self._rows(_head(messages, good + 1)).bad.samples[0]
-        return replace(self._rows(_head(messages, good)), stopped_by=culprit)
+            good, end = (good, middle) if self._rows(head(messages, middle)).bad.count else (middle, end)
+        culprit = self._rows(head(messages, good + 1)).bad.samples[0]
+        return replace(self._rows(head(messages, good)), stopped_by=culprit)
 
     def _rows(self, messages: Messages) -> StreamRows:
         filled, num_tombstones = _filled(messages)
-        pieces = [self._piece(filled, decoded) for decoded in self._decoder.decode(filled.values)]
+        found = self._decoder.decode(filled.values)
+        rest = found[-1].rest if found else None
+        if rest is not None:
+            messages = head(messages, int(np.searchsorted(messages.offsets, filled.offsets[rest])))
+            filled, num_tombstones = _filled(messages)
+        pieces = [self._piece(filled, decoded) for decoded in found]
         kept = [piece.kept for piece in pieces]
         return StreamRows(
             rows=kept[0].rows if len(kept) == 1 else pa.concat_tables([self._empty, *(one.rows for one in kept)]),
@@ -147,8 +153,8 @@ class _Piece:
     num_filtered: int
 
 
-def _head(messages: Messages, count: int) -> Messages:
-    """The first messages; the next poll begins with the one behind them."""
+def head(messages: Messages, count: int) -> Messages:
+    """The first messages; what comes next begins with the one behind them."""
     return replace(
         messages,
         values=messages.values.slice(0, count),
@@ -157,6 +163,18 @@ def _head(messages: Messages, count: int) -> Messages:
         keys=None if messages.keys is None else messages.keys.slice(0, count),
         headers=None if messages.headers is None else messages.headers[:count],
         next_offset=int(messages.offsets[count]) if count < len(messages) else messages.next_offset,
+    )
+
+
+def tail(messages: Messages, count: int) -> Messages:
+    """The messages without the first ones."""
+    return replace(
+        messages,
+        values=messages.values.slice(count),
+        offsets=messages.offsets[count:],
+        timestamps_ms=messages.timestamps_ms[count:],
+        keys=None if messages.keys is None else messages.keys.slice(count),
+        headers=None if messages.headers is None else messages.headers[count:],
     )
 
 

@@ -342,8 +342,8 @@ def _scan(expr: Expr | None, columns: dict[str, SqlType]) -> bool:
     if expr is None or isinstance(expr, Literal):
         return True
     if isinstance(expr, Column):
-        if not expr.name.startswith("$"):
-            columns[expr.name] = expr.type
+        if not expr.name.startswith("$") and columns.setdefault(expr.name, expr.type) != expr.type:
+            raise InvalidPlanError(f"column has several types column={expr.name:.100}")
         return not expr.type.is_array
     is_light = expr.function in _LIGHT
     for child in children(expr):

@@ -20,6 +20,9 @@ first packet is sent again after a second."""
 MAX_ANSWER_BYTES: Final = 4 * MAX_MESSAGE_BYTES
 """Of one server, unfinished at a time."""
 
+INLINE_BYTES: Final = 256 << 10
+"""Longer answers are looked through in a thread: texts take a millisecond a megabyte, and other calls do not wait."""
+
 Handler = Callable[[ServerRequest], Awaitable[ServerResponse]]
 """A server's side: never raises for what is wrong with a query; cancelling it cancels the query."""
 
@@ -56,7 +59,17 @@ class TcpChannel:
         connection = self._connection
         if connection is None or not connection.is_open:
             connection, timeout_s = await self._connected(timeout_s)
-        return decode_response(await connection.call(message, timeout_s))
+        started = asyncio.get_running_loop().time()
+        answer = await connection.call(message, timeout_s)
+        if len(answer) <= INLINE_BYTES:
+            return decode_response(answer)
+        left_s = timeout_s - (asyncio.get_running_loop().time() - started)
+        try:
+            async with asyncio.timeout(left_s):
+                return await asyncio.to_thread(decode_response, answer)
+        except TimeoutError as error:
+            text = f"server's answer is not read in time target={self._host}:{self._port} bytes={len(answer)}"
+            raise UnavailableError(text) from error
 
     async def ping(self, timeout_s: float) -> str:
         """The server's instance id; UnavailableError if it cannot be reached."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import struct
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import orjson
 import pyarrow as pa
@@ -20,14 +21,21 @@ from merlot.ids import TableName
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import QueryStats
 from merlot.spec.table import MAX_TIMEOUT_MS
+from merlot.vectors.arrow_bounds import check_uncompressed
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.plain_rows import plain_rows, rows_of
 
 _STATS_FIELDS: Final = tuple(field.name for field in dataclasses.fields(QueryStats))
-_KNOWN_STATS: Final = frozenset(_STATS_FIELDS)
+_KNOWN_STATS: Final = get_type_hints(QueryStats)
 _SEPARATOR: Final = "\n"
 _LENGTH_BYTES: Final = 4
-_UNREADABLE: Final = (pa.ArrowInvalid, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+_UNREADABLE: Final = (
+    *(pa.ArrowException, OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
+    *(struct.error, SystemError),
+)
+ROWS_OF_NOTHING: Final = 1 << 24
+"""Rows of an answer that may take no bytes, as NULLs do."""
+ROWS_PER_BYTE: Final = 8
 LONG_CHARS: Final = 1000
 KEPT_CHARS: Final = 4 << 20
 MANY_NAMES: Final = 64
@@ -150,12 +158,24 @@ def _encode_table(table: pa.Table) -> bytes:
 
 
 def _decode_table(data: bytes) -> pa.Table:
-    return pa.ipc.open_stream(data).read_all()
+    """The rows, with offsets, lengths and texts that may be trusted: what computes with them looks at none again.
+
+    Servers do not compress: bytes that would expand are nobody's answer."""
+    buffer = pa.py_buffer(data)
+    check_uncompressed(buffer)
+    table = pa.ipc.open_stream(buffer).read_all()
+    if table.num_rows > max(ROWS_OF_NOTHING, ROWS_PER_BYTE * len(data)):
+        raise CorruptionError(f"answer has more rows than bytes rows={table.num_rows} bytes={len(data)}")
+    table.validate(full=True)
+    return table
 
 
 def _stats(counters: dict[str, Any]) -> QueryStats:
-    if not _KNOWN_STATS.issuperset(counters):
+    if not _KNOWN_STATS.keys() >= counters.keys():
         counters = {name: value for name, value in counters.items() if name in _KNOWN_STATS}
+    for name, value in counters.items():
+        if type(value) is not _KNOWN_STATS[name]:
+            raise CorruptionError(f"answer has a counter of another type name={name}")
     return QueryStats(**counters)
 
 

@@ -23,6 +23,12 @@ _TYPES: Final = {
     "s": pa.string(),
 }
 _LETTERS: Final = {type_: letter for letter, type_ in _TYPES.items()}
+_WHOLE: Final = frozenset({int})
+_NUMBERS: Final = frozenset({int, float})
+_VALUES: Final = {"b": frozenset({bool}), "i": _WHOLE, "l": _WHOLE, "f": _NUMBERS, "d": _NUMBERS, "s": frozenset({str})}
+"""Types of a column's values in JSON; any may be null."""
+_MOST: Final = {"i": 1 << 31, "l": 1 << 63, "f": 1 << 24, "d": 1 << 53}
+"""Whole numbers below which a column's type has each one."""
 
 
 def plain_rows(content: pa.Table | PlainRows) -> tuple[str, tuple[list[Any], ...]] | None:
@@ -41,10 +47,22 @@ def plain_rows(content: pa.Table | PlainRows) -> tuple[str, tuple[list[Any], ...
 
 def rows_of(names: str, columns: Any) -> PlainRows:
     """The rows that `plain_rows` told of. Raises CorruptionError."""
-    schema = _schema(names)
-    if len(columns) != len(schema) or len({len(column) for column in columns}) > 1:
+    schema, letters = _schema(names)
+    if len(columns) != len(letters) or len({len(column) for column in columns}) > 1:
         raise CorruptionError(f"answer cannot be read columns={names!r}")
+    for letter, column in zip(letters, columns, strict=True):
+        if type(column) is not list or not _fits(letter, column):
+            raise CorruptionError(f"answer has values of other types columns={names!r}")
     return PlainRows(schema, tuple(columns))
+
+
+def _fits(letter: str, column: list[Any]) -> bool:
+    """Whether values are those of a column's type."""
+    wanted, most = _VALUES[letter], _MOST.get(letter, 0)
+    for value in column:
+        if value is not None and (type(value) not in wanted or (type(value) is int and not -most <= value < most)):
+            return False
+    return True
 
 
 def _is_exact(column: list[Any]) -> bool:
@@ -71,9 +89,10 @@ def _make_columns_text(schema: pa.Schema) -> str | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _schema(names: str) -> pa.Schema:
+def _schema(names: str) -> tuple[pa.Schema, tuple[str, ...]]:
+    """The schema, and the letters of its columns: looking a type up by itself takes longer than a row."""
     try:
         pairs = [column.rsplit(":", 1) for column in names.split(",")]
-        return pa.schema([(name, _TYPES[letter]) for name, letter in pairs])
+        return pa.schema([(name, _TYPES[letter]) for name, letter in pairs]), tuple([letter for _, letter in pairs])
     except (KeyError, ValueError) as error:
         raise CorruptionError(f"answer cannot be read columns={names!r}") from error

@@ -24,6 +24,7 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 A, B = InstanceId("Server_h_1"), InstanceId("Server_h_2")
 TABLE = TableName("t_OFFLINE")
 KEYS = {"s1@1", "s2@1"}
+SCHEMA = pa.schema([("segment", pa.string())])
 
 
 async def answers(request: ServerRequest) -> ServerResponse:
@@ -78,6 +79,7 @@ async def gather(
         snapshot=snapshot,
         routes=snapshot.select(0),
         deadline=asyncio.get_running_loop().time() + timeout_s,
+        schema=SCHEMA,
     )
     gathered = await scatter.gather(request, channels, lambda *call: calls.append(call))
     await channels.close()
@@ -93,6 +95,41 @@ async def test_all_servers_answer() -> None:
     assert rows_of(gathered) == sorted(KEYS)
     assert (gathered.num_servers_queried, gathered.num_servers_responded) == (2, 2)
     assert gathered.exceptions() == ()
+
+
+def other_rows(rows: pa.Table) -> Handler:
+    async def answer(request: ServerRequest) -> ServerResponse:
+        return ServerResponse(partial=Partial(rows, QueryStats()))
+
+    return answer
+
+
+async def lacks_what_nobody_asked_for(request: ServerRequest) -> ServerResponse:
+    return ServerResponse(partial=(await answers(request)).partial, missing=("other@1",))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        other_rows(pa.table({"others": ["x"]})),
+        other_rows(pa.table({"segment": ["x"], "more": [1]})),
+        other_rows(pa.table({"segment": [[1]]})),
+        other_rows(pa.table({})),
+        lacks_what_nobody_asked_for,
+    ],
+)
+async def test_answer_to_another_question_is_asked_of_another_replica(answer: Handler) -> None:
+    gathered, calls = await gather({A: answer, B: answers})
+    assert rows_of(gathered) == sorted(KEYS)
+    assert gathered.exceptions() == ()
+    assert (A, CallOutcome.UNREACHED) in calls
+
+
+async def test_answer_in_another_width_of_its_types_is_taken() -> None:
+    narrow = other_rows(pa.table({"segment": pa.array(["x"], pa.large_string())}))
+    gathered, _ = await gather({A: narrow, B: narrow})
+    assert rows_of(gathered) == ["x", "x"]
+    assert {partial.data.schema for partial in gathered.partials} == {SCHEMA}
 
 
 async def is_garbled(request: ServerRequest) -> ServerResponse:

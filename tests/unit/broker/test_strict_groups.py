@@ -35,6 +35,7 @@ TABLE = TableName("events_OFFLINE")
 NOW_MS = 1_700_000_000_000
 SERVERS = A, B, C = tuple(InstanceId(f"Server_host_{port}") for port in (1, 2, 3))
 NUM_PARTITIONS = 2
+SCHEMA = pa.schema([("segment", pa.string()), ("server", pa.string())])
 
 
 def segment(partition: int, sequence: int, *, is_open: bool = False) -> StreamSegmentRecord:
@@ -188,6 +189,7 @@ async def gather(handlers: Mapping[InstanceId, Handler], snapshot: RoutingSnapsh
         snapshot=snapshot,
         routes=snapshot.select(0),
         deadline=asyncio.get_running_loop().time() + 5.0,
+        schema=SCHEMA,
     )
     gathered = await scatter.gather(request, channels, lambda *_: None)
     await channels.close()

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from merlot.ingest.decoders import arrow
 from merlot.ingest.decoders.arrow import EXPANDS, ArrowDecoder
-from merlot.ingest.decoders.arrow_bounds import LEAST_BYTES, MOST_BYTES, TIMES, most_bytes
 from merlot.ingest.decoders.protocol import NO_RECORD, Wanted
+from merlot.vectors.arrow_bounds import LEAST_BYTES, MOST_BYTES, TIMES, most_bytes
 
 MANY = 200 << 20
 
@@ -111,3 +112,21 @@ def test_broken_message_is_bad_and_nothing_else_is_raised(data: st.DataObject) -
     found, bad = decoded(bytes(message), GOOD)
     assert 1 in found
     assert bad in ({}, {NO_RECORD: [0]}, {EXPANDS: [0]}, {"several columns may be meant": [0]})
+
+
+def test_messages_that_expand_little_each_are_decoded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is left is said, none is left out, and the first is decoded however large it is."""
+    monkeypatch.setattr(arrow, "MOST_TOGETHER", 3 << 20)
+    message = stream(pa.table({"a": zeros(LEAST_BYTES // 2)}), "zstd")
+    values = pa.array([message] * 20 + [b"?"] + [message] * 3, pa.large_binary())
+    decoder = ArrowDecoder(Wanted(columns={"a": False}, names=("a",)))
+    start, found, bad = 0, [], []
+    while start < len(values):
+        pieces = decoder.decode(values.slice(start))
+        assert sum(column.nbytes for piece in pieces for column in piece.columns.values()) <= 4 << 20
+        found += sorted({start + int(row) for piece in pieces for row in piece.messages})
+        bad += [start + int(row) for piece in pieces for rows in piece.bad.values() for row in rows]
+        rest = pieces[-1].rest
+        assert rest != 0
+        start = len(values) if rest is None else start + rest
+    assert (found, bad) == ([row for row in range(24) if row != 20], [20])

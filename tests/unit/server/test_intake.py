@@ -13,7 +13,7 @@ import pytest
 
 from merlot.errors import UnavailableError
 from merlot.ingest.bad_rows import BadRow, BadRows
-from merlot.ingest.stream import Pipeline, StreamRows
+from merlot.ingest.stream import Pipeline, StreamRows, head
 from merlot.server.realtime import intake
 from merlot.server.realtime.intake import Batch, Counts, Intake, Turns
 from merlot.streams.protocol import Messages, NotYetError
@@ -200,4 +200,31 @@ def test_seek_forgets_what_waits() -> None:
     assert len(polled.poll(0.01)) == 0
     polled.seek(5)
     assert taken([polled.poll(0.01)]) == list(range(5, 10))
+    polled.close()
+
+
+@dataclass
+class Little:
+    """A pipeline that makes rows of at most so many messages at a time."""
+
+    most: int
+
+    def rows(self, messages: Messages) -> StreamRows:
+        taken_now = head(messages, self.most) if len(messages) > self.most else messages
+        rows = pa.table({"a": taken_now.offsets})
+        return StreamRows(rows=rows, offsets=taken_now.offsets, next_offset=taken_now.next_offset)
+
+
+@pytest.mark.parametrize("sizes", [[7, 3], [BEHIND, BEHIND, 5]])
+def test_messages_that_were_too_many_at_once_come_next_and_in_order(sizes: list[int]) -> None:
+    total = sum(sizes)
+    counts = Counts()
+    polled = Intake(Reader(list(sizes)), lambda: cast(Pipeline, Little(2_000 if total > 100 else 4)), Turns(2), counts)
+    batches = []
+    while not batches or batches[-1].next_offset < total:
+        batches.append(polled.poll(0.01))
+        assert batches[-1].next_offset == int(batches[-1].offsets[-1]) + 1
+        assert len(batches) < 50
+    assert taken(batches) == list(range(total))
+    assert (counts.messages, counts.rows) == (total, total)
     polled.close()

@@ -143,6 +143,7 @@ async def test_plans_that_no_broker_makes_are_refused_without_a_word_in_the_log(
         replace(request, query=request.query.replace(b'"options":[]', b'"options":[["a"]]')),
         replace(request, query=request.query.replace(b'"explain":false', b'"explain":false,"more":1')),
         replace(request, query=request.query.replace(b'"amount"', b'"amounts"')),
+        replace(request, where=b'["F","BOOLEAN","is_null",[["C","STRING","amount"]]]'),
         replace(request, query=b" " * (limits.MAX_PLAN_BYTES + 1)),
     ):
         for ask in (handlers.handler, lambda one: _now(handlers, one)):

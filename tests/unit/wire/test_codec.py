@@ -1,5 +1,7 @@
 """Requests and answers as bytes."""
 
+from decimal import Decimal
+
 import orjson
 import pyarrow as pa
 import pytest
@@ -154,3 +156,107 @@ def test_a_broken_answer_is_corrupt(cut: int) -> None:
 def test_a_broken_request_is_corrupt() -> None:
     with pytest.raises(CorruptionError):
         decode_request(b"\xff\xff\xff")
+
+
+def with_body(header: dict[str, object], body: bytes = b"") -> bytes:
+    text = orjson.dumps(header)
+    return len(text).to_bytes(4, "little") + text + body
+
+
+def stream_of(table: pa.Table, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def patched(table: pa.Table, before: bytes, after: bytes) -> bytes:
+    """The table's stream with other bytes in a buffer, at the last place that has these."""
+    stream = stream_of(table)
+    place = stream.rindex(before)
+    return stream[:place] + after + stream[place + len(before) :]
+
+
+def offsets(*numbers: int) -> bytes:
+    return b"".join(number.to_bytes(4, "little") for number in numbers)
+
+
+HOSTILE = {
+    "an offset beyond its bytes": lambda: patched(pa.table({"c0": ["x" * 77]}), offsets(0, 77), offsets(0, 1 << 30)),
+    "offsets that go back": lambda: patched(
+        pa.table({"c0": ["x" * 77, "y", "z"]}), offsets(0, 77, 78, 79), offsets(0, 77, 3, 79)
+    ),
+    "a list beyond its values": lambda: patched(
+        pa.table({"c0": [list(range(77))]}), offsets(0, 77), offsets(0, 1 << 30)
+    ),
+    "a text that is no UTF-8": lambda: patched(pa.table({"c0": ["abcdefgh"]}), b"abcdefgh", b"abc\xff\xfegh"),
+    "rows that expand": lambda: stream_of(pa.table({"c0": [0] * 1_000_000}), "zstd"),
+    "rows of nothing": lambda: stream_of(pa.table({"c0": pa.nulls(1 << 30)})),
+    "no stream": lambda: b"x" * 100,
+    "nothing": lambda: b"",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_rows_that_may_not_be_computed_with_are_no_answer(name: str) -> None:
+    body = HOSTILE[name]()
+    assert len(body) < 1 << 20
+    with pytest.raises(CorruptionError):
+        decode_response(with_body({"stats": {}}, body))
+
+
+def test_rows_of_every_type_of_a_partial_answer_are_read() -> None:
+    tables = [
+        pa.table({"c0": pa.array([True, False, None] * 100_000)}),
+        pa.table({"c0": pa.nulls(10_000_000)}),
+        pa.table({"k0": ["x", None] * 50_000, "a0": [1.5, None] * 50_000}),
+        pa.table({"a0": pa.array([[1, 2], None, []] * 1_000), "a1": pa.array([b"\0\xff", None, b""] * 1_000)}),
+        pa.table({"a0": pa.array([Decimal("1.5"), None] * 100, pa.decimal128(38, 2))}),
+        pa.table({"c0": pa.array([], pa.int64())}),
+        pa.table({}),
+    ]
+    for table in tables:
+        got = decode_response(encode_response(ServerResponse(partial=Partial(table, QueryStats()))))
+        assert got.partial is not None
+        assert got.partial.data.equals(table)
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        *(("a:l", [["x"]]), ("a:l", [[True]]), ("a:l", [[1 << 63]]), ("a:i", [[1 << 31]]), ("a:i", [[1.0]])),
+        *(
+            ("a:b", [[1]]),
+            ("a:s", [[1]]),
+            ("a:d", [["1"]]),
+            ("a:d", [[True]]),
+            ("a:d", [[1 << 60]]),
+            ("a:f", [[1 << 30]]),
+            ("a:l", ["x"]),
+            ("a:l", [{"0": 1}]),
+        ),
+        *(("a:l", {"a": 1}), ("a:l", [[[1]]]), ("a:l,b:l", [[1], [1, 2]]), ("a:l", []), (7, [[1]]), (["a:l"], [[1]])),
+    ],
+)
+def test_plain_rows_of_other_types_are_no_answer(columns: object, values: object) -> None:
+    with pytest.raises(CorruptionError):
+        decode_response(with_body({"stats": {}, "columns": columns, "values": values}))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"stats": {"total_docs": "x"}},
+        {"stats": {"total_docs": 1.5}},
+        {"stats": {"num_groups_limit_reached": 1}},
+        {"stats": []},
+        {"missing": ["a@1"]},
+        {"error": ["x", "y"]},
+        {"error": [1]},
+    ],
+)
+def test_answer_with_a_member_of_another_kind_is_none(members: dict[str, object]) -> None:
+    header = {"stats": {}, "columns": "a:l", "values": [[1]]} | members
+    with pytest.raises(CorruptionError):
+        decode_response(with_body(header))

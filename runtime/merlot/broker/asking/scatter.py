@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
 
 from merlot.broker.asking.channels import Channels
 from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryException, named
@@ -50,6 +52,8 @@ class ScatterRequest:
     deadline: float
     unavailable: Sequence[str] | None = None
     """Keys that the query needs and nobody holds; all of the snapshot's if not told."""
+    schema: pa.Schema
+    """Columns that an answer has."""
 
 
 @dataclass(slots=True)
@@ -150,10 +154,23 @@ class _Scatter:
             timeout_ms=max(1, int(remaining * 1000)),
         )
         try:
-            return await self._channels.of(route.instance).execute(request, max(0.0, remaining) + GRACE_S)
+            answer = await self._channels.of(route.instance).execute(request, max(0.0, remaining) + GRACE_S)
+            return self._fitting(answer, route)
         except (UnavailableError, CorruptionError) as error:
             _LOG.debug("server not reached instance=%s cause=%s", route.instance, error)
             return error
+
+    def _fitting(self, answer: ServerResponse, route: ServerRoute) -> ServerResponse:
+        """The answer, in the columns that were asked for. Raises CorruptionError if it is one to another question."""
+        if answer.missing and not set(route.segments).issuperset(answer.missing):
+            raise CorruptionError("server lacks segments that it was not asked for")
+        partial, schema = answer.partial, self._request.schema
+        if partial is None or partial.content.schema.equals(schema):
+            return answer
+        try:  # a server of another version may have another width of the same type
+            return replace(answer, partial=replace(partial, content=partial.data.cast(schema)))
+        except (pa.ArrowException, ValueError) as error:
+            raise CorruptionError(f"answer has other columns reason={error}") from error
 
     def _settle(self, route: ServerRoute, outcome: Outcome) -> Sequence[ServerRoute]:
         """Take in an outcome; returns whom to ask next."""

@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError
-from merlot.ingest.decoders import arrow_bounds
 from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted
 from merlot.ingest.source import names
+from merlot.vectors import arrow_bounds
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 EXPANDS = "the message expands to too much"
+MOST_TOGETHER = 128 << 20
+"""Messages whose rows take more bytes together are not decoded at once: each of 20,000 may expand to a megabyte."""
 
 
 class ArrowDecoder:
@@ -28,7 +30,12 @@ class ArrowDecoder:
         may be meant; none of its rows is taken."""
         runs: list[_Run] = []
         bad: dict[str, list[int]] = {}
+        num_bytes = 0
+        rest: int | None = None
         for place in range(len(values)):
+            if num_bytes > MOST_TOGETHER:
+                rest = place
+                break
             try:
                 rows = self._rows(values[place].as_buffer())
             except arrow_bounds.ExpandsError:
@@ -41,9 +48,12 @@ class ArrowDecoder:
                 if not runs or not runs[-1].schema.equals(rows.schema):
                     runs.append(_Run(rows.schema))
                 runs[-1].add(place, rows)
+                num_bytes += rows.nbytes
         faults: Mapping[str, np.ndarray] = {reason: np.array(rows, np.int64) for reason, rows in bad.items()}
         pieces = [run.decoded() for run in runs]
-        return [*pieces, Decoded(columns={}, messages=np.zeros(0, np.int64), bad=faults)] if bad else pieces
+        if not bad and rest is None:
+            return pieces
+        return [*pieces, Decoded(columns={}, messages=np.zeros(0, np.int64), bad=faults, rest=rest)]
 
     def _rows(self, message: pa.Buffer) -> pa.Table:
         if message.slice(max(message.size - len(END), 0)).to_pybytes() != END:

@@ -49,6 +49,9 @@ LOGICAL = {
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
+MOST_PARTS = 10_000
+"""Types of one column or one record, each counted where it is used: a record that has the one below it twice has two
+of that, and sixty such levels more than can be written out."""
 MOST_DIGITS = 38
 MOST_BYTES_DIGITS = 1_000
 UUID_BYTES = 16
@@ -95,6 +98,18 @@ class _NotFlatError(Exception):
     """The kernel cannot read such records."""
 
 
+class _Parts:
+    """Counts types that are written out."""
+
+    def __init__(self) -> None:
+        self._left = MOST_PARTS
+
+    def are_too_many(self) -> bool:
+        """Count one more."""
+        self._left -= 1
+        return self._left < 0
+
+
 def read_schema(text: str, wanted: Wanted) -> RecordSchema:
     """InvalidInputError for what is no schema of a record, or one of which several fields may be one column."""
     try:
@@ -114,7 +129,8 @@ def read_schema(text: str, wanted: Wanted) -> RecordSchema:
     )
     places = {field.name: place for place, field in enumerate(fields)}
     try:
-        steps = [step for name, kind in types.items() for step in _steps(kind, named, places.get(name, -1))]
+        parts = _Parts()
+        steps = [step for name, kind in types.items() for step in _steps(kind, named, places.get(name, -1), parts)]
         program = np.array(steps, np.int64).reshape(-1, 4)
     except (_NotFlatError, RecursionError):
         program = None
@@ -220,7 +236,7 @@ def _field(column: str, name: str, schema: Schema, named: Mapping[str, Schema], 
     if isinstance(inner, list):
         return Field(column, name, "union", None, None, as_json=as_json)
     kind = inner["type"]
-    arrow = _logical(inner) if kind in ARROW else _arrow(inner, named, ())
+    arrow = _logical(inner) if kind in ARROW else _arrow(inner, named, (), _Parts())
     raw = ARROW.get(kind, arrow)
     return Field(column, name, kind, raw, arrow, tuple(inner.get("symbols", ())), as_json=as_json)
 
@@ -235,33 +251,42 @@ def _logical(schema: Schema) -> pa.DataType:
     return LOGICAL.get((kind, logical), ARROW[kind])
 
 
-def _arrow(schema: Schema, named: Mapping[str, Schema], above: tuple[str, ...]) -> pa.DataType | None:
-    """The Arrow type of values within others; None if they are of several types, or nested in themselves."""
+def _arrow(schema: Schema, named: Mapping[str, Schema], above: tuple[str, ...], parts: _Parts) -> pa.DataType | None:
+    """The Arrow type of values within others; None if they are of several types, nested in themselves, or too many."""
     inner, _ = _optional(schema, named)
-    if isinstance(inner, list):
+    if isinstance(inner, list) or parts.are_too_many():
         return None
     match inner["type"]:
         case "array":
-            element = _arrow(inner["items"], named, above)
+            element = _arrow(inner["items"], named, above, parts)
             return None if element is None else pa.list_(element)
         case "map":
-            element = _arrow(inner["values"], named, above)
+            element = _arrow(inner["values"], named, above, parts)
             return None if element is None else pa.map_(pa.string(), element)
         case "record":
             if inner["name"] in above:
                 return None
-            members = [(one["name"], _arrow(one["type"], named, (*above, inner["name"]))) for one in inner["fields"]]
-            return None if any(kind is None for _, kind in members) else pa.struct(members)
+            members = []
+            for one in inner["fields"]:
+                kind = _arrow(one["type"], named, (*above, inner["name"]), parts)
+                if kind is None:
+                    return None
+                members.append((one["name"], kind))
+            return pa.struct(members)
         case _:
             return _logical(inner)
 
 
-def _steps(schema: Schema, named: Mapping[str, Schema], column: int) -> Iterator[tuple[int, int, int, int]]:
+def _steps(
+    schema: Schema, named: Mapping[str, Schema], column: int, parts: _Parts
+) -> Iterator[tuple[int, int, int, int]]:
     """Rows of the kernel's program. Records that are not wanted are written out, so that they are passed over."""
+    if parts.are_too_many():
+        raise _NotFlatError
     inner, null_branch = _optional(schema, named)
     if isinstance(inner, dict) and inner["type"] == "record" and null_branch < 0 and column < 0:
         for field in inner["fields"]:
-            yield from _steps(field["type"], named, -1)
+            yield from _steps(field["type"], named, -1, parts)
         return
     if isinstance(inner, list) or inner["type"] not in OPERATIONS:
         raise _NotFlatError

@@ -25,6 +25,8 @@ class Decoded:
     """The message that each row is from: its place in the batch."""
     bad: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     """Messages without rows, by the reason."""
+    rest: int | None = None
+    """In the last piece: the message from which on nothing is decoded yet, for the rows would take too much memory."""
 
 
 class Decoder(Protocol):
@@ -32,7 +34,8 @@ class Decoder(Protocol):
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
         """The rows of messages, none of which is null, in pieces: a column has one type in each. Messages are named by
-        their places in `values`. UnavailableError if a registry of schemas does not answer."""
+        their places in `values`. At least the first message is decoded, and the others up to `Decoded.rest`, the same
+        ones each time. UnavailableError if a registry of schemas does not answer."""
         ...
 
 

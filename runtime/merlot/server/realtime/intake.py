@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import MerlotError
 from merlot.ingest.bad_rows import BadRows
-from merlot.ingest.stream import Pipeline, StreamRows
+from merlot.ingest.stream import Pipeline, StreamRows, head, tail
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.attempts import Attempts
 from merlot.streams.protocol import Messages, NotYetError, PartitionReader
@@ -110,7 +110,7 @@ class Intake:
         self._failure: MerlotError | None = None
         """Of the reader, to be raised behind what was read before."""
         self._held: Messages | None = None
-        """Not decoded yet: a schema is waited for."""
+        """Not decoded yet: a schema is waited for, or those before them made many rows."""
         self._is_behind = False
         self.stopped_at: int | None = None
         """Offset of a bad message that nothing may be read behind."""
@@ -126,6 +126,7 @@ class Intake:
         messages, rows = self._next(timeout_s)
         if rows is None:
             return _nothing(messages.next_offset)
+        messages = self._taken(messages, rows)
         self._count(messages, rows)
         self.stopped_at = None if rows.stopped_by is None else rows.next_offset
         if self.stopped_at is not None:
@@ -173,6 +174,15 @@ class Intake:
             self._held = messages
             time.sleep(timeout_s)
             return replace(messages, next_offset=int(messages.offsets[0])), None
+
+    def _taken(self, messages: Messages, rows: StreamRows) -> Messages:
+        """The messages that rows were made of; the rest is held, to be decoded next."""
+        if rows.stopped_by is not None or rows.next_offset >= messages.next_offset:
+            return messages
+        count = int(np.searchsorted(messages.offsets, rows.next_offset))
+        if count < len(messages):
+            self._held = tail(messages, count)
+        return head(messages, count)
 
     def _read_ahead(self) -> None:
         """What is there already, as long as there is a lot of it."""

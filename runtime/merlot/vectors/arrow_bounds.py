@@ -18,6 +18,8 @@ TIMES: Final = 64
 """A message may expand to so many times its size,"""
 MOST_BYTES: Final = 64 << 20
 """but to no more than this, or its own size."""
+MOST_PARTS: Final = 1 << 17
+"""Batches of a stream: each takes some 10 us to look at, whatever it holds."""
 BYTES_PER_ROW: Final = 8
 """Rows that take no bytes count as so many."""
 _STRUCT_BYTES: Final = 16
@@ -40,6 +42,19 @@ def check_stream(message: pa.Buffer) -> None:
         num_bytes, num_rows = num_bytes + bytes_of_part, num_rows + rows_of_part
         if num_bytes > most or num_rows > most_rows:
             raise ExpandsError(f"the message expands to too much bytes={num_bytes} rows={num_rows}")
+
+
+def check_uncompressed(message: pa.Buffer) -> None:
+    """Raises ExpandsError for a stream that has compressed batches, or very many; else as `check_stream`.
+
+    What is not compressed expands to nothing that it does not hold, but for rows that take no bytes."""
+    for number, part in enumerate(pa.ipc.MessageReader.open_stream(message)):
+        if number > MOST_PARTS:
+            raise ExpandsError(f"the message has too many parts limit={MOST_PARTS}")
+        data = memoryview(part.metadata)
+        batch = _batch(data)
+        if batch and _field(data, batch, 3):
+            raise ExpandsError("the message is compressed")
 
 
 def check_column(column: pa.ChunkedArray, message_bytes: int) -> None:
@@ -65,17 +80,9 @@ def most_bytes(message_bytes: int) -> int:
 def _expanded(metadata: pa.Buffer, body: pa.Buffer | None) -> tuple[int, int]:
     """Bytes and rows of a message's batch, all columns and what is nested in them together."""
     data = memoryview(metadata)
-    root = _at(data, "<I", 0)
-    kind_at, header = _field(data, root, 1), _field(data, root, 2)
-    kind = data[kind_at] if kind_at else 0
-    if kind not in (_DICTIONARY, _RECORDS) or not header:
+    batch = _batch(data)
+    if not batch:
         return 0, 0
-    batch = _follow(data, header)
-    if kind == _DICTIONARY:
-        inner = _field(data, batch, 1)
-        if not inner:
-            return 0, 0
-        batch = _follow(data, inner)
     length = _field(data, batch, 0)
     num_rows = _count(_at(data, "<q", length)) if length else 0
     num_rows += sum(_count(rows) for rows, _ in _structs(data, _field(data, batch, 1)))
@@ -84,6 +91,20 @@ def _expanded(metadata: pa.Buffer, body: pa.Buffer | None) -> tuple[int, int]:
         return sum(_count(size) for _, size in buffers), num_rows
     held = memoryview(body if body is not None else b"")
     return sum(_expanded_buffer(held, start, size) for start, size in buffers if size), num_rows
+
+
+def _batch(data: memoryview) -> int:
+    """Where the batch of a message's metadata is, a dictionary's too; 0 if it has none."""
+    root = _at(data, "<I", 0)
+    kind_at, header = _field(data, root, 1), _field(data, root, 2)
+    kind = data[kind_at] if kind_at else 0
+    if kind not in (_DICTIONARY, _RECORDS) or not header:
+        return 0
+    batch = _follow(data, header)
+    if kind == _RECORDS:
+        return batch
+    inner = _field(data, batch, 1)
+    return _follow(data, inner) if inner else 0
 
 
 def _expanded_buffer(body: memoryview, start: int, size: int) -> int:

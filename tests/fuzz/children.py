@@ -1,0 +1,53 @@
+"""Cases in a child of bounded memory, each within a second of CPU: what ends a process, or holds it, is found there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from merlot.kernels import compile_time
+
+MEMORY_BYTES = 512 << 20
+CPU_S = 1.0
+KILL_S = 3
+"""CPU of a case that does not end by itself: the child is ended by a signal."""
+
+
+def in_child(work: Callable[..., None], *args: Any) -> None:
+    """Run it in a process of its own; AssertionError if that ends otherwise than by returning."""
+    child = multiprocessing.get_context("spawn").Process(target=work, args=args, daemon=True)
+    child.start()
+    child.join()
+    assert child.exitcode == 0, f"child ended with {child.exitcode}"
+
+
+def bound_memory() -> None:
+    """Let this process have 512 MiB beside what it has."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES,) * 2)
+
+
+class Watch:
+    """Measures cases, without the time in which kernels are compiled."""
+
+    def __init__(self) -> None:
+        self.slow: list[str] = []
+
+    @contextmanager
+    def case(self, name: object) -> Iterator[None]:
+        """Note a case that takes more than a second of CPU, and end the process at one that does not end."""
+        started, compiled = _cpu_s(), compile_time.seconds()
+        resource.setrlimit(resource.RLIMIT_CPU, (int(started) + 1 + KILL_S, resource.RLIM_INFINITY))
+        yield
+        spent = _cpu_s() - started - (compile_time.seconds() - compiled)
+        if spent > CPU_S:
+            self.slow.append(f"{name} took {spent:.1f} s of CPU")
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -74,13 +74,10 @@ class Total:
         """Bytes past which the process is full, whatever was counted."""
         return self._limits()[1]
 
-    def open(self, account: Account) -> None:
-        """Begin to count an account."""
-        with self._lock:
-            self._accounts.add(account)
-
     def close(self, account: Account) -> None:
         """Give back whatever an account holds."""
+        if account not in self._accounts:
+            return  # most queries never hold anything large
         with self._lock:
             self._accounts.discard(account)
             self.held_bytes -= account.held_bytes
@@ -89,6 +86,7 @@ class Total:
     def add(self, account: Account, num_bytes: int) -> None:
         """Count bytes, or give them back; end the queries that hold most if that is too much."""
         with self._lock:
+            self._accounts.add(account)
             account.held_bytes += num_bytes
             self.held_bytes += num_bytes
             if num_bytes <= 0:
@@ -229,7 +227,6 @@ class Working:
     def __enter__(self) -> Account:
         most = self.total.query_bytes
         account = Account(most if self.max_bytes is None else min(self.max_bytes, most), self.total, self.check)
-        self.total.open(account)
         self._account, self._token = account, _CURRENT.set(Spending(account))
         return account
 

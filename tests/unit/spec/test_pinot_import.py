@@ -394,6 +394,7 @@ NESTED = [
     {"name": "renamed||a", "dataType": "STRING"},
     {"name": "payload||'\"", "dataType": "STRING"},
     {"name": "payload||set", "dataType": "STRING"},
+    {"name": "group||id", "dataType": "LONG"},
 ]
 
 
@@ -420,20 +421,23 @@ def test_columns_of_nested_messages_are_derived(part: str) -> None:
     derived = spec_of(converted)["ingestion"]["stream"]["derivedColumns"]
     assert derived == {
         "payload||set": "upper(city)",
-        "payload||size": "NULLIF(jsonPathString(payload, '$[''size'']'), 'null')",
-        'payload||o\'k||"x"': "NULLIF(jsonPathString(payload, '$[\"o''k\"][''\"x\"'']'), 'null')",
-        "payload||labels": "jsonPathArray(payload, '$[''labels'']')",
-        "renamed||a": "NULLIF(jsonPathString(payload, '$[''inner''][''a'']'), 'null')",
+        "payload||size": "NULLIF(jsonPathString(\"payload\", '$[''size'']'), 'null')",
+        'payload||o\'k||"x"': "NULLIF(jsonPathString(\"payload\", '$[\"o''k\"][''\"x\"'']'), 'null')",
+        "payload||labels": "jsonPathArray(\"payload\", '$[''labels'']')",
+        "renamed||a": "NULLIF(jsonPathString(\"payload\", '$[''inner''][''a'']'), 'null')",
+        "group||id": "NULLIF(jsonPathString(\"group\", '$[''id'']'), 'null')",
     }
     table = _model(converted)
     assert stream_checks.problems_of(table.spec) == []
     message = {"payload": {"size": 3, "o'k": {'"x"': "deep"}, "labels": ["p", "q"], "inner": {"a": "b"}}}
-    rows = pa.table({"payload": [json.dumps(message["payload"]), "{}"], "city": ["rome", None]})
+    rows = pa.table(
+        {"payload": [json.dumps(message["payload"]), "{}"], "city": ["rome", None], "group": ['{"id": 7}', None]}
+    )
     judged = RowExpressions(table.spec.table_schema, None, derived).judge(rows)
     assert judged.bad.count == 0
     first, second = judged.rows.select(list(derived)).to_pylist()
-    assert list(first.values()) == ["ROME", "3", "deep", ["p", "q"], "b"]
-    assert [value or None for value in second.values()] == [None] * 5
+    assert list(first.values()) == ["ROME", "3", "deep", ["p", "q"], "b", "7"]
+    assert [value or None for value in second.values()] == [None] * 6
 
 
 def test_filter_of_a_transformed_column_sees_what_it_is_worked_out_by() -> None:

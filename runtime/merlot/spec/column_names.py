@@ -31,5 +31,10 @@ def is_name(text: str) -> bool:
 
 
 def in_sql(name: str) -> str:
-    """The name as SQL writes it: in quotes if it is no plain word."""
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    """The name as SQL writes it: in quotes if it is no plain word. A reserved word is left to whoever reads it."""
+    return name if _PLAIN.fullmatch(name) else quoted(name)
+
+
+def quoted(name: str) -> str:
+    """The name in double quotes, which SQL takes whatever it is."""
+    return '"' + name.replace('"', '""') + '"'

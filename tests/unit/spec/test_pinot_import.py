@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from tests.unit.spec.pinot_settings import SETTINGS
@@ -19,6 +20,8 @@ from merlot.cli.main import run
 from merlot.cluster.records import TableRecord
 from merlot.controller.status import pinot_json
 from merlot.errors import InvalidInputError
+from merlot.ingest import stream_checks
+from merlot.ingest.row_expressions import RowExpressions
 from merlot.spec import manifest
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.pinot_import.changes import applied
@@ -389,7 +392,9 @@ NESTED = [
     {"name": "payload||labels", "dataType": "STRING", "singleValueField": False},
     {"name": "payload||commits||sha", "dataType": "STRING"},
     {"name": "renamed||a", "dataType": "STRING"},
+    {"name": "payload||'\"", "dataType": "STRING"},
     {"name": "payload||set", "dataType": "STRING"},
+    {"name": "group||id", "dataType": "LONG"},
 ]
 
 
@@ -407,7 +412,8 @@ def test_columns_of_nested_messages_are_derived(part: str) -> None:
     converted = convert([schema, {**config, "ingestionConfig": {
         "complexTypeConfig": nested, "transformConfigs": transforms}}])  # fmt: skip
     manifest.load_document(converted.manifests[0])
-    assert any("payload||commits||sha stays null" in note for note in converted.notes)
+    for name in ("payload||commits||sha", "payload||'\""):
+        assert any(f"{name} stays null" in note for note in converted.notes)
     if part == "batches":
         (note,) = [one for one in converted.notes if one.startswith("ingestionConfig: belongs to each source")]
         assert "'payload||size': '`payload`.`size`'" in note
@@ -415,11 +421,23 @@ def test_columns_of_nested_messages_are_derived(part: str) -> None:
     derived = spec_of(converted)["ingestion"]["stream"]["derivedColumns"]
     assert derived == {
         "payload||set": "upper(city)",
-        "payload||size": "jsonPathString(payload, '$[''size'']')",
-        'payload||o\'k||"x"': "jsonPathString(payload, '$[''o\\''k''][''\"x\"'']')",
-        "payload||labels": "jsonPathArray(payload, '$[''labels'']')",
-        "renamed||a": "jsonPathString(payload, '$[''inner''][''a'']')",
+        "payload||size": "NULLIF(jsonPathString(\"payload\", '$[''size'']'), 'null')",
+        'payload||o\'k||"x"': "NULLIF(jsonPathString(\"payload\", '$[\"o''k\"][''\"x\"'']'), 'null')",
+        "payload||labels": "jsonPathArray(\"payload\", '$[''labels'']')",
+        "renamed||a": "NULLIF(jsonPathString(\"payload\", '$[''inner''][''a'']'), 'null')",
+        "group||id": "NULLIF(jsonPathString(\"group\", '$[''id'']'), 'null')",
     }
+    table = _model(converted)
+    assert stream_checks.problems_of(table.spec) == []
+    message = {"payload": {"size": 3, "o'k": {'"x"': "deep"}, "labels": ["p", "q"], "inner": {"a": "b"}}}
+    rows = pa.table(
+        {"payload": [json.dumps(message["payload"]), "{}"], "city": ["rome", None], "group": ['{"id": 7}', None]}
+    )
+    judged = RowExpressions(table.spec.table_schema, None, derived).judge(rows)
+    assert judged.bad.count == 0
+    first, second = judged.rows.select(list(derived)).to_pylist()
+    assert list(first.values()) == ["ROME", "3", "deep", ["p", "q"], "b", "7"]
+    assert [value or None for value in second.values()] == [None] * 6
 
 
 def test_filter_of_a_transformed_column_sees_what_it_is_worked_out_by() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from merlot.spec.column_names import in_sql
+from merlot.spec.column_names import quoted
 from merlot.spec.pinot_import.source import REALTIME, Json, Source
 
 _SEVERAL: Final = "rows are made of messages one by one; a list stays one value, as JSON"
@@ -13,8 +13,8 @@ _SEVERAL: Final = "rows are made of messages one by one; a list stays one value,
 
 def flattened(source: Source, fields: Sequence[Json], filled: Mapping[str, str], type_: str) -> dict[str, str]:
     """Expressions by the columns that they fill: for `payload.size` of a stream's messages, in Merlot's SQL,
-    `jsonPathString(payload, '$[''size'']')`; of a batch, in Spark's, both keys in backticks. `filled` are columns with
-    expressions of their own. What cannot be said is noted."""
+    `NULLIF(jsonPathString("payload", '$[''size'']'), 'null')`; of a batch, in Spark's, both
+    keys in backticks. `filled` are columns with expressions of their own. What cannot be said is noted."""
     delimiter, lists = source.text("delimiter") or ".", source.names("fieldsToUnnest")
     if lists:
         source.note("fieldsToUnnest", f"{', '.join(lists)}: {_SEVERAL}")
@@ -27,6 +27,9 @@ def flattened(source: Source, fields: Sequence[Json], filled: Mapping[str, str],
             keys = written.split(delimiter)
             inside = next((one for one in lists if written.startswith(f"{one}{delimiter}")), None)
             if name in filled or name in found or len(keys) < 2 or not all(keys):
+                continue
+            if any("'" in key and '"' in key for key in keys):
+                source.note("delimiter", f"{name} stays null: no path has a key with both kinds of quotation marks")
                 continue
             if inside is not None:
                 source.note("fieldsToUnnest", f"{name} stays null: it is of the rows that {inside} would be")
@@ -49,6 +52,8 @@ def _of_struct(keys: Sequence[str]) -> str:
 
 
 def _of_message(keys: Sequence[str], *, is_list: bool) -> str:
-    steps = "".join("['" + key.replace("\\", "\\\\").replace("'", "\\'") + "']" for key in keys[1:])
+    steps = "".join(f'["{key}"]' if "'" in key else f"['{key}']" for key in keys[1:])
     path = "'$" + steps.replace("'", "''") + "'"
-    return f"{'jsonPathArray' if is_list else 'jsonPathString'}({in_sql(keys[0])}, {path})"
+    argument = f"{quoted(keys[0])}, {path}"
+    # Of a path without a value, it is the text null.
+    return f"jsonPathArray({argument})" if is_list else f"NULLIF(jsonPathString({argument}), 'null')"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
@@ -39,7 +40,10 @@ _PATIENCE_S = 20_000 if budget.IS_FUZZ else 1_500
 @pytest.mark.timeout(0)
 def test_the_longest_arguments_are_answered_or_refused_within_a_gigabyte(tmp_path: Path) -> None:
     command = [sys.executable, registry_extremes.__file__, tmp_path, budget.seed(), _COUNT, _ROWS]
-    child = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=_PATIENCE_S, check=False, env=paths
+    )
     outcomes = re.findall(r"^(case .*)\n(.*)$", child.stdout, re.MULTILINE)
     last = child.stdout[-500:]
     assert child.returncode == 0, f"ended with {child.returncode} after {last}\n{child.stderr[-2000:]}"

@@ -49,6 +49,12 @@ def _repeated(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return _short("repeat", 2)(given)
 
 
+def _most_with_separators(args: Sequence[Vector]) -> int:
+    """All texts, and as many separators."""
+    rows = sizes.num_rows(args) if args[0].is_constant else 1
+    return sizes.together(args) + len(args) * rows * sizes.bytes_of(args[0])
+
+
 def _most_padded(args: Sequence[Vector]) -> int:
     """Texts, and as much padding as the length asks for: made apart, then joined to them."""
     widest = max([len(letter.encode()) for letter in sizes.word(args[2])], default=1)
@@ -126,7 +132,7 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
     "concatws",
     parameters=(text("separator"), text("a"), text("b", is_optional=True, repeats=True)),
     result=STRING,
-    most_bytes=lambda args: sizes.together([*args, *([args[0]] * len(args))]),
+    most_bytes=_most_with_separators,
     examples={"CONCAT_WS('-', 'a', 'b', 'c')": "a-b-c"},
 )
 def _concat_ws(_type: SqlType, args: Sequence[Vector]) -> Any:

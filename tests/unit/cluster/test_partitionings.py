@@ -15,7 +15,7 @@ from tests.unit.cluster.test_families import TABLE, Model, Row, day_rows, merge,
 from merlot.cluster import paths
 from merlot.cluster.records import PartitionRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments.coverage import UncoveredError
-from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.mutations import ForgetReplacement, PreconditionError
 from merlot.cluster.segments.publish import PublishRequest, publish_request
 from merlot.cluster.segments.republish import MergedBeforeError
 from merlot.cluster.segments.transaction import mutate
@@ -82,6 +82,19 @@ def test_fewer_rows_go_in_place_of_a_day_under_another_partitioning_if_they_shal
     request = PublishRequest(records=tuple(records(day_rows(3), TWO)), replace_rows=True)
     publish_request(table, TABLE, request)
     assert names(table) == [f"{DAY}_p0", f"{DAY}_p1"]
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.permutations([NONE, TWO, FOUR, OTHER], 2)))
+def test_a_removed_day_does_not_come_back_beside_its_rows_under_another_partitioning(
+    before: Kind, after: Kind, table: SqliteMetastore
+) -> None:
+    rows = day_rows(12)
+    push(table, records(rows, before))
+    push(table, records(rows, after))
+    removed = tuple(records(rows, before))
+    with pytest.raises(PreconditionError, match="under another partitioning segments=t_2013-01-31"):
+        publish_request(table, TABLE, PublishRequest(records=removed, removed_ms={one.name: 7 for one in removed}))
+    assert names(table) == sorted(one.name for one in records(rows, after))
 
 
 def test_one_request_cannot_bring_a_day_under_two_partitionings(table: SqliteMetastore) -> None:

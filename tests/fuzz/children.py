@@ -13,8 +13,8 @@ from merlot.kernels import compile_time
 
 MEMORY_BYTES = 512 << 20
 CPU_S = 1.0
-KILL_S = 3
-"""CPU of a case that does not end by itself: the child is ended by a signal."""
+KILL_S = 30
+"""CPU of a case that does not end by itself: the child is ended by a signal. Kernels may be compiled meanwhile."""
 
 
 def in_child(work: Callable[..., None], *args: Any) -> None:

@@ -52,8 +52,8 @@ class StreamRows:
     offsets: NDArray[np.int64]
     """Of the message that each row is from; non-decreasing."""
     next_offset: int
-    """Where to go on: all messages before it are in `rows`, or counted below. Others of the poll may follow it: their rows
-    would take too much memory beside these."""
+    """Where to go on: all messages before it are in `rows`, or counted below. Others of the poll may follow it: their
+    rows would take too much memory beside these."""
     bad: BadRows = field(default_factory=BadRows)
     cut: Mapping[str, int] = field(default_factory=dict)
     """Texts cut to the column's maximum, by column."""

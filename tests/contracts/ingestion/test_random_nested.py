@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from ast import literal_eval
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import orc
 from tests import budget
-from tests.contracts.ingestion.random_nested import Column, Draw, written
+from tests.contracts.ingestion.random_nested import DEPTH, LEAVES, Column, Draw, Kind, written
 
 from merlot.ingest import transform
 from merlot.ingest.decoders.opening import open_decoder
@@ -28,6 +33,8 @@ from merlot.values.types import TypeName
 
 NUM_COLUMNS = budget.count("MERLOT_NESTED_COLUMNS", quick=50, every=3_000, fuzz=30_000)
 NUM_ROWS = 6
+ORC_SECONDS = (2**63 - 1) // 10**9
+INSTANT = re.compile(r"(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})(?:\.(\d+))?(?:\+00)?")
 LISTED = (TypeName.INT, TypeName.DOUBLE, TypeName.STRING, TypeName.BYTES)
 FIELDS = (
     *(FieldSpec(name=f"c_{kind.lower()}", type=kind) for kind in COLUMN_TYPES),
@@ -84,6 +91,33 @@ def parquet(column: Column, fields: list[FieldSpec], path: Path) -> Stored:
     return by_file(path, "PARQUET", fields)
 
 
+def orc_file(column: Column, fields: list[FieldSpec], path: Path) -> Stored:
+    orc.write_table(pa.table(repeated(column.array, fields)), path)
+    return by_file(path, "ORC", fields)
+
+
+def in_orc(kind: Kind, value: Any) -> bool:
+    """Whether ORC files say the type as Parquet files do, and pyarrow reads the value in them. They have no unsigned
+    numbers and no times of day, and instants of all types are of nanoseconds, as far as these fit 64 bits."""
+    arrow = kind.arrow
+    if pa.types.is_struct(arrow):
+        names = [one.name for one in arrow]
+        return all(in_orc(item, value and value[name]) for name, item in zip(names, kind.items, strict=True))
+    if pa.types.is_list(arrow) or pa.types.is_map(arrow):
+        members = value.values() if isinstance(value, dict) else value
+        return all(in_orc(kind.items[-1], one) for one in (members or [None]))
+    if pa.types.is_timestamp(arrow):
+        per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[arrow.unit]
+        return value is None or abs(value) // per_second < ORC_SECONDS
+    return not (
+        pa.types.is_unsigned_integer(arrow)
+        or pa.types.is_float16(arrow)
+        or pa.types.is_decimal256(arrow)
+        or pa.types.is_time(arrow)
+        or isinstance(arrow, pa.UuidType)
+    )
+
+
 def arrow(column: Column, fields: list[FieldSpec]) -> Stored:
     rows = pa.table(repeated(column.array, fields))
     sink = io.BytesIO()
@@ -135,9 +169,52 @@ def test_all_ways_store_the_same_value_of_a_random_column(tmp_path: Path) -> Non
         assert arrow(column, fields) == found, column
         if column.kind.avro is not None:
             assert avro(column, fields) == found, column
+        if all(in_orc(column.kind, value) for value in column.values):
+            assert orc_file(column, fields, tmp_path / f"{number}.orc") == found, column
         expected = list(map(repr, column.json))
         if pa.types.is_nested(column.kind.arrow):
             assert found["c_json"] == found["c_string"] == expected, column
+
+
+def test_nested_values_are_the_json_that_duckdb_makes_of_them(tmp_path: Path) -> None:
+    """Text for text, but for how instants, bytes and numbers are written, which DuckDB does otherwise."""
+    field = next(one for one in FIELDS if one.name == "c_json")
+    path = tmp_path / "f.parquet"
+    with duckdb.connect() as engine:
+        engine.execute("SET TimeZone = 'UTC'")
+        for number in range(NUM_COLUMNS):
+            draw = Draw(budget.seed() * 1_000_003 + number)
+            column = draw.column(NUM_ROWS, depth=1 + number % DEPTH, of=lambda kind: kind in DUCKDB_KINDS)
+            found = parquet(column, [field], path)["c_json"]
+            expected = engine.execute(f"SELECT to_json(c_json)::VARCHAR FROM '{path}'").fetchall()
+            for ours, (theirs,) in zip(found, expected, strict=True):
+                assert meaning(literal_eval(ours)) == meaning(theirs), column
+
+
+def is_of_duckdb(kind: Kind) -> bool:
+    """Whether DuckDB reads the type in Parquet and writes each value of it as JSON without a loss."""
+    arrow = kind.arrow
+    is_instant = pa.types.is_timestamp(arrow) and arrow.unit in ("s", "ms", "us")
+    is_number = pa.types.is_integer(arrow) or pa.types.is_decimal128(arrow) or pa.types.is_boolean(arrow)
+    return is_instant or is_number or pa.types.is_string(arrow) or pa.types.is_date(arrow)
+
+
+DUCKDB_KINDS = [kind for kind in LEAVES if is_of_duckdb(kind)]
+
+
+def meaning(text: str | None) -> Any:
+    """A JSON text, numbers exact and instants without the zeros and the zone at their end."""
+    return None if text is None else plain(json.loads(text, parse_float=Decimal))
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, str) and (instant := INSTANT.fullmatch(value)) is not None:
+        return f"{instant[1]}.{(instant[2] or '').rstrip('0')}"
+    return value
 
 
 def test_lines_and_messages_store_the_same_json_as_files_of_types(tmp_path: Path) -> None:

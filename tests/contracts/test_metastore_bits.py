@@ -30,7 +30,7 @@ def records(rng: random.Random, number: int) -> dict[str, bytes]:
         urls = tuple(f"file:///{rng.getrandbits(64):x}" for _ in range(rng.randrange(1, 60)))
         kinds: list[Callable[[], bytes]] = [
             lambda: WatermarkRecord.model_validate({"levels": {"day": rng.getrandbits(40)}}).to_bytes(),
-            lambda urls=urls: TrashRecord(deleted_ms=rng.getrandbits(40), urls=urls).to_bytes(),
+            TrashRecord(deleted_ms=rng.getrandbits(40), urls=urls).to_bytes,
             lambda: Record.model_validate(
                 {"n": rng.getrandbits(30), "texts": ["é", "x" * rng.randrange(3000)]}
             ).to_bytes(),

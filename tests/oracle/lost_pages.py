@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from forged_segments import CPU_S, Bench, wall_arrays
+from forged_segments import CPU_S, Bench
 
 from merlot.query.shortcuts import joined_segments
 from merlot.query.star_trees import joined as joined_trees
@@ -49,7 +49,6 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), SIZES)
-        wall_arrays()
         used = resource.getrusage(resource.RUSAGE_SELF).ru_utime
         for seed in range(first, first + count):
             print(f"case {seed}", flush=True)

@@ -173,8 +173,8 @@ def _decode_table(data: bytes) -> pa.Table:
 def _stats(counters: dict[str, Any]) -> QueryStats:
     if not _KNOWN_STATS.keys() >= counters.keys():
         counters = {name: value for name, value in counters.items() if name in _KNOWN_STATS}
-    for name, value in counters.items():
-        if type(value) is not _KNOWN_STATS[name]:
+    for name, counter in counters.items():
+        if type(counter) is not _KNOWN_STATS[name]:
             raise CorruptionError(f"answer has a counter of another type name={name}")
     return QueryStats(**counters)
 

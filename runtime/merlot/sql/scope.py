@@ -132,7 +132,6 @@ class Scope:
         written = f"{qualifier}.{name}" if qualifier else name
         place = f" table={self.table}" if self.table else ""
         known = () if self.schema is None else (*self.schema.names, *self.aliases)
-        is_of_table = not qualifier or qualifier.lower() in self.qualifiers
-        near = difflib.get_close_matches(name if is_of_table else written, known, n=1)
+        near = difflib.get_close_matches(written, known, n=1) or difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return UnknownColumnError(f"unknown column name={written}{place}{hint}")

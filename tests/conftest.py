@@ -97,6 +97,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return (yield)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a test at once that fails: a run takes minutes to its end."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid} ({report.when})", flush=True)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _heeds_signals() -> Iterator[None]:
     """A run in a shell's background is told to ignore Ctrl-C, and would hand that on to every program it starts."""

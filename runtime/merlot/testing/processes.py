@@ -190,7 +190,7 @@ class ClusterProcesses:
         self.zookeeper = zookeeper
         self.deep_store_uri = deep_store or str(folder / "deepstore")
         self._shared = shared = ["--zk", zookeeper, "--log-level", level]
-        self._streams = ["--stream-folders", str(folder)]
+        self._streams = ["--stream-folders", "/"]
         self._num_servers = num_servers
         self.controller = self._role("controller", [*shared, *self._streams], "controller")
         self.broker = self._role("broker", [*shared, "--warm-up", "0"], "broker")

@@ -118,7 +118,7 @@ def oracle() -> Iterator[duckdb.DuckDBPyConnection]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Node]:
     folder = tmp_path_factory.mktemp("names")
-    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, grpc_port=0))
+    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),)))
     await node.start()
     yield node
     await node.stop()

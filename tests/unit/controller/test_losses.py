@@ -21,9 +21,10 @@ from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, RemoveSegments, mutate
+from merlot.cluster.segments.view import load
 from merlot.controller.cleaning.catalogs import SILENT_S
 from merlot.controller.cleaning.cleaner import CleaningConfig
-from merlot.controller.cleaning.shelf import FILE, FOLDER, write_catalog
+from merlot.controller.cleaning.shelf import FILE, FOLDER, read_catalog, write_catalog
 from merlot.controller.loop import UNCONFIRMED_S, ControllerLoop, LoopConfig
 from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
@@ -90,6 +91,11 @@ class Cluster:
         self._num_stores += 1
         self.bench.inner = SqliteMetastore(self.folder / f"new{self._num_stores}.sqlite")
         tables.put_table(self.store, orders_manifest(), clock=self.clock)
+
+    def kept_epoch(self) -> int:
+        """The epoch of the table's catalog."""
+        catalog = read_catalog(self.bench.deep_store, ORDERS)
+        return -1 if catalog is None else catalog.epoch
 
     def files(self) -> set[str]:
         return {path.name for path in Path(self.bench.store_uri, ORDERS).glob("*.mseg")}
@@ -266,11 +272,12 @@ def test_a_leader_that_goes_on_notices_that_the_metastore_went_back(cluster: Clu
     older = cluster.store.get(root)
     assert older is not None
     mutate(cluster.store, ORDERS, lambda _: [RemoveSegments((cluster.bench.records[0].key,))])
-    loop.round()
+    epoch = load(cluster.store, ORDERS).epoch
+    # A watch tells the loop of each change, a moment later.
+    wait_until(lambda: (loop.round(), cluster.kept_epoch() == epoch)[1])
     newer = cluster.store.get(root)
     assert newer is not None
     cluster.store.put(root, older.data, newer.version)
-    # A watch tells the loop, a moment later.
     lost = wait_until(lambda: (loop.round(), find_lost(cluster.store, ORDERS))[1])
     loop.close()
     assert lost is not None

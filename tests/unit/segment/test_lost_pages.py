@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.budget import count
 
 from merlot.errors import CorruptionError
 from merlot.segment import lost_pages
@@ -18,7 +19,7 @@ from merlot.segment.mapping import Mapping, map_file
 
 SIZE = 1 << 20
 PROGRAM = Path(__file__).resolve().parents[2] / "oracle" / "lost_pages.py"
-NUM_CUTS = 60
+NUM_CUTS = count("MERLOT_CUTS", quick=15, every=60)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the handler of SIGBUS is for Linux")
 

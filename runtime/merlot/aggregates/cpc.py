@@ -41,7 +41,7 @@ DEFAULT_LOG2K: Final = 12
 LEAST_LOG2K: Final = 4
 MOST_LOG2K: Final = 20
 SKETCH_BYTES: Final = 512
-"""What a sketch takes besides the values that it met."""
+"""Bytes that a sketch takes besides the values that it met."""
 
 
 class CpcState(State):

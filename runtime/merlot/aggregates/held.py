@@ -1,4 +1,4 @@
-"""How much memory states hold, counted to the query that they are of.
+"""Count the memory that states hold to the query that they belong to.
 
 States are looked through from outside, so that an aggregate need not count by itself. Objects of other libraries do not
 tell their size; a state that has some tells it for them (`State.foreign_bytes`).
@@ -19,7 +19,7 @@ LEAST_ROWS: Final = 1 << 15
 """Rows that a state takes in before it is looked at again, unless an eighth of all are more."""
 _SAMPLE: Final = 16
 _ENTRY_BYTES: Final = 100
-"""What a place in a dict takes, with its key."""
+"""Bytes of an entry of a dict, with its key."""
 
 
 class Holding:

@@ -48,7 +48,7 @@ MIN_PENDING: Final = 1 << 18
 
 
 SKETCH_BYTES: Final = 512
-"""What a sketch takes besides the room for its values."""
+"""Bytes that a sketch takes besides the room for its values."""
 
 
 class KllState(State):

@@ -72,7 +72,7 @@ def lines_of(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Iterator
 
 
 def _names(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Mapping[str, str]:
-    """What the query calls columns and relations; what leaves bring, by what it is of their table."""
+    """Names that the query gives to columns and relations, and for columns of leaves those of their tables."""
     names = dict(statement.names)
     for id_, leaf in leaves.items():
         for number, output in enumerate(leaf.select):

@@ -61,7 +61,7 @@ class CatalogRecord(PackedRecord):
 
 
 class CatalogChanges(CatalogRecord):
-    """What has changed since a whole catalog was written, in a file beside it: the records that are new or others now,
+    """Changes since a whole catalog was written, in a file beside it: the records that are new or others now,
     and everything that a catalog says beside records. Older releases read the whole catalog alone, which is older."""
 
     removed: tuple[str, ...] = ()

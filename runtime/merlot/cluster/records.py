@@ -309,11 +309,11 @@ class StreamControlRecord(Record):
 
 
 class StreamStateRecord(Record):
-    """What is known of a table's stream and has to outlive the metastore, or the table, as offsets do."""
+    """State of a table's stream that has to outlive the metastore, or the table, as offsets do."""
 
     topic_id: str = ""
     starts: dict[int, int] = Field(default_factory=dict)
-    """As in StreamRecord: a partition that is not among them is new, and is read from its beginning."""
+    """First offsets by partition, as in StreamRecord; any other partition is new, and is read from its beginning."""
     is_paused: bool = False
 
 

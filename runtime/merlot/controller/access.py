@@ -1,4 +1,4 @@
-"""What the controller's operations on files have in common: state, allowed stores, and the way to publish."""
+"""Give the controller's operations on files what all of them need: state, allowed stores, the way to publish."""
 
 from __future__ import annotations
 

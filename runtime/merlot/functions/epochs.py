@@ -183,7 +183,7 @@ def calendar_count(millis: Longs, unit: str) -> Longs:
 
 
 def epoch_count(millis: Longs, unit: str, size: int) -> Longs:
-    """How many times so many units lie between 1970 and instants, rounded towards zero."""
+    """Count units of a size between 1970 and instants, rounded towards zero."""
     if unit in WRITTEN_UNITS:
         return towards_zero(calendar_count(millis, unit), size)
     return towards_zero(_in_unit(millis, "MILLISECONDS", unit), size)

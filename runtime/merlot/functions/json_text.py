@@ -69,7 +69,7 @@ def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_found(args: Sequence[Vector]) -> int:
-    """What a path finds, written; a path that descends finds what is below at every depth again."""
+    """Bound the bytes of what a path finds; a path that descends finds what is below at every depth again."""
     rows, default = sizes.num_rows(args), sum([sizes.bytes_of(arg) for arg in args[2:]])
     descents = sizes.word(args[1]).count("..")
     if not descents:

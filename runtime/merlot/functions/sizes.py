@@ -1,4 +1,4 @@
-"""How many bytes a function's result may have, before it is made: at most so many, and exact where that costs little.
+"""Bound the bytes of a function's result before it is made: never too low, and exact where that costs little.
 
 A function whose result is no longer than `usual` says nothing. One that makes more of its arguments has `most_bytes`
 among its traits. Bytes count the result, and what Python holds of it meanwhile.
@@ -24,7 +24,7 @@ ROW_BYTES: Final = 64
 GROWTH: Final = 3
 """Bytes of a result to one of an argument: 'ΐ' has two, and six in capitals."""
 VALUE_BYTES: Final = 48
-"""What places and rows of a list's value take while lists are made of others."""
+"""Bytes that places and rows of a list's value take while lists are made of others."""
 MANY_BYTES: Final = 4 << 20
 """Up to so many, a rough bound does."""
 
@@ -100,7 +100,7 @@ def lengths_of(arg: Vector) -> Any:
 
 
 def counted(arg: Vector, pattern: str, *, is_regex: bool = False) -> int:
-    """How often a pattern is in all texts together, at most."""
+    """Count how often a pattern is in all texts together, at most."""
     length = bytes_of(arg)
     shortest = 0 if is_regex else len(pattern.encode())
     rough = length // max(shortest, 1) + num_rows([arg])

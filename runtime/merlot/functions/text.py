@@ -22,7 +22,7 @@ from merlot.vectors.vector import Vector
 
 TEXT: Final = Family("Strings")
 MAX_LENGTH: Final = 10_000
-"""Of what LPAD, RPAD and REPEAT make longer, by a constant."""
+"""Length of what LPAD, RPAD and REPEAT make, which a constant gives."""
 _FAR: Final = np.iinfo(np.int64).max
 _WHITE: Final = " \t\n\v\f\r"
 _UP_TO_BLANK: Final = "".join(map(chr, range(33)))

@@ -1,4 +1,4 @@
-"""What a handler takes and answers, said beside it; `openapi` makes its document of that.
+"""Describe beside a handler what it takes and answers; `openapi` makes its document of that.
 
 Schemas are JSON Schema as OpenAPI 3.1 has it, or models of pydantic.
 """
@@ -76,17 +76,17 @@ def header(name: str, text: str) -> Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a handler takes and answers."""
+    """Description of a handler: what it takes and answers."""
 
     parameters: tuple[Parameter, ...] = ()
     body: Mapping[str, Described] | None = None
-    """By media type; None: no body is read."""
+    """Body by media type; None: no body is read."""
     is_body_required: bool = True
     answer: Described | None = None
     """None: never answers but with an error."""
     media_type: str = JSON
     failed: Schema | None = None
-    """What some errors are, beside those of every route."""
+    """Errors beside those of every route, by status."""
 
 
 def describe(
@@ -110,5 +110,5 @@ def describe(
 
 
 def description_of(handler: object) -> Description | None:
-    """What was said of a handler; None if nothing was."""
+    """Return a handler's description; None if it has none."""
     return getattr(handler, _ATTRIBUTE, None)

@@ -76,7 +76,7 @@ def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
 
 
 def _counts(source: pa.Array, step_ns: int) -> Cast:
-    """How many steps since 1970 timestamps or dates are, rounded down. Bad is what 64 bits cannot hold."""
+    """Count steps between 1970 and timestamps or dates, rounded down. Values that 64 bits cannot hold are bad."""
     ticks = source.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date32(source.type) else source.cast(pa.int64())
     steps = Fraction(_tick_ns(source.type), step_ns)
     bound = LONG_RANGE[1] // math.ceil(steps)

@@ -167,7 +167,7 @@ class MappedFile:
 
     @property
     def is_lost(self) -> bool:
-        """Whether pages of it could not be read, and zeros stand in their place."""
+        """Say whether pages of it could not be read, and zeros stand in their place."""
         return lost_pages.is_lost(self._slot)
 
     def array(self, ref: BufferRef, size: int | None = None) -> Array:

@@ -138,7 +138,7 @@ class ImmutableSegment:
 
     @property
     def is_lost(self) -> bool:
-        """Whether pages of a file that it is read from were gone when somebody looked at them."""
+        """Say whether pages of a file that it is read from were gone when somebody looked at them."""
         opened = self._opened
         if opened is None:
             return False

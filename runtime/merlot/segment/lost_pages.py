@@ -37,7 +37,7 @@ _ROW_BYTES: Final = 3 * 8
 _ADDRESS_AT: Final = 16
 """Where siginfo_t has the address, on 64-bit Linux."""
 _SIGACTION_BYTES: Final = 152
-"""Of the C library's struct sigaction: handler, 128 bytes of mask, flags, restorer."""
+"""Size of the C library's struct sigaction: handler, 128 bytes of mask, flags, restorer."""
 _FLAGS_AT: Final = 136
 _SA_SIGINFO: Final = 0x4
 _SA_ONSTACK: Final = 0x08000000

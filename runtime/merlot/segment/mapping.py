@@ -38,7 +38,7 @@ class Mapping(NamedTuple):
 
     view: memoryview
     slot: int
-    """For `lost_pages.is_lost`, as long as the view is held."""
+    """Slot for `lost_pages.is_lost`, as long as the view is held."""
 
 
 def map_file(path: Path) -> Mapping:

@@ -1,4 +1,4 @@
-"""What a column may be called: what Pinot takes. This is the only place that says so.
+"""Judge names of columns: those that Pinot takes are taken. This is the only place that says so.
 
 Pinot refuses blanks (`SchemaUtils.validate`) and takes all else: dots, as its `complexTypeConfig` writes them
 (`payload.commits`), `-`, `$`, `__`, `||`, quotes. A `$` in front marks columns that nobody declares: the virtual ones
@@ -26,7 +26,7 @@ ColumnName = Annotated[str, Field(pattern=PATTERN, max_length=128)]
 
 
 def is_name(text: str) -> bool:
-    """Whether a column may be called so."""
+    """Say whether a column may have this name."""
     return _NAME.fullmatch(text) is not None
 
 

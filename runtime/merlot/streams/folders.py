@@ -56,7 +56,7 @@ class AllowedFolders:
 
 
 EVERY_FOLDER: Final = AllowedFolders((ROOT,))
-"""For the user's own commands, which read what the user may read."""
+"""Every folder, for the user's own commands, which read what the user may read."""
 
 
 def _holds(root: str, place: str) -> bool:

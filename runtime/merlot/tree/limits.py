@@ -1,4 +1,4 @@
-"""How much one query may hold, as a text and as the tree that travels: what tools really send, with room."""
+"""Bounds of one query, as a text and as the tree that travels: what tools really send, with room."""
 
 from typing import Final
 

@@ -223,7 +223,7 @@ _PLAIN: Final[dict[Any, Reader]] = {**{of: _exactly(of) for of in (str, bool, in
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """How a kind of node is read: its type comes first, and then its other fields in their order."""
+    """Return the reader of a kind of node: its type comes first, and then its other fields in their order."""
 
     make: Callable[..., Expr]
     size: int
@@ -330,7 +330,7 @@ _VALUES: Final[dict[TypeName, Reader]] = {
     TypeName.BYTES: _bytes,
     TypeName.UNKNOWN: _nothing,
 }
-"""What a literal's value is, by its type; NULL is none of them."""
+"""Python's types of a literal's value, by its type; NULL has none of them."""
 
 
 def _camel(name: str) -> str:

@@ -33,7 +33,7 @@ MEASURED_BYTES: Final = 32 << 20
 """After so much more was counted, the memory of the process is measured."""
 BLOCK_ITEMS: Final = 4
 OBJECT_BYTES: Final = 56
-"""What a Python object takes besides its letters."""
+"""Bytes that a Python object takes besides its letters."""
 OBJECT_WORDS: Final = 14
 """Words that a Python object takes, its pointer included: a Decimal has 104 bytes."""
 _FULL: Final = 15 / 16
@@ -47,7 +47,7 @@ class MemoryShortError(UnavailableError):
 
 
 class Total:
-    """What all queries of a process hold together. Any thread."""
+    """Bytes that all queries of a process hold together. Any thread."""
 
     def __init__(self, max_bytes: int | None = None, measure: Callable[[], int] = memory.taken_bytes) -> None:
         """max_bytes: of all queries; None: half of the memory."""
@@ -121,7 +121,7 @@ TOTAL: Final = Total()
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """What one query holds."""
+    """Bytes that one query holds."""
 
     max_bytes: int
     total: Total | None = None
@@ -153,7 +153,7 @@ class Account:
 
 @dataclass(slots=True)
 class Spending:
-    """What one thread holds of a query's account. `held_bytes` is a mark that `settle` and `release` go back to."""
+    """Bytes that one thread holds of a query's account. `settle` and `release` go back to an earlier `held_bytes`."""
 
     account: Account
     held_bytes: int = 0

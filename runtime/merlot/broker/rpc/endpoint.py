@@ -40,7 +40,7 @@ NO_SEGMENTS: Final = (
     "pinot.prefer-broker-queries=true and pinot.forbid-segment-queries=true, or write the query for Pinot in the place "
     'of a table: SELECT * FROM pinot.default."SELECT …"'
 )
-"""What Trino's connector shows whoever lets it dial this port for segments (`pinot.grpc.port`)."""
+"""Trino's connector shows this to whoever lets it dial this port for segments (`pinot.grpc.port`)."""
 
 
 async def _refuse_segments(_: bytes, context: Any) -> None:

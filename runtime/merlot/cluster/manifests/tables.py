@@ -211,7 +211,7 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
 
 
 def _stream_nodes(table: TableName, old: RootRecord, now_ms: int) -> dict[str, bytes]:
-    """What was known of the stream that the offsets of retained segments belong to."""
+    """State of the stream that the offsets of retained segments belong to."""
     state = old.retained.stream if old.is_deleted and old.retained is not None else None
     return {} if state is None else state_nodes(table, state, now_ms)
 

@@ -1,4 +1,4 @@
-"""What the names of a batch's segments say: which rows a segment has a part of, and how these are divided. Pure.
+"""Read from the names of a batch's segments which rows a segment has a part of, and how these are divided. Pure.
 
 A batch names its segments by day and partition (`ingest.grouping`). If a table's partitioning changes, the segments of
 a day get other names, or the same names for other rows; so a segment's record says by which functions it was made.
@@ -20,7 +20,7 @@ from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec, Pa
 _REST: Final = re.compile(
     r"(?P<day>_\d{4}-\d{2}-\d{2})?(?:_p(?P<partitions>\d+(?:_\d+)*)|(?P<whole>_0(?!\d)))?(?P<suffix>.*)", re.DOTALL
 )
-"""What follows the table in the name of a batch's segment."""
+"""Pattern of the rest of a batch segment's name, behind the table."""
 
 Functions = tuple[tuple[str, str, int, tuple[tuple[str, str], ...]], ...]
 """Column, function, number of partitions and options of each partition function, sorted."""
@@ -28,13 +28,13 @@ Functions = tuple[tuple[str, str, int, tuple[tuple[str, str], ...]], ...]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How rows are divided into segments: by partition or not, and by which functions, as far as a segment tells."""
+    """Division of rows into segments: by partition or not, and by which functions, as far as a segment tells."""
 
     is_partitioned: bool
     functions: Functions = ()
 
     def is_other(self, other: Division) -> bool:
-        """Whether segments of the two may share rows; functions that are not known may be the same."""
+        """Say whether segments of the two may share rows; functions that are not known may be the same."""
         if self.is_partitioned != other.is_partitioned:
             return True
         return bool(self.functions and other.functions) and self.functions != other.functions

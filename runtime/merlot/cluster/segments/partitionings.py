@@ -32,7 +32,7 @@ class Change:
     """Segments of the same rows that a request brings."""
 
     def without(self, names: Collection[str]) -> list[SegmentRecord]:
-        """Those that go, but for these."""
+        """Return the segments that go, but for these."""
         return [one.record for one in self.gone if one.record.name not in names]
 
     @property
@@ -55,7 +55,7 @@ class Partitionings:
 
     table: RawTableName
     brought: Mapping[str, tuple[BatchSegment, ...]]
-    """By the name of the rows."""
+    """Segments by the name of their rows."""
 
     @classmethod
     def of(cls, view: TableView, records: Iterable[SegmentRecord]) -> Partitionings:
@@ -80,8 +80,8 @@ class Partitionings:
         return [name for segments in self.brought.values() for name in (segments[0].rows, segments[0].mark)]
 
     def change(self, view: TableView, again: PushedAgain) -> Change:
-        """What these rows change. MergedBeforeError if rows of them are in merged segments that stay, as they were
-        divided before."""
+        """Return what these rows change. MergedBeforeError if rows of them stay in merged segments as they were divided
+        before."""
         gone = []
         for one in self._divided_otherwise(view):
             state = visibility(one.record, view.lineage)

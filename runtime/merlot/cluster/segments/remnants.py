@@ -1,4 +1,4 @@
-"""What a removed segment's record said and its file does not: the trash keeps it, to restore the record from. Pure.
+"""Keep in the trash what a removed segment's record said and its file does not, to restore the record from. Pure.
 
 A file's footer holds statistics. Offsets of a stream, origins of a merged segment and times are in the record alone.
 """
@@ -27,7 +27,7 @@ OF_FILE = (
 """Fields of a record that change with the segment's file."""
 
 _OF_BUILDER = {"custom_map", "latest_time_ms"}
-"""Those of them that the builder of the file knew, and that no footer has."""
+"""Members that the builder of the file knew, and that no footer has."""
 _OF_LINEAGE = {"replaces", "replaced_by"}
 _LEFT_OUT = {"name", *OF_FILE, *_OF_LINEAGE} - _OF_BUILDER
 
@@ -41,7 +41,7 @@ def remnant_of(record: SegmentRecord) -> Remnant:
 
 
 def is_of_stream(remnant: Remnant) -> bool:
-    """Whether the record was that of a stream's segment, or of one that took the place of such (`parts`)."""
+    """Say whether the record was that of a stream's segment, or of one that took the place of such (`parts`)."""
     return "partition" in remnant or "streamOffsets" in remnant
 
 

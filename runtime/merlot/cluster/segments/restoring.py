@@ -89,7 +89,7 @@ def _range_in(record: SegmentRecord, partition: int) -> tuple[int, float] | None
 
 
 def _is_exact(record: SegmentRecord) -> bool:
-    """Whether the segment has all rows of its offsets; a merged one has those of some time."""
+    """Say whether the segment has all rows of its offsets; a merged one has those of some time."""
     return isinstance(record, StreamSegmentRecord)
 
 

@@ -1,4 +1,4 @@
-"""What a table's catalog says: a whole view, or what has changed since another one. Pure.
+"""Make a table's catalog: of a whole view, or of what has changed since another one. Pure.
 
 And whether a metastore contradicts a catalog, so that it must have lost something.
 """
@@ -21,7 +21,7 @@ FEW: Final = 32
 """Records that may change before the whole catalog of a small table is written anew."""
 
 Changes = Mapping[str, SegmentRecord | None]
-"""By the name of a segment: its record as the catalog has it now; None if the table has it no more."""
+"""Records as the catalog has them now, by name of the segment; None if the table has it no more."""
 
 
 def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
@@ -79,12 +79,12 @@ def changes_between(old: TableView, new: TableView) -> Changes | None:
 
 
 def are_few(changes: Changes, view: TableView) -> bool:
-    """Whether to write changes rather than the whole catalog: with this many, both cost as much in the long run."""
+    """Say whether to write changes rather than the whole catalog: with this many, both cost as much in the long run."""
     return len(changes) <= max(FEW, math.isqrt(2 * len(view.segments)))
 
 
 def _head(own_id: str, record: TableRecord, view: TableView, stream: StreamStateRecord | None) -> dict[str, Any]:
-    """What a catalog says beside records."""
+    """Members of a catalog beside its records."""
     return {
         "store_id": own_id,
         "created_ms": record.created_ms,

@@ -22,7 +22,7 @@ class RemovedFile:
     url: str
     deleted_ms: int
     remnant: Remnant | None
-    """What the record said that the file does not; None: nobody knows, or it was an earlier table's."""
+    """Members of the record that the file lacks; None: nobody knows, or it was an earlier table's."""
 
     def record_of(self, file: SegmentRecord) -> SegmentRecord:
         """Return the record to publish. file: the record that the segment's footer gives."""

@@ -23,7 +23,7 @@ from merlot.http.described import (
 NAMES: Final = array(TEXT)
 STATUS: Final = record({"status": TEXT})
 DONE: Final = record({"status": TEXT, "unrecognizedProperties": OBJECT, "notes": NAMES})
-"""Of a write by Pinot's configs."""
+"""Answer to a write by Pinot's configs."""
 TOLD: Final = record({"unrecognizedProperties": OBJECT, "notes": NAMES})
 MAYBE_WHOLE: Final = nullable(WHOLE)
 MAYBE_TEXT: Final = nullable(TEXT)
@@ -125,7 +125,7 @@ SEGMENT: Final = record(
         "errors": by_name(TEXT),
     }
 )
-"""With the members of its record."""
+"""Answer with the members of its record."""
 BY_HALF: Final = array(by_name(NAMES))
 STATES_BY_HALF: Final = by_name(nullable(by_name(by_name(TEXT))))
 PUBLISHED: Final = record(

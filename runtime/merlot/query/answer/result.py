@@ -82,7 +82,7 @@ class ResultTable:
 
 
 VALUE_BYTES: Final = 64
-"""What a value takes as a Python object in a row, besides its letters."""
+"""Bytes that a value takes as a Python object in a row, besides its letters."""
 
 
 def to_pinot_rows(result: ResultTable) -> list[list[Any]]:

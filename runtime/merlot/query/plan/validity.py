@@ -1,4 +1,4 @@
-"""What binding guarantees of a tree, checked again where trees come from outside.
+"""Check again, where trees come from outside, what binding guarantees of a tree.
 
 A server's port takes bytes from whoever reaches it. `tree_json` gives each field its type; here functions and
 aggregates are looked up and asked whether the call is one that they bind, so that what runs a tree may rely on
@@ -26,7 +26,7 @@ _TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 _LISTS: Final = frozenset({"in", "not_in"})
 """Functions whose arguments after the first are constants, of which there may be many."""
 _BROKEN: Final = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
-"""What a rule raises for arguments that it was not written for."""
+"""Errors that a rule raises for arguments it was not written for."""
 
 
 def check(query: BoundQuery) -> None:
@@ -135,7 +135,7 @@ def _require(is_kept: bool, rule: str) -> None:
 
 
 def _is_predicate(expr: Expr) -> bool:
-    """Whether an expression says TRUE, FALSE or NULL of a row, as a comparison does and a boolean column does not."""
+    """Say whether an expression is TRUE, FALSE or NULL for a row, as a comparison is and a boolean column is not."""
     if not _is_boolean(expr.type):
         return False
     return isinstance(expr, Literal) or (isinstance(expr, Call) and expr.function in _PREDICATES)
@@ -232,4 +232,4 @@ RULES: Final[Mapping[str, Callable[[Call], None]]] = {
     "case": _case,
     "cast": _cast,
 }
-"""What is said of functions that are written otherwise than as a call, and so have no parameters."""
+"""Functions that are written otherwise than as a call, and so have no parameters."""

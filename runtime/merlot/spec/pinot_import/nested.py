@@ -40,7 +40,7 @@ def flattened(source: Source, fields: Sequence[Json], filled: Mapping[str, str],
 
 
 def _before_renaming(name: str, prefixes: Mapping[str, str]) -> Iterator[str]:
-    """What messages may call a column, as Pinot renames it by its prefix."""
+    """Return the names that messages may have for a column, as Pinot renames it by its prefix."""
     for old, new in prefixes.items():
         if name.startswith(new):
             yield old + name.removeprefix(new)

@@ -46,7 +46,7 @@ def _place(path: str) -> tuple[int, ...]:
 
 
 def _shown(spec: Any, path: str) -> str:
-    """What stands at a path, where that is a word."""
+    """Return the word at a path, if there is one."""
     inner = spec
     for piece in _PIECE.findall(path):
         inner = inner[int(piece) if isinstance(inner, list) else piece]

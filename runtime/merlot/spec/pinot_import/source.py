@@ -96,7 +96,7 @@ class Source:
         return made
 
     def has(self, name: str) -> bool:
-        """Whether a member is there that nobody read yet, and is not null."""
+        """Say whether a member is there that nobody read yet, and is not null."""
         return self._content.get(name) is not None
 
     def members(self) -> list[str]:

@@ -36,7 +36,7 @@ _JAVA_CLASSES: Final = (".consumer.factory.class.name", ".consumer.type")
 
 
 def stream(source: Source, columns: Sequence[str]) -> Json:
-    """Of one map of stream configs, whose values are texts, for a table of these columns."""
+    """Convert one map of stream configs, whose values are texts, for a table of these columns."""
     kind = source.text("streamType").lower() or "kafka"
     if kind not in STREAM_TYPES:
         source.note("streamType", f"{kind} is no stream of Merlot's; a package may bring it (merlot.streams)")
@@ -57,7 +57,7 @@ def stream(source: Source, columns: Sequence[str]) -> Json:
 
 
 def _metadata(columns: Sequence[str], *, populates: bool) -> Json:
-    """What fills columns of Pinot's special names: keys in any case, headers and the rest where it was asked for."""
+    """Return what fills columns of Pinot's special names: keys in any case, headers and the rest where asked for."""
     found = {}
     for column in columns:
         if column == "__key":

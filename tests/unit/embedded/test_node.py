@@ -48,11 +48,16 @@ async def total(session: aiohttp.ClientSession, node: Node) -> Any:
     return fields["resultTable"]["rows"][0][0]
 
 
+NOT_YET = ([QueryErrorCode.TABLE_DOES_NOT_EXIST], [QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE])
+"""Errors of a table that was created a moment ago: its broker does not know it yet, or waits until the controller has
+compared it with the deep store."""
+
+
 async def until_total(session: aiohttp.ClientSession, node: Node, expected: int) -> None:
     async def is_right() -> bool:
         fields = await ask_total(session, node)
-        if [one["errorCode"] for one in fields["exceptions"]] == [QueryErrorCode.TABLE_DOES_NOT_EXIST]:
-            return False  # a broker knows a table a moment after the controller has accepted it
+        if [one["errorCode"] for one in fields["exceptions"]] in NOT_YET:
+            return False
         assert fields["exceptions"] == []
         return bool(fields["resultTable"]["rows"][0][0] == expected)
 

@@ -49,11 +49,18 @@ class WatchedKeys:
         finally:
             self._is_over = True
 
+    async def _told(self, exceptions: object) -> str:
+        """Say which versions of segments there are, and which the broker asks for, beside the errors of a query."""
+        found = await self._board.call("GET", "/segments/board/metadata")
+        versions = {name: (one["crc"], one["customMap"]) for name, one in found.items()}
+        routes = await self._board.call("GET", "/debug/routingTable/board")
+        return f"{exceptions}\nin the table: {versions}\nasked for: {routes}"
+
     async def _look(self) -> int:
         number, right = 0, [[len(self._keys)] * 3]
         while not self._is_over:
             answer = await self._board.call("POST", "/query/sql", json={"sql": COUNTS})
-            assert not answer["exceptions"], answer["exceptions"]
+            assert not answer["exceptions"], await self._told(answer["exceptions"])
             assert answer["resultTable"]["rows"] == right
             number += 1
         return number

@@ -527,13 +527,14 @@ class TableKeeper:
 
     async def _irreplaceable(self, state: TableState) -> Collection[str]:
         """Segments that were given to others, of which none has reported to hold them; and those by which an upsert
-        table is answered until its next edition can be."""
+        table is answered until what takes their place can be."""
         moved = set()
         for key in self.segments.keys - state.assigned.keys():
             record = state.view.segment(key.rpartition("@")[0])
             if record is not None and record.key_text == key:
                 moved.add(key)
-        needed = set() if self._batches is None else self._batches.needed() & self.segments.keys
+        followed = self._stream if self._batches is None else self._batches
+        needed = set() if followed is None else followed.needed() & self.segments.keys
         return needed | (moved and moved - await self._in_io(self._held_elsewhere))
 
     def _held_elsewhere(self) -> set[str]:

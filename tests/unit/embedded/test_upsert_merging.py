@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.unit.embedded.watched_keys import WatchedKeys
 
 from merlot.cluster.consuming.merged import MERGED
 from merlot.embedded.node import Node, NodeConfig
+from merlot.server.realtime.files import Files
 from merlot.testing.patience import PATIENCE_S
 
 EAGER = "compaction: {bufferTimePeriod: 0d, invalidRecordsThresholdCount: 1000000, merge: {maxNumSegmentsPerTask: 4}}"
@@ -25,8 +27,11 @@ MODES = {
 class MergingBoard(Board):
     """Its server answers by files soon after a commit, so that these can be merged."""
 
+    grace_s = 4.0
+
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4, stream_folders=(str(self._folder),)))
+        folders = (str(self._folder),)
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=self.grace_s, stream_folders=folders))
 
     async def sealed(self) -> dict[str, Any]:
         found = await self.call("GET", "/segments/board/metadata")
@@ -76,5 +81,28 @@ async def test_no_answer_lacks_a_key_or_has_it_twice_while_segments_become_one(b
         while await board.num_merged() < 2:
             keys.write(40)
             await asyncio.sleep(2 * POLL_S)
+
+    await keys.hold_while(until_merged)
+
+
+async def test_files_answer_until_the_index_follows_the_one_in_their_place(
+    board: MergingBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late that is: on a busy machine it may be after their grace period."""
+    follow, may_follow = Files.renumbered, threading.Event()
+    monkeypatch.setattr(Files, "renumbered", lambda *arguments: follow(*arguments) if may_follow.is_set() else None)
+    board.grace_s = 1.0
+    await board.restart()
+    await board.create(MODES["whole rows"], rows=100)
+    keys = WatchedKeys(board, 400)
+
+    async def until_merged() -> None:
+        while not any(MERGED in one["customMap"] for one in (await board.sealed()).values()):
+            keys.write(40)
+            await asyncio.sleep(2 * POLL_S)
+        await asyncio.sleep(4 * board.grace_s)
+        may_follow.set()
+        while not await board.num_merged():
+            await asyncio.sleep(POLL_S)
 
     await keys.hold_while(until_merged)

@@ -21,6 +21,7 @@ import pyarrow as pa
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import found
+from merlot.cluster.consuming.merged import merged_sequences
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin, unpin_upsert, upsert_id
@@ -180,6 +181,19 @@ class TableStream:
             if number not in self._sinks or self._sinks[number].view is not None
             for name in one.names
         ]
+
+    def needed(self) -> set[str]:
+        """Return the files of sealed segments that an index goes by until it has followed those in their place."""
+        if self._view is None or not self._sinks:
+            return set()
+        found: set[str] = set()
+        lines = chains(self._view.stream_segments)
+        for number, sink in self._sinks.items():
+            keys = {} if sink.view is None else sink.view.keys
+            for sequence, record in lines.get(number, {}).items():
+                if not record.is_open and keys.get(sequence, record.key_text) != record.key_text:
+                    found.update(keys[one] for one in {sequence, *merged_sequences(record)} & keys.keys())
+        return found
 
     def errors(self) -> dict[str, str]:
         """Why partitions are not consumed as they should be, by the key of their segments."""

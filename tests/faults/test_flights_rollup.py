@@ -25,7 +25,11 @@ from merlot.testing.processes import ClusterProcesses
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    pytest.mark.slow("test_merge_process_kills merges two levels under load, the end-to-end tests a quarter of it"),
+]
 
 TABLE = TableName("flights_OFFLINE")
 STEP = 12 if IS_QUICK else 1

@@ -261,6 +261,7 @@ def _levels(*, is_suspended: bool = False) -> MergeRollupTask:
     return manifest
 
 
+@pytest.mark.slow("test_undo_faults ends whoever takes a merge back at every step")
 async def test_merges_finish_though_they_are_cancelled_and_whoever_takes_them_back_dies_or_freezes(
     cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_node_whose_clock_is_wrong_for_a_while_loses_no_row_and_no_file(tmp_pa
         survives(life, clocks)
 
 
+@pytest.mark.slow("the node of the test above has the same roles")
 def test_roles_whose_clocks_are_wrong_for_a_while_lose_no_row_and_no_file(tmp_path: Path, zookeeper: str) -> None:
     with cluster_of(tmp_path, zookeeper) as (life, clocks):
         survives(life, clocks)

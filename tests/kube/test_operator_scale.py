@@ -16,6 +16,7 @@ from tests.budget import count
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.measure,
+    pytest.mark.slow("test_operator sees that a second pass writes nothing; this measures it with many tables"),
     pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning"),
 ]
 

@@ -32,7 +32,7 @@ from merlot.tree.types import SqlType
 from merlot.vectors import account
 from merlot.vectors.vector import arrow_type, from_arrow
 
-_COUNT = budget.count("MERLOT_EXTREMES", quick=40, every=250, fuzz=0)
+_COUNT = budget.count("MERLOT_EXTREMES", quick=25, every=250, fuzz=0)
 _ROWS = 1_000_000 if budget.IS_FUZZ else 100_000
 _PATIENCE_S = 20_000 if budget.IS_FUZZ else 1_500
 

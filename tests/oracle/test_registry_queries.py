@@ -29,7 +29,7 @@ from merlot.query.plan.binding import bind
 from merlot.sql.parse import parse
 from merlot.tree.nodes import Call, Expr
 
-_COUNT = budget.count("MERLOT_REGISTRY_QUERIES", quick=700, every=5000, fuzz=100_000)
+_COUNT = budget.count("MERLOT_REGISTRY_QUERIES", quick=450, every=5000, fuzz=100_000)
 _PER_TABLE = 500
 _LAYOUTS = ("one-segment", "twelve-segments")
 _ASKED = [(name, one) for found in (RECIPES, AGGREGATES) for name, several in found.items() for one in several]

@@ -13,7 +13,7 @@ import pytest
 from tests.budget import count
 from tests.simulation.upserts import UpsertWorld
 
-NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=40, every=60, fuzz=10_000)
+NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=25, every=60, fuzz=10_000)
 NUM_CHUNKS = 10
 ENOUGH = 100
 """Histories among which a planted bug must be found."""

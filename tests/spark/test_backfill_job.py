@@ -133,6 +133,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow("it starts another Spark; test_backfills and test_backfill_faults replace windows without")
 async def test_a_spark_job_replaces_its_window_of_merged_days_and_they_are_merged_again(
     cluster: ClusterProcesses, source: Path
 ) -> None:

@@ -55,6 +55,7 @@ def phases(minion: RoleProcess) -> list[str]:
     return [one["phase"] for one in minion.get("/tasks")["running"]] if minion.is_ready() else []
 
 
+@pytest.mark.slow("it starts two Sparks; test_merge_process_kills kills minions, the end-to-end tests merge by Spark")
 def test_a_minion_for_one_spark_task_that_is_killed_is_replaced_by_the_next(cluster: ClusterProcesses) -> None:
     [rollup] = load_manifest(LARGE)
     assert isinstance(rollup, MergeRollupTask)

@@ -15,7 +15,7 @@ from merlot.testing.patience import PATIENCE_S
 OPTIONS = f"timeoutMs={1000 * PATIENCE_S / 2:.0f}"
 """A machine that stands still for some seconds has not lost a query; one that is lost is noticed later."""
 
-PAUSE_S = 0.01
+PAUSE_S = 0.03
 """The pause of a client between two queries: a process that restarts beside it needs CPU time to come back."""
 
 

@@ -13,17 +13,22 @@ T = TypeVar("T")
 PATIENCE_S = 60.0
 """Enough for a process to start on a machine that does a lot of other work."""
 POLL_S = 0.01
+"""The least pause between two looks. A look that takes long is followed by three times as long a pause: it may cost the
+process that is waited for as much."""
 
 
 async def until(condition: Callable[[], T | Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
     """What the condition says once it says something true; TimeoutError, with its last word, if it never does.
 
     condition: may block, since it is called in a thread; may give something to await, which is awaited here."""
-    deadline = time.monotonic() + patience_s
+    began_s = time.monotonic()
+    deadline = began_s + patience_s
     while not (word := await _ask(condition)):
-        if time.monotonic() > deadline:
+        now_s = time.monotonic()
+        if now_s > deadline:
             raise TimeoutError(f"still {word!r} after {patience_s:g} s")
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(max(POLL_S, 3 * (now_s - began_s)))
+        began_s = time.monotonic()
     return word
 
 
@@ -34,9 +39,12 @@ async def _ask(condition: Callable[[], T | Awaitable[T]]) -> T:
 
 def wait_until(condition: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """The same for tests without an event loop."""
-    deadline = time.monotonic() + patience_s
+    began_s = time.monotonic()
+    deadline = began_s + patience_s
     while not (word := condition()):
-        if time.monotonic() > deadline:
+        now_s = time.monotonic()
+        if now_s > deadline:
             raise TimeoutError(f"still {word!r} after {patience_s:g} s")
-        time.sleep(POLL_S)
+        time.sleep(max(POLL_S, 3 * (now_s - began_s)))
+        began_s = time.monotonic()
     return word

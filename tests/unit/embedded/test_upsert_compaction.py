@@ -43,6 +43,7 @@ async def num_compacted(board: Board) -> int:
     return sum(COMPACTED in one["customMap"] for one in found.values())
 
 
+@pytest.mark.slow("the next test watches the same without a restart, test_expiring_compaction over restarts")
 async def test_replaced_rows_leave_sealed_segments_while_others_replace_more_and_queries_run(board: Board) -> None:
     await board.create(BY_VERSION, rows=200)
     for number in range(100):

@@ -51,7 +51,10 @@ async def board(tmp_path: Path) -> Any:
         yield started
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    ["snapshots", pytest.param("whole rows", marks=pytest.mark.slow("the next tests merge whole rows"))],
+)
 async def test_small_segments_become_one_while_rows_come_and_over_a_restart(board: MergingBoard, mode: str) -> None:
     await board.create(MODES[mode], rows=100)
     async with asyncio.timeout(PATIENCE_S):

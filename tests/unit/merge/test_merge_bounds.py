@@ -101,7 +101,9 @@ print(json.dumps({"used": largest[0] - before, "rows": rows, "left": len(list(ou
 """
 
 
-@pytest.mark.parametrize("kind", ["concat", "rollup"])
+@pytest.mark.parametrize(
+    "kind", ["rollup", pytest.param("concat", marks=pytest.mark.slow("a rollup sorts and joins the same bucket"))]
+)
 def test_a_bucket_several_times_the_memory_is_merged_within_it(kind: str, bucket: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(bucket), str(tmp_path), kind, str(MEMORY)]
     answer = subprocess.run(command, check=False, capture_output=True, text=True)

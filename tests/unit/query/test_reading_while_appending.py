@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import count
 
 from merlot.query.answer.reduce import reduce
 from merlot.query.context import ExecutionContext
@@ -36,7 +37,7 @@ SCHEMA = TableSchema.model_validate(
         ]
     }
 )
-NUM_ROWS = 30_000
+NUM_ROWS = count("MERLOT_APPENDED", quick=12_000, every=30_000)
 NUM_READERS = 3
 
 

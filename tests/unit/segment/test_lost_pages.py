@@ -19,7 +19,7 @@ from merlot.segment.mapping import Mapping, map_file
 
 SIZE = 1 << 20
 PROGRAM = Path(__file__).resolve().parents[2] / "oracle" / "lost_pages.py"
-NUM_CUTS = count("MERLOT_CUTS", quick=15, every=60)
+NUM_CUTS = count("MERLOT_CUTS", quick=8, every=60)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the handler of SIGBUS is for Linux")
 

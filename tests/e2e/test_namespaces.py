@@ -129,6 +129,7 @@ def test_a_pod_that_takes_fences_in_zookeeper_ends_no_operator_and_holds_up_no_o
     hosts = f"listed-merlot-zookeeper.{ready.ops.namespace}.svc:2181"
     node = f"/merlot/{one.namespace}/OPERATORS/{one.namespace}"
     arguments = ["python", "/opt/merlot/e2e/intruder.py", hosts, node]
+    ready.ops.apply(admission("listed-merlot-zookeeper-0", restricted.namespace, "intruder"))
     restricted.apply(pod("intruder", restricted.images["e2e"], arguments))
 
     def told() -> Json:
@@ -143,9 +144,25 @@ def test_a_pod_that_takes_fences_in_zookeeper_ends_no_operator_and_holds_up_no_o
     await_config(two, 25_000)
     assert one.ask(COUNT, asker=restricted) == [[JANUARY]]
     restricted.kubectl("delete", "pod", "intruder", "--wait=true")
+    ready.ops.kubectl("delete", "networkpolicy", "intruder")
     await_config(one, 26_000)
     assert ready.operators() == before
     assert one.holds("table", HELD, "Ready")
+
+
+def admission(pod_name: str, namespace: str, app: str) -> Json:
+    """A policy that lets an app of a namespace connect to a pod of a StatefulSet, whatever other policies say."""
+    place = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": app},
+        "spec": {
+            "podSelector": {"matchLabels": {"statefulset.kubernetes.io/pod-name": pod_name}},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"from": [{"namespaceSelector": place, "podSelector": {"matchLabels": {"app": app}}}]}],
+        },
+    }
 
 
 def test_tables_whose_zookeeper_lost_its_volume_are_not_served_until_they_are_recovered(

@@ -1,6 +1,7 @@
 """No call of a function or an aggregate takes a process its life, and none makes more than it said that it would.
 
-`MERLOT_EXTREMES` sets how many of the cases are asked (0: all), `MERLOT_SEED` repeats.
+`MERLOT_EXTREMES` sets how many of the cases are asked (0: all), `MERLOT_EXTREME_ROWS` over how many rows; `MERLOT_SEED`
+repeats.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from merlot.vectors import account
 from merlot.vectors.vector import arrow_type, from_arrow
 
 _COUNT = budget.count("MERLOT_EXTREMES", quick=25, every=250, fuzz=0)
-_ROWS = 1_000_000 if budget.IS_FUZZ else 100_000
+_ROWS = budget.count("MERLOT_EXTREME_ROWS", quick=100_000, every=100_000, fuzz=1_000_000)
 _PATIENCE_S = 20_000 if budget.IS_FUZZ else 1_500
 
 

@@ -152,6 +152,18 @@ async def test_an_error_is_one_message_with_the_whole_answer(
     assert words in problem["message"]
 
 
+@pytest.mark.parametrize("message", [b"\xff" * 40, b"\x12\x04abc", b"\x12\x02\xff\xff"])
+async def test_a_message_that_is_no_request_is_refused_without_a_line_in_the_log(
+    node: Node, message: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{node.grpc_port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as found:
+            [one async for one in channel.unary_stream(grpc_client.PATH)(message)]
+    assert found.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "request is no BrokerRequest" in str(found.value.details())
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
+
+
 async def test_an_answer_without_rows_is_one_message_with_its_schema(node: Node) -> None:
     answer = await grpc_client.ask(node.grpc_port, "SELECT id, word FROM things WHERE id < 0")
     assert answer.head["resultTable"]["dataSchema"]["columnNames"] == ["id", "word"]

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from merlot.broker.queries import Answers, SqlRequest
 from merlot.broker.query_errors import named
@@ -60,7 +61,6 @@ class RpcListener:
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_RUNNING)
         handler = grpc.unary_stream_rpc_method_handler(
             self._submit,
-            request_deserializer=BrokerRequest.FromString,
             response_serializer=lambda message: message.SerializeToString(),
         )
         of_servers = grpc.unary_stream_rpc_method_handler(_refuse_segments)
@@ -80,8 +80,14 @@ class RpcListener:
         if self._server is not None:
             await self._server.stop(GRACE_S)
 
-    async def _submit(self, request: Any, context: Any) -> None:
-        """Write the messages of one answer. A client that hangs up cancels its query."""
+    async def _submit(self, message: bytes, context: Any) -> None:
+        """Write the messages of one answer. A client that hangs up cancels its query.
+
+        The message is parsed here: what grpc parses and cannot, it logs with a traceback, as often as a client likes."""
+        try:
+            request = BrokerRequest.FromString(message)
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"request is no BrokerRequest: {error}")
         try:
             answer = await self._answered(request, context)
         except Exception:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from merlot.errors import CorruptionError
 from merlot.ingest import arrays, grouping
 from merlot.ingest.grouping import Grouped
 from merlot.segment.arrow_types import arrow_schema
@@ -33,6 +34,8 @@ MAX_BYTES = 64 << 20
 """Rows wait until there are so many of them, or bytes: many small parcels cost more than what is in them."""
 PARCEL_BYTES = 1 << 20
 """Larger parcels are cut."""
+MAX_EXPANSION = 255
+"""Bytes that one byte of LZ4 stands for at most. The first four bytes of a parcel say how many bytes it becomes."""
 PARCELS_PER_BATCH = 64
 """Of Arrow, between Python and the JVM."""
 KEY = "$key{}"
@@ -125,9 +128,20 @@ def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema, new_lot: Callab
                 rows_of = None
             current = lot
             rows_of = new_lot() if rows_of is None else rows_of
-            rows_of.add(pa.ipc.read_record_batch(pa.py_buffer(lz4.block.decompress(rows.as_buffer())), schema))
+            rows_of.add(pa.ipc.read_record_batch(pa.py_buffer(_decompressed(rows.as_buffer())), schema))
     if rows_of is not None:
         yield rows_of
+
+
+def _decompressed(parcel: pa.Buffer) -> bytes:
+    """Return a parcel's bytes; CorruptionError before memory is taken for more than the parcel can hold."""
+    size_bytes = int.from_bytes(parcel[:4].to_pybytes(), "little")
+    if size_bytes > MAX_EXPANSION * parcel.size:
+        raise CorruptionError(f"parcel of rows claims too much size={parcel.size} claimed={size_bytes}")
+    try:
+        return bytes(lz4.block.decompress(parcel))
+    except (lz4.block.LZ4BlockError, ValueError) as error:
+        raise CorruptionError(f"parcel of rows is damaged size={parcel.size} cause={error}") from error
 
 
 def _lots(keys: Iterable[pa.ChunkedArray], num_tasks: int) -> NDArray[np.unsignedinteger]:

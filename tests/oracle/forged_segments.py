@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+from numbered_cases import each_case
 
 from merlot.errors import MerlotError
 from merlot.merge.plan import MergePlan, MergeType
@@ -50,7 +51,6 @@ from merlot.testing.forgery import Parts, expand, put_together, taken_apart
 from merlot.testing.indexes import every_index
 
 MAX_MEMORY_BYTES = 6 << 30
-CPU_S = 60
 SIZES = (150, 2_000, 17_000)
 """Rows of sound files."""
 PROOFS = ("runs", "docs")
@@ -476,6 +476,7 @@ def _raise(error: Exception) -> None:
 
 def prove() -> None:
     """Say what a process does that queries each proof, with checks and without: whether it refuses, and how it ends."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), SIZES[:1])
         for proof, trust in itertools.product(PROOFS, ("checked", "unchecked")):
@@ -498,7 +499,6 @@ def _prove_and_end(bench: Bench, proof: str, *, is_checked: bool) -> NoReturn:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.argv[1] == "prove":
         prove()
         return
@@ -506,24 +506,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
         wall_arrays()
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_utime
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-        for seed in range(first, first + count):
-            print(f"case {seed}", flush=True)
-            try:
-                refusal = bench.attempt(seed)
-            except Exception as error:  # noqa: BLE001  whatever is no refusal is what is looked for
-                where = error.__traceback__
-                while where is not None and where.tb_next is not None:
-                    where = where.tb_next
-                place = "" if where is None else f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
-                print(f"failed {type(error).__name__} {place} {str(error)[:300]!r}", flush=True)
-            else:
-                print("refused" if refusal else "answered")
-            now = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-            if now - used > CPU_S:
-                print(f"failed slow {now - used:.0f} s of CPU", flush=True)
-            used = now
+        each_case(range(first, first + count), lambda seed: "refused" if bench.attempt(seed) else "answered")
 
 
 if __name__ == "__main__":

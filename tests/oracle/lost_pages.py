@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import resource
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from forged_segments import CPU_S, Bench
+from forged_segments import Bench
+from numbered_cases import each_case
 
 from merlot.query.shortcuts import joined_segments
 from merlot.query.star_trees import joined as joined_trees
@@ -46,17 +47,8 @@ def attempt(bench: Bench, seed: int) -> str:
 
 def main() -> None:
     first, count = int(sys.argv[1]), int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), SIZES)
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        for seed in range(first, first + count):
-            print(f"case {seed}", flush=True)
-            print(attempt(bench, seed), flush=True)
-            now = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-            if now - used > CPU_S:
-                print(f"failed slow {now - used:.0f} s of CPU", flush=True)
-            used = now
+        each_case(range(first, first + count), partial(attempt, Bench(Path(folder), SIZES)))
 
 
 if __name__ == "__main__":

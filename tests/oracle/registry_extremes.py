@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from numbered_cases import failure
 from registry_folds import AGGREGATES
 from registry_recipe import Argument
 from registry_recipes import RECIPES
@@ -151,11 +152,7 @@ def _ask(sql: str, segment: ImmutableSegment, context: ExecutionContext) -> str:
     except MerlotError as error:
         return "failed by code 450" if error.code == QueryErrorCode.INTERNAL else f"refused {error.code}"
     except Exception as error:  # noqa: BLE001  whatever is no refusal is what is looked for
-        where = error.__traceback__
-        while where is not None and where.tb_next is not None:
-            where = where.tb_next
-        place = "" if where is None else f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
-        return f"failed {type(error).__name__} {place} {str(error)[:300]!r}"
+        return failure(error)
     return "answered"
 
 

@@ -78,6 +78,16 @@ def _without_credentials(value: list[str] | str | None) -> list[str] | str | Non
     return value
 
 
+def _stream_folders(*, shown_default: str | bool) -> Any:
+    return typer.Option(
+        "--stream-folders",
+        envvar="MERLOT_STREAM_FOLDERS",
+        metavar="PATHS",
+        help="Folders below which streams of files may read, separated by commas; none: no folder.",
+        show_default=shown_default,
+    )
+
+
 WarmUp = Annotated[
     float,
     typer.Option("--warm-up", help="Seconds to wait at the start for query kernels to load; 0: load them when needed."),
@@ -134,15 +144,7 @@ SecretsDir = Annotated[
         help="Folder of the Secrets that streams name (secretRef): a subfolder each, with a file per property.",
     ),
 ]
-StreamFolders = Annotated[
-    str,
-    typer.Option(
-        "--stream-folders",
-        envvar="MERLOT_STREAM_FOLDERS",
-        metavar="PATHS",
-        help="Folders below which streams of files may read, separated by commas; none: no folder.",
-    ),
-]
+StreamFolders = Annotated[str, _stream_folders(shown_default=True)]
 LogLevel = Annotated[str, typer.Option("--log-level", callback=_one_log_level, help="DEBUG, INFO, WARNING or ERROR.")]
 LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A readable line, or a JSON object, per event.")]
 
@@ -181,14 +183,7 @@ def serve(
     deep_store_prefix: StorePrefixes = None,
     secrets_dir: SecretsDir = None,
     stream_folders: Annotated[
-        str | None,
-        typer.Option(
-            "--stream-folders",
-            envvar="MERLOT_STREAM_FOLDERS",
-            metavar="PATHS",
-            help="Folders below which streams of files may read, separated by commas; none: no folder.",
-            show_default="the working directory, unless that is /",
-        ),
+        str | None, _stream_folders(shown_default="the working directory, unless that is /")
     ] = None,
     log_level: LogLevel = "WARNING",
     log_format: LogAs = LogFormat.LINE,

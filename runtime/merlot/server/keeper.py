@@ -44,7 +44,7 @@ from merlot.server.loads import LoadQueue
 from merlot.server.realtime.table import Host, StreamThreads, TableStream
 from merlot.server.reporter import Standing, TableReporter
 from merlot.server.table_state import TableState
-from merlot.server.tables import Cut, TableSegments
+from merlot.server.tables import Cut, KeyIndexes, TableSegments
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 from merlot.uris import redact
@@ -392,10 +392,12 @@ class TableKeeper:
         assert self._batches is not None
         await self._batches.run()
 
+    @property
+    def _indexes(self) -> KeyIndexes | None:
+        return self._stream if self._batches is None else self._batches
+
     def _cut(self) -> Cut | None:
-        if self._batches is not None:
-            return self._batches.cut()
-        return None if self._stream is None else self._stream.cut()
+        return None if self._indexes is None else self._indexes.cut()
 
     @contextmanager
     def _borrow(self, key: str) -> Iterator[Segment | None]:
@@ -515,9 +517,7 @@ class TableKeeper:
         """Without segments of an upsert table of which it is not known yet which docs count."""
         if not self.segments.is_upsert:
             return list(keys)
-        if self._batches is not None:
-            return self._batches.answerable(keys)
-        return [] if self._stream is None else self._stream.answerable(keys)
+        return [] if self._indexes is None else self._indexes.answerable(keys)
 
     def _log_progress(self) -> None:
         counts = (len(self.segments.keys), len(self._failures))
@@ -533,8 +533,7 @@ class TableKeeper:
             record = state.view.segment(key.rpartition("@")[0])
             if record is not None and record.key_text == key:
                 moved.add(key)
-        followed = self._stream if self._batches is None else self._batches
-        needed = set() if followed is None else followed.needed() & self.segments.keys
+        needed = set() if self._indexes is None else self._indexes.needed(state.view) & self.segments.keys
         return needed | (moved and moved - await self._in_io(self._held_elsewhere))
 
     def _held_elsewhere(self) -> set[str]:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from merlot.cluster.segments.editions import is_edition
+from merlot.cluster.segments.view import TableView
 from merlot.ids import TableName
 from merlot.query.answer.partial import Partial
 from merlot.segment.immutable import ImmutableSegment
@@ -42,6 +43,19 @@ class Cut(Protocol):
 
     def dressed(self, segment: ImmutableSegment) -> Segment | None:
         """A sealed segment with the docs of it that are rows of the table; None if that is not known yet."""
+
+
+class KeyIndexes(Protocol):
+    """Which docs of an upsert table's segments are rows of it; what is known of that may be behind the segments."""
+
+    def cut(self) -> Cut:
+        """Return the state of this moment, for one request."""
+
+    def answerable(self, keys: Collection[str]) -> list[str]:
+        """Return what may be asked for while these segments are served."""
+
+    def needed(self, view: TableView) -> set[str]:
+        """Return the segments that answer although the view has others in their place."""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,10 +11,14 @@ import pytest
 from tests.unit.embedded.test_upserts import POLL_S, Board
 from tests.unit.embedded.watched_keys import WatchedKeys
 
+from merlot.cluster.consuming import merges
 from merlot.cluster.consuming.merged import MERGED
+from merlot.cluster.consuming.partitions import stream_segment
+from merlot.cluster.segments.mutations import Mutation, PutSegments, RemoveSegments
+from merlot.cluster.segments.view import TableView
 from merlot.embedded.node import Node, NodeConfig
 from merlot.server.realtime.files import Files
-from merlot.testing.patience import PATIENCE_S
+from merlot.testing.patience import PATIENCE_S, until
 
 EAGER = "compaction: {bufferTimePeriod: 0d, invalidRecordsThresholdCount: 1000000, merge: {maxNumSegmentsPerTask: 4}}"
 MODES = {
@@ -43,6 +47,10 @@ class MergingBoard(Board):
         keys = {f"{name}@{one['crc']}" for name, one in found.items()}
         merged = [one["customMap"][MERGED].split(",") for one in found.values() if MERGED in one["customMap"]]
         return sum(keys.isdisjoint(one) for one in merged)
+
+    def files(self) -> set[str]:
+        """Return the files of sealed segments that the server has on its disk, as `name@crc`."""
+        return {path.stem for path in (self._data / "server" / "segments").rglob("*.mseg")}
 
 
 @pytest.fixture
@@ -88,12 +96,18 @@ async def test_no_answer_lacks_a_key_or_has_it_twice_while_segments_become_one(b
     await keys.hold_while(until_merged)
 
 
+@pytest.fixture
+def may_follow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Keep indexes from following new files until this is set."""
+    follow, may = Files.renumbered, threading.Event()
+    monkeypatch.setattr(Files, "renumbered", lambda *arguments: follow(*arguments) if may.is_set() else None)
+    return may
+
+
 async def test_files_answer_until_the_index_follows_the_one_in_their_place(
-    board: MergingBoard, monkeypatch: pytest.MonkeyPatch
+    board: MergingBoard, may_follow: threading.Event
 ) -> None:
     """However late that is: on a busy machine it may be after their grace period."""
-    follow, may_follow = Files.renumbered, threading.Event()
-    monkeypatch.setattr(Files, "renumbered", lambda *arguments: follow(*arguments) if may_follow.is_set() else None)
     board.grace_s = 1.0
     await board.restart()
     await board.create(MODES["whole rows"], rows=100)
@@ -109,3 +123,45 @@ async def test_files_answer_until_the_index_follows_the_one_in_their_place(
             await asyncio.sleep(POLL_S)
 
     await keys.hold_while(until_merged)
+
+
+def at_once(view: TableView, merged: merges.Merged) -> list[Mutation]:
+    """Make both swaps of a merge in one change of the table."""
+    (put,) = ONE_SWAP(view, merged) or (None,)
+    first = stream_segment(view, merged.keys[0].name)
+    if put is None or first is None:
+        return []
+    assert isinstance(put, PutSegments)
+    whole = put.records[0].model_copy(update={"start_offset": first.start_offset, "lost_from": first.lost_from})
+    return [RemoveSegments(merged.keys[:-1]), PutSegments((whole,), put.expected)]
+
+
+ONE_SWAP = merges.merge
+
+
+async def test_files_that_are_gone_from_the_table_stay_until_the_index_follows(
+    board: MergingBoard, may_follow: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has no grace period, and learns of both swaps in one look at the table."""
+    board.grace_s = 0.0
+    await board.restart()
+    merged: list[merges.Merged] = []
+
+    def swap(view: TableView, one: merges.Merged) -> list[Mutation]:
+        merged.append(one)
+        return at_once(view, one) if one is merged[0] else []
+
+    monkeypatch.setattr(merges, "merge", swap)
+    await board.create(MODES["whole rows"], rows=100)
+    while not merged:
+        board.write(board.random_rows(80))
+        await asyncio.sleep(2 * POLL_S)
+    olds = set(map(str, merged[0].keys))
+    new = f"{merged[0].keys[-1].name}@{merged[0].file.crc}"
+    await until(lambda: new in board.files())
+    await asyncio.sleep(3.0)  # longer than a file that leaves lingers
+    assert olds <= board.files()
+    may_follow.set()
+    await board.shows_newest()
+    await until(lambda: olds.isdisjoint(board.files()))
+    await board.shows_newest()

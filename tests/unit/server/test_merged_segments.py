@@ -12,6 +12,7 @@ from tests.unit.server.test_upsert_sink import REQUEST, Chain, Replica, visible
 from merlot.cluster.consuming.merged import MERGED, merged_sequences
 from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.segment.mutable.consuming import ConsumingSegment
+from merlot.server.realtime.rewritten import files_to_keep
 
 ROWS = 20
 NUM_SEALED = 5
@@ -199,3 +200,21 @@ def test_files_of_before_two_merges_still_show_what_they_should(world: World) ->
     assert world.replica.sink.view.knows(3, second)
     assert set(old_rows(world, world.replica, olds)) == before & world.chain.newest(world.stop)
     world.shows_newest(world.replica, {0, 2})
+
+
+def test_files_are_kept_until_the_index_follows_the_one_that_both_swaps_put_in_their_place(world: World) -> None:
+    def kept() -> set[str]:
+        view = world.replica.sink.view
+        assert view is not None
+        return files_to_keep({0: view.keys, 1: {}}, world.chain.records.values())
+
+    olds = {world.chain.records[one].key_text for one in (0, 1, 2)}
+    assert not kept()
+    new = world.merge(0, 2, 50)
+    assert kept() == olds
+    world.finish(2)
+    assert kept() == olds
+    world.replica.loaded.add(new)
+    world.settle(world.replica)
+    assert not kept()
+    world.shows_newest(world.replica)

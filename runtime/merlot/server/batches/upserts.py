@@ -101,17 +101,23 @@ class BatchUpserts:
 
     def follow(self, spec: TableSpec, upserting: Upserting, view: TableView, assigned: Collection[str]) -> None:
         """What the table is now, and which of its segments this server shall have."""
-        partitioning = partitioning_of(spec)
-        assert partitioning is not None
         self._spec, self._waits_for = spec, upserting.waits_for
         self._rules = None
         if upserting.spec is not None:
             rules = Rules.of(upserting.spec, spec.table_schema, spec.time_column)
             self._rules = replace(rules, nulls_are_least=True)
-        if view is not self._view:
-            self._view, self._editions = view, editions_of(view.visible.values(), partitioning)
+        self._look_at(view)
         self._assigned = assigned
         self.wake()
+
+    def _look_at(self, view: TableView) -> None:
+        """Find the editions that the view has, if they are of another one yet."""
+        if view is self._view:
+            return
+        assert self._spec is not None
+        partitioning = partitioning_of(self._spec)
+        assert partitioning is not None
+        self._view, self._editions = view, editions_of(view.visible.values(), partitioning)
 
     def wake(self) -> None:
         """Look again soon: segments have come in. Any thread."""
@@ -128,8 +134,9 @@ class BatchUpserts:
         found = dict.fromkeys(key for view in whole for key in view.numbers)
         return [*found, *(view.key for view in whole)]
 
-    def needed(self) -> set[str]:
-        """Segments of the editions that answer while the next ones are built."""
+    def needed(self, view: TableView) -> set[str]:
+        """Return the segments of the editions that answer while the next ones are built."""
+        self._look_at(view)
         behind = (
             known
             for name, known in self._partitions.items()

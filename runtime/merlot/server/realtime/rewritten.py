@@ -11,7 +11,7 @@ Brokers ask for either file for a while: the bits of the old one follow from tho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.cluster.consuming.merged import merged_sequences
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.upsert.valid_docs import Bits, Cut
 
@@ -118,3 +119,16 @@ class Former:
             held = self.docs[: len(bits)][bits.astype(np.bool_)]
             found[held[held >= 0]] = True
         return np.packbits(found, bitorder="little").view(np.uint64)
+
+
+def files_to_keep(keys_of: Mapping[int, Mapping[int, str]], records: Iterable[StreamSegmentRecord]) -> set[str]:
+    """Return the files that docs are still numbered by although the records name others in their place.
+
+    `keys_of`: by partition and sequence, the file by which an index numbers the docs of a sealed segment.
+    """
+    found: set[str] = set()
+    for record in records:
+        keys = keys_of.get(record.partition, {})
+        if not record.is_open and keys.get(record.sequence, record.key_text) != record.key_text:
+            found.update(keys[sequence] for sequence in {record.sequence, *merged_sequences(record)} & keys.keys())
+    return found

@@ -21,7 +21,6 @@ import pyarrow as pa
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import found
-from merlot.cluster.consuming.merged import merged_sequences
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin, unpin_upsert, upsert_id
@@ -59,7 +58,7 @@ from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.placing import misplaced
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
-from merlot.server.realtime.rewritten import Records
+from merlot.server.realtime.rewritten import Records, files_to_keep
 from merlot.server.realtime.room import KeyRoom
 from merlot.server.realtime.sink import PlainSink, RowSink
 from merlot.server.realtime.snapshot_files import SnapshotFolder
@@ -182,18 +181,10 @@ class TableStream:
             for name in one.names
         ]
 
-    def needed(self) -> set[str]:
+    def needed(self, view: TableView) -> set[str]:
         """Return the files of sealed segments that an index goes by until it has followed those in their place."""
-        if self._view is None or not self._sinks:
-            return set()
-        found: set[str] = set()
-        lines = chains(self._view.stream_segments)
-        for number, sink in self._sinks.items():
-            keys = {} if sink.view is None else sink.view.keys
-            for sequence, record in lines.get(number, {}).items():
-                if not record.is_open and keys.get(sequence, record.key_text) != record.key_text:
-                    found.update(keys[one] for one in {sequence, *merged_sequences(record)} & keys.keys())
-        return found
+        keys_of = {number: sink.view.keys for number, sink in self._sinks.items() if sink.view is not None}
+        return files_to_keep(keys_of, view.stream_segments) if keys_of else set()
 
     def errors(self) -> dict[str, str]:
         """Why partitions are not consumed as they should be, by the key of their segments."""

@@ -51,6 +51,7 @@ CHILDREN = (
 
 STRICTLY = {"dryRun": "All", "fieldValidation": "Strict"}
 """As kubectl asks."""
+_OF_A_RULE = re.compile(r'Invalid value: "(?:object|array|string|boolean|integer|map)": (.*)')
 
 
 class GoneError(AssertionError):
@@ -98,6 +99,18 @@ class Api:
     def refusal(self, plural: str, body: Mapping[str, Any]) -> str:
         """What is said against a new object; empty if it would be taken."""
         return self._refusal(self._session.post(self.path(plural), json=body, params=STRICTLY))
+
+    def broken_rules(self, plural: str, body: Mapping[str, Any], *, is_change: bool = False) -> set[tuple[str, str]]:
+        """Fields and messages of the rules that an object breaks, new or in the place of the one of its name."""
+        answer = (
+            self._put(plural, body, STRICTLY)
+            if is_change
+            else self._session.post(self.path(plural), json=body, params=STRICTLY)
+        )
+        causes = [] if answer.ok else answer.json()["details"]["causes"]
+        found = [(one["field"], _OF_A_RULE.fullmatch(one["message"])) for one in causes]
+        assert all(match for _, match in found), f"{body} breaks the schema: {causes}"
+        return {(field, match[1]) for field, match in found if match}
 
     def replace(self, plural: str, body: Mapping[str, Any]) -> Any:
         """Put an object in the place of the one of its name."""

@@ -72,6 +72,6 @@ def _put(store: Metastore, config: UpsertConfig) -> shared_upserts.UpsertRecord:
 def _ttl(body: Object) -> str:
     """The time to live that is declared, whatever it is called."""
     try:
-        return manifest.load_document(as_written(body), UpsertConfig).spec.time_to_live or "none"
+        return manifest.load_document(as_written(body), UpsertConfig).spec.primary_key_ttl or "none"
     except InvalidInputError:
         return ""

@@ -12,18 +12,11 @@ from itertools import chain
 from pydantic.alias_generators import to_camel
 
 from merlot.spec.manifest.problems import Problem
-from merlot.spec.schema import FieldSpec
+from merlot.spec.schema import WIDER_TYPES, FieldSpec
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.spec.upserting import UpsertSpec
 from merlot.values.types import TypeName
-
-WIDER_TYPES: dict[TypeName, frozenset[TypeName]] = {
-    TypeName.INT: frozenset({TypeName.LONG, TypeName.DOUBLE, TypeName.BIG_DECIMAL}),
-    TypeName.LONG: frozenset({TypeName.BIG_DECIMAL}),
-    TypeName.FLOAT: frozenset({TypeName.DOUBLE}),
-}
-"""Types that hold every value of the key. LONG to DOUBLE would round; to STRING would change order and arithmetic."""
 
 DECIDES_ROWS = (
     "mode",

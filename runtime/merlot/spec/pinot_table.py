@@ -153,7 +153,6 @@ def _upsert(upsert: UpsertSpec, spec: TableSpec) -> Json:
         "metadataTTL": to_live,
         "deletedKeysTTL": _units(upsert.deleted_keys_ttl, upsert, spec),
         "snapshot": str(upsert.snapshot),
-        "preload": str(upsert.preload),
     }
     return {"upsertConfig": _told(found)}
 

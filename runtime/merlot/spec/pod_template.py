@@ -5,11 +5,10 @@ security context, another account, image, command or container, the node's netwo
 Secrets would each give the author of a Table more than the rights to Tables.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
+from pydantic import Field, WithJsonSchema
 
 from merlot.spec.model import SpecModel
 
@@ -36,22 +35,12 @@ MOUNT_PATH = r"^/mnt(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
 MOST_KEYS, MOST_VARIABLES, MOST_NAME = 64, 100, 253
 
 
-def _is_free(key: str) -> str:
-    if key.startswith(RESERVED_KEYS):
-        raise ValueError(f"keys of {', '.join(RESERVED_KEYS)} are not for a Table to set")
-    return key
-
-
-Key = Annotated[str, AfterValidator(_is_free)]
-"""Of a label or an annotation."""
-
-
 class PodMetadata(SpecModel):
     """What pods are marked with."""
 
-    labels: Mapping[Key, str] = Field({}, max_length=MOST_KEYS)
+    labels: Mapping[str, str] = Field({}, max_length=MOST_KEYS)
     """Labels besides those of the operator."""
-    annotations: Mapping[Key, str] = Field({}, max_length=MOST_KEYS)
+    annotations: Mapping[str, str] = Field({}, max_length=MOST_KEYS)
     """Annotations besides those of the operator."""
 
 
@@ -62,13 +51,6 @@ class Variable(SpecModel):
     """Its name."""
     value: str = ""
     """Its value."""
-
-    @field_validator("name")
-    @classmethod
-    def _is_free(cls, value: str) -> str:
-        if re.match(RESERVED_VARIABLES, value):
-            raise ValueError(f"variable {value} loads code, gives credentials, or is Merlot's own")
-        return value
 
 
 class ContainerResources(SpecModel):

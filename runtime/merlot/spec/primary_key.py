@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from merlot.spec.schema import TableSchema
 from merlot.values.types import TypeName
 
 WORD_BYTES: Final = 8
@@ -18,12 +17,6 @@ KEY_BYTES: Final[Mapping[TypeName, int]] = {
     TypeName.TIMESTAMP: 8,
 }
 """Bytes of a value, of types whose values all take as many."""
-
-
-def is_whole(schema: TableSchema) -> bool:
-    """Whether keys of a table fit."""
-    fields = [schema.field(name) for name in schema.primary_key]
-    return places_of([0 if field is None else KEY_BYTES.get(field.type, 0) for field in fields]) is not None
 
 
 def places_of(widths: Sequence[int]) -> list[tuple[int, int]] | None:

@@ -1,13 +1,13 @@
 """Columns of a table: types, roles, date-time formats and the values that stand for null.
 
-Default null values are Pinot's (`FieldSpec.java`). Here are the checks that one field decides alone; those that need
-the whole table are in `manifest_checks`.
+Default null values are Pinot's (`FieldSpec.java`). A model checks what one field decides alone; rules between fields
+are in `rules.table`.
 """
 
 import re
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
@@ -22,6 +22,13 @@ from merlot.values.types import TypeName
 Scalar = Annotated[bool | int | float | str, WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True})]
 
 COLUMN_TYPES = tuple(name for name in TypeName if name is not TypeName.UNKNOWN)
+WIDER_TYPES: Final[dict[TypeName, frozenset[TypeName]]] = {
+    TypeName.INT: frozenset({TypeName.LONG, TypeName.DOUBLE, TypeName.BIG_DECIMAL}),
+    TypeName.LONG: frozenset({TypeName.BIG_DECIMAL}),
+    TypeName.FLOAT: frozenset({TypeName.DOUBLE}),
+}
+"""Types that hold every value of the key. LONG to DOUBLE would round; to STRING would change order and arithmetic."""
+
 DEFAULT_MAX_LENGTH = 512
 _UNITS = "|".join(UNIT_NANOS)
 _GRANULARITY = re.compile(rf"(?:[1-9]\d*:(?:{_UNITS})|(?:{_UNITS})(?:\|[1-9]\d*)?)", re.ASCII)
@@ -77,31 +84,14 @@ class FieldSpec(SpecModel):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        problems = [*self._role_problems(), *self._format_problems(), *self._other_problems()]
+        problems = [*self._format_problems(), *self._default_problems()]
         if problems:
             raise ValueError("\n".join(problems))
         return self
 
-    def _role_problems(self) -> list[str]:
-        found = []
-        if self.role is FieldRole.METRIC and self.multi_value:
-            found.append(".multiValue: a metric cannot be multi-valued; make it a dimension")
-        if self.role is FieldRole.METRIC and self.type not in scalars.METRIC_TYPES:
-            found.append(f".role: {self.type} cannot be a metric; make it a dimension")
-        if self.role is FieldRole.DATE_TIME and self.type not in scalars.DATE_TIME_TYPES:
-            found.append(f".type: a dateTime column is one of {', '.join(scalars.DATE_TIME_TYPES)}, not {self.type}")
-        if self.role is FieldRole.DATE_TIME and self.multi_value:
-            found.append(".multiValue: a dateTime column cannot be multi-valued; make it a dimension")
-        return found
-
     def _format_problems(self) -> list[str]:
-        if self.role is not FieldRole.DATE_TIME:
-            given = [name for name in ("format", "granularity") if getattr(self, name) is not None]
-            return [f".{name}: only a dateTime column has one; set role: dateTime or remove it" for name in given]
-        if self.format is None:
-            if self.type is TypeName.TIMESTAMP:
-                return []
-            return [f".format: a dateTime column of type {self.type} needs one: {datetime_format.FORMS}"]
+        if self.role is not FieldRole.DATE_TIME or self.format is None:
+            return []
         try:
             parsed = datetime_format.parse(self.format)
         except InvalidInputError as error:
@@ -110,9 +100,7 @@ class FieldSpec(SpecModel):
             return [".format: a TIMESTAMP column has format TIMESTAMP; remove it, or make the column STRING"]
         return []
 
-    def _other_problems(self) -> list[str]:
-        if self.max_length is not None and self.type not in (TypeName.STRING, TypeName.BYTES, TypeName.JSON):
-            return [f".maxLength: {self.type} has no length; remove it"]
+    def _default_problems(self) -> list[str]:
         if self.default_null_value is None:
             return []
         try:

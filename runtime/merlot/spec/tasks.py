@@ -1,7 +1,7 @@
 """The MergeRollupTask manifest: how small segments of a table become few large ones, level by level.
 
-Names and defaults are Pinot's (`MergeRollupTask` in its task configs), in YAML's form. What needs more than one field,
-or the Table, is checked in `task_checks`.
+Names and defaults are Pinot's (`MergeRollupTask` in its task configs), in YAML's form. Rules between fields are in
+`rules.rollup`, those between them and the Table in `manifest.rollup_checks`.
 """
 
 from collections.abc import Mapping
@@ -9,14 +9,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from merlot.errors import InvalidInputError
 from merlot.ids import RawTableName, TableName, offline
 from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
 from merlot.spec.table import ObjectMeta
-from merlot.values import periods, schedules
+from merlot.values import periods
 
 KIND = "MergeRollupTask"
 MERGE_LEVEL = "MergeRollupTask.mergeLevel"
@@ -132,13 +131,6 @@ class MergeLevel(SpecModel):
     erase_dimension_values: Annotated[tuple[ColumnName, ...], Field(max_length=2000)] = ()
     """Dimensions whose values become null before rows are compared, so that more of them become one."""
 
-    @field_validator("bucket_time_period", "round_bucket_time_period")
-    @classmethod
-    def _is_not_zero(cls, value: str | None) -> str | None:
-        if value is not None and periods.parse(value).is_zero:
-            raise ValueError(f'"{value}" is no time at all; write one such as 1d')
-        return value
-
     @cached_property
     def bucket(self) -> periods.Period:
         """The bucket's period."""
@@ -180,15 +172,6 @@ class MergeRollupSpec(SpecModel):
     """Where merges run: in the cluster's minions, or as Spark jobs for large buckets."""
     suspend: bool = False
     """True cancels running tasks and creates no new ones."""
-
-    @field_validator("schedule")
-    @classmethod
-    def _schedule_is_sound(cls, value: str) -> str:
-        try:
-            schedules.parse(value)
-        except InvalidInputError as error:
-            raise ValueError(str(error)) from None
-        return value
 
     @property
     def table_name(self) -> TableName:

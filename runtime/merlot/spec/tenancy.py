@@ -82,12 +82,10 @@ class DeepStoreSpec(SpecModel):
 
     @field_validator("uri")
     @classmethod
-    def _scheme_is_known(cls, value: str) -> str:
+    def _names_a_place(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.scheme not in DEEP_STORE_SCHEMES:
-            raise ValueError(f"unknown deep store {value!r}; write s3://, gs://, hdfs:// or file:/// and a path")
         if parts.scheme == "file" and not parts.path.startswith("/"):
             raise ValueError(f"a file URI has an absolute path: file:///folder, not {value!r}")
-        if parts.scheme != "file" and not parts.netloc:
+        if parts.scheme in DEEP_STORE_SCHEMES[1:] and not parts.netloc:
             raise ValueError(f"{value!r} names no bucket or host")
         return value

@@ -1,8 +1,8 @@
 """How later rows of a table replace earlier ones of the same primary key: in a Table, or in an UpsertConfig.
 
 Names are Pinot's (`UpsertConfig`) where it has them; a time to live is a duration instead of a bare number, or the
-unit and value of a table that was written for Pinot. What needs more than one field, or the Table, is checked in
-`upsert_checks`.
+unit and value of a table that was written for Pinot. Rules between fields are in `rules.upsert`, those between them
+and the Table in `manifest.upsert_checks`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Final, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 
 from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
@@ -31,17 +31,6 @@ class UpsertMode(StrEnum):
     FULL = "FULL"
     PARTIAL = "PARTIAL"
     DEDUP = "DEDUP"
-
-
-class HashFunction(StrEnum):
-    """What Pinot keeps of a primary key."""
-
-    NONE = "NONE"
-    MD5 = "MD5"
-    MURMUR3 = "MURMUR3"
-    UUID = "UUID"
-    XXHASH = "XXHASH"
-    XXH128 = "XXH128"
 
 
 class PartialUpsertStrategy(StrEnum):
@@ -88,14 +77,6 @@ class SnapshotStore(StrEnum):
     SEGMENT = "SEGMENT"
 
 
-class ConsistencyMode(StrEnum):
-    """What a query sees of a row that moves between two segments."""
-
-    NONE = "NONE"
-    SYNC = "SYNC"
-    SNAPSHOT = "SNAPSHOT"
-
-
 class TtlUnit(StrEnum):
     """Unit of a time to live."""
 
@@ -105,6 +86,16 @@ class TtlUnit(StrEnum):
     DAYS = "DAYS"
 
 
+ALIASES = ("ttl", "ttl_unit", "ttl_value", "is_skip_late_events")
+"""Fields that are read, and written back in another form."""
+RETIRED: Final[Mapping[str, str]] = {
+    "preload": "a restart takes keys from the snapshots if there are any",
+    "hashFunction": "keys of up to 16 bytes are kept whole, others as 128 bits of a hash; answers are the same",
+    "consistencyMode": "queries always see one row of each key",
+    "upsertViewRefreshIntervalMs": "queries always take the latest view of a partition",
+    "newSegmentTrackingTimeMs": "queries ask for everything after a segment, so that they miss no new one",
+}
+"""Settings of Pinot's that an earlier version took and that change nothing, each with the reason."""
 _SUFFIXES = {TtlUnit.SECONDS: "s", TtlUnit.MINUTES: "m", TtlUnit.HOURS: "h", TtlUnit.DAYS: "d"}
 
 
@@ -156,9 +147,6 @@ class UpsertSpec(SpecModel):
     mode: UpsertMode
     """FULL: a row replaces the one before. PARTIAL: it is merged into it, column by column. DEDUP: the first row of a
     key is kept, the others are not stored."""
-    hash_function: HashFunction | None = None
-    """NONE: primary keys are kept whole in memory, which is refused for keys of more than 16 bytes. If left out, those
-    are kept as a 128-bit hash that cannot be chosen, and shorter ones whole. Pinot's other functions are refused."""
     comparison_columns: Annotated[tuple[ColumnName, ...], Field(max_length=20)] = ()
     """The row with the greater value wins, on a tie the later one; the Table's timeColumn if left out."""
     delete_record_column: ColumnName | None = None
@@ -178,11 +166,11 @@ class UpsertSpec(SpecModel):
     partition had before a row: a row's own time counts for those after it alone. Forever if left out. It must be longer
     than a consuming segment takes to be sealed."""
     ttl: TtlSpec | None = None
-    """primaryKeyTtl as unit and value, for comparison columns that are times; set only one of the two."""
+    """Another form of primaryKeyTtl, as unit and value, for comparison columns that are times; set only one of them."""
     ttl_unit: TtlUnit | None = Field(None, alias="TtlUnit")
-    """With TtlValue the same as ttl."""
+    """With TtlValue another form of primaryKeyTtl."""
     ttl_value: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")] | None = Field(None, alias="TtlValue")
-    """With TtlUnit the same as ttl."""
+    """With TtlUnit another form of primaryKeyTtl."""
     max_future_skew: Ttl | None = None
     """A row whose time is farther ahead of its message's than this does not make keys expire: its clock is wrong. Any
     row does if left out. Needs messageTimeColumn."""
@@ -192,7 +180,7 @@ class UpsertSpec(SpecModel):
     """How long a deleted key is remembered, so that late rows of it stay deleted; forever if left out."""
     skip_late_events: bool = False
     """True skips rows that are already past primaryKeyTtl when they arrive; otherwise they are new rows."""
-    is_skip_late_events: bool = False
+    is_skip_late_events: bool | None = None
     """Another name of skipLateEvents."""
     pruning: PruningStrategy = PruningStrategy.COMMIT
     """When expired keys leave memory. COMMIT: at each commit of a segment. SCAN: by a scan every pruningInterval.
@@ -209,37 +197,24 @@ class UpsertSpec(SpecModel):
     compaction: CompactionSpec | None = None
     """Have minions rewrite sealed segments without replaced rows, and delete those without other rows. If left out,
     replaced rows stay until retention removes their segments."""
-    preload: Enablement = Enablement.DEFAULT
-    """Ignored: a restart takes keys from the snapshots, without comparing, if there are any."""
-    consistency_mode: ConsistencyMode = ConsistencyMode.NONE
-    """What a query may see of a row that is being replaced. Ignored: queries take a consistent cut of a partition, at
-    no cost, and always see one row of each key."""
-    upsert_view_refresh_interval_ms: int = Field(3_000, ge=0, le=86_400_000)
-    """Age of a view in Pinot's mode SNAPSHOT; the cut that queries take is always the latest."""
-    new_segment_tracking_time_ms: int = Field(10_000, ge=0, le=86_400_000)
-    """How long Pinot adds a new segment to queries whose broker does not know it yet; here queries ask for everything
-    after a segment, so that they miss none."""
 
-    @field_validator("primary_key_ttl", "deleted_keys_ttl")
-    @classmethod
-    def _is_above_zero(cls, value: str | None) -> str | None:
-        if value is not None and not int(value.rstrip("smhdw")):
-            raise ValueError(f'"{value}" is no time at all; write one such as 1d, or remove it to keep keys for ever')
-        return value
+    @model_validator(mode="after")
+    def _say_it_in_one_form(self) -> Self:
+        """Move what was written under another name to the field that is read and written back."""
+        if self.primary_key_ttl is None:
+            object.__setattr__(self, "primary_key_ttl", self._other_ttl())
+        if self.is_skip_late_events:
+            object.__setattr__(self, "skip_late_events", True)
+        for name in ALIASES:
+            object.__setattr__(self, name, None)
+        return self
 
-    @property
-    def time_to_live(self) -> str | None:
-        """primaryKeyTtl, whichever name it was given; None: for ever."""
+    def _other_ttl(self) -> str | None:
         if self.ttl is not None:
             return f"{self.ttl.value}{_SUFFIXES[self.ttl.unit]}"
         if self.ttl_unit is not None and self.ttl_value is not None:
             return f"{self.ttl_value}{_SUFFIXES[self.ttl_unit]}"
-        return self.primary_key_ttl
-
-    @property
-    def skips_late(self) -> bool:
-        """Whether rows that are past their time to live when they come are left out."""
-        return self.skip_late_events or self.is_skip_late_events
+        return None
 
     @property
     def snapshots_in(self) -> SnapshotStore | None:

@@ -32,8 +32,8 @@ def text_of(
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"stream": False}, "add spec.ingestion.stream"),
-        ({"time": "replication: 1"}, "needs spec.timeColumn"),
+        ({"stream": False}, "add ingestion.stream"),
+        ({"time": "replication: 1"}, "timeBoundary needs timeColumn"),
         ({"column": 'type: STRING, format: "SIMPLE_DATE_FORMAT|yyyyMMdd"'}, "holds texts"),
         ({"column": 'type: LONG, format: "EPOCH|DAYS"', "unit": "1h"}, "is no whole multiple of DAYS"),
     ],

@@ -93,15 +93,21 @@ spec:
         (
             9,
             (
-                "spec.schema.fields[2].format: a dateTime column of type LONG needs one: "
-                "TIMESTAMP, EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd"
+                "spec.schema.fields[2].format: a dateTime column that is no TIMESTAMP needs a format, "
+                "such as EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd"
             ),
         ),
-        (10, "spec.schema.fields[3].multiValue: a metric cannot be multi-valued; make it a dimension"),
-        (10, "spec.schema.fields[3].role: BOOLEAN cannot be a metric; make it a dimension"),
+        (10, "spec.schema.fields[3].multiValue: only a dimension can be multi-valued"),
+        (
+            10,
+            (
+                "spec.schema.fields[3].role: a metric is one of INT, LONG, FLOAT, DOUBLE, BIG_DECIMAL, STRING, BYTES; "
+                "make it a dimension"
+            ),
+        ),
         (11, "spec.replicaton: unknown field; did you mean replication?"),
         (12, 'spec.replication: must be a whole number, got "many"'),
-        (13, 'spec.timeColumn: no column "cc" in spec.schema.fields; did you mean c?'),
+        (13, "spec.timeColumn: timeColumn must be one of schema.fields, with role: dateTime"),
         (14, 'spec.indexing.inverted[0]: no column "aa" in spec.schema.fields; did you mean a?'),
         (14, 'spec.indexing.sortedColumns[0]: column "d" is multi-valued and has no order'),
     ]
@@ -113,11 +119,11 @@ spec:
         ("upsert: {}", "spec.upsert: write configRef, or config: one of the two"),
         (
             "routing: {segmentPruners: [tmie]}",
-            'spec.routing.segmentPruners[0]: unknown segment pruner "tmie"; did you mean time?',
+            "spec.routing.segmentPruners[0]: unknown segment pruner; one of empty, time, range, partition, bloom, or",
         ),
         (
             "routing: {segmentPruners: [partition]}",
-            "spec.routing.segmentPruners[0]: partition needs spec.partitioning",
+            "spec.routing.segmentPruners[0]: the pruner partition needs spec.partitioning",
         ),
         (
             "routing: {segmentPruners: [acme.geo]}",
@@ -173,7 +179,7 @@ spec:
         ),
         (
             "ingestion: {batch: [{sourceUri: /x, format: PARQUET, csv: {}}]}",
-            "spec.ingestion.batch[0].csv: the format is PARQUET; remove csv, or write format: CSV",
+            "spec.ingestion.batch[0].csv: csv goes with format: CSV only; remove it, or write format: CSV",
         ),
         (
             "ingestion: {batch: [{sourceUri: /x, format: ORC, derivedColumns: {cty: upper(city)}}]}",
@@ -185,7 +191,7 @@ spec:
         ),
         (
             "deepStore: {uri: /segments}",
-            "unknown deep store '/segments'; write s3://, gs://, hdfs:// or file:/// and a path",
+            "spec.deepStore.uri: a deep store is s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
         ),
         ("deepStore: {uri: 's3:///x'}", "spec.deepStore.uri: 's3:///x' names no bucket or host"),
         (
@@ -207,8 +213,12 @@ def test_problem_says_what_would_be_right(lines: str, expected: str) -> None:
         ("name: trips", "name: trips_OFFLINE", 'metadata.name: "_OFFLINE" is added by the cluster; write trips'),
         ("kind: Table", "kind: Tabel", 'kind: unknown kind "Tabel"; did you mean Table?'),
         ("  name: trips", "  nam: trips", "metadata.name: is missing"),
-        ("timeColumn: day", "timeColumn: city", 'column "city" is a dimension; give it role: dateTime'),
-        ("  timeColumn: day\n", "", "spec.retention: needs spec.timeColumn, which tells how old a segment is"),
+        (
+            "timeColumn: day",
+            "timeColumn: city",
+            "spec.timeColumn: timeColumn must be one of schema.fields, with role: dateTime",
+        ),
+        ("  timeColumn: day\n", "", "spec.retention: retention needs timeColumn, which tells how old a segment is"),
         (
             "primaryKey: [city]",
             "primaryKey: [tags]",
@@ -237,12 +247,12 @@ def test_problem_says_what_would_be_right(lines: str, expected: str) -> None:
         (
             "type: DOUBLE",
             "type: DOUBLE, format: TIMESTAMP",
-            "spec.schema.fields[2].format: only a dateTime column has one; set role: dateTime or remove it",
+            "spec.schema.fields[2].format: only a dateTime column has a format; set role: dateTime or remove it",
         ),
         (
             "type: DOUBLE",
             "type: DOUBLE, maxLength: 5",
-            "spec.schema.fields[2].maxLength: DOUBLE has no length; remove it",
+            "spec.schema.fields[2].maxLength: only STRING, BYTES and JSON have a length; remove it",
         ),
         (
             "EPOCH|DAYS",

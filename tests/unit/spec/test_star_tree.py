@@ -84,7 +84,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (
         {"skipStarNodeCreationForDimensions": ["browser", "tags"]},
         "skipStarNodeCreationForDimensions[1]",
-        '"tags" is not in dimensionsSplitOrder; one of country, browser',
+        "a dimension that is skipped is not in dimensionsSplitOrder",
     ),
     (
         {"functionColumnPairs": ["DISTINCTCOUNT__country"]},

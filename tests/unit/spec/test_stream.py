@@ -77,27 +77,31 @@ def test_start_may_be_an_instant() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("type: kafka", "type: kafak", '.type: unknown stream type "kafak"; one of kafka, files'),
+        ("type: kafka", "type: kafak", "stream.type: a stream is kafka or files, or a package's"),
         ("type: kafka", "type: acme.pulsar", 'unknown stream type "acme.pulsar"; no installed package offers it'),
-        ("      topic: trips\n", "", "spec.ingestion.stream.topic: is missing: the topic"),
-        ("bootstrap.servers", "client.id", 'properties: needs "bootstrap.servers": host:port of brokers'),
+        ("      topic: trips\n", "", "spec.ingestion.stream.topic: kafka needs a topic"),
+        (
+            "bootstrap.servers",
+            "client.id",
+            "properties: kafka needs the property bootstrap.servers: host:port of brokers",
+        ),
         (
             "properties: {",
             "properties: {sasl.password: x, ",
-            "is a secret; put it into the Secret of spec.ingestion.stream.secretRef",
+            "properties.sasl.password: secrets belong into the Secret that secretRef names",
         ),
         (
             "properties: {",
             "properties: {group.id: x, ",
-            "is not for a table to set: its segments' records hold offsets",
+            "properties.group.id: a property that is Merlot's is not for a table to set",
         ),
         (
             "properties: {",
             "properties: {sasl.kerberos.kinit.cmd: reboot, ",
-            "names what is on the machine that consumes",
+            "properties.sasl.kerberos.kinit.cmd: a property that names programs, libraries or files",
         ),
         ("type: JSON", "type: AVRO", "decoder: AVRO needs schemaRegistry or avroSchema, and not both"),
-        ("type: JSON", "type: JSON, csv: {}", "the type is JSON; remove it, or write type: CSV"),
+        ("type: JSON", "type: JSON, csv: {}", "decoder.csv: csv goes with type: CSV only; remove it"),
         (
             "type: JSON",
             "type: AVRO, schemaRegistry: 'http://u:p@r'",
@@ -117,7 +121,7 @@ def test_problem_says_what_would_be_right(old: str, new: str, expected: str) -> 
 
 
 def test_protobuf_names_all_that_it_lacks() -> None:
-    lacking = [f"spec.ingestion.stream.decoder.{part}: is missing" for part in ("descriptorSet", "message")]
+    lacking = [f"spec.ingestion.stream.decoder.{part}: PROTOBUF needs {part}" for part in ("descriptorSet", "message")]
     assert all(any(part in problem for problem in problems_of(edited(("JSON", "PROTOBUF")))) for part in lacking)
 
 

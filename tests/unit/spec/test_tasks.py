@@ -125,7 +125,10 @@ spec:
     [
         (
             ("bucketTimePeriod: 1mo", "bucketTimePeriod: 12h"),
-            "spec.levels[1].bucketTimePeriod: 12h is no whole multiple of 1d, the bucket of the finer level before it",
+            (
+                "spec.levels[1].bucketTimePeriod: levels go from the finest to the coarsest: each bucketTimePeriod is "
+                "a whole multiple of those before it"
+            ),
         ),
         (
             ("bufferTimePeriod: 7d", "bufferTimePeriod: 7d, maxNumRecordsPerTask: 999"),
@@ -133,7 +136,10 @@ spec:
         ),
         (
             ("bufferTimePeriod: 7d", "bufferTimePeriod: 1h"),
-            "spec.levels[1].bufferTimePeriod: 1h is less than 1d, the buffer of the finer level before it",
+            (
+                "spec.levels[1].bufferTimePeriod: the bufferTimePeriod of a level is not less than those of the finer "
+                "levels before it"
+            ),
         ),
         (
             ("kind: MergeRollupTask", "kind: MergeRolupTask"),
@@ -263,7 +269,7 @@ def test_what_was_rounded_is_not_rounded_across(between: str) -> None:
     )
     [found] = problems(text)
     assert found.endswith(
-        ".roundBucketTimePeriod: 3d is no whole multiple of 2d, to which a finer level before it has rounded"
+        ".roundBucketTimePeriod: each roundBucketTimePeriod is a whole multiple of those of the finer levels before it"
     )
     multiple = load(text.replace("roundBucketTimePeriod: 3d", "roundBucketTimePeriod: 4d"))
     assert multiple.spec.levels[-1].round_bucket_time_period == "4d"

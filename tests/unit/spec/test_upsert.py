@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
-from merlot.cluster.consuming.pinned import pin, pinned_upsert, unpin_upsert
+from merlot.cluster.consuming.pinned import decides_by_age, pin, pinned_upsert, unpin_upsert
 from merlot.spec import manifest
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import ManifestError
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.upsert import UpsertConfig
+from merlot.spec.upserting import UpsertMode, UpsertSpec
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = """
@@ -77,45 +79,61 @@ def test_the_example_that_says_itself_what_it_wants_fits() -> None:
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ("mode: FULL, primaryKeyTtl: 0d", 'spec.primaryKeyTtl: "0d" is no time at all'),
+        ("mode: FULL, primaryKeyTtl: 0d", "spec.primaryKeyTtl: a TTL is more than 0"),
         ("mode: FULL, primaryKeyTtl: 1 day", 'spec.primaryKeyTtl: "1 day" is not allowed; write a duration'),
-        ("mode: FULL, snapshot: DISABLE, preload: ENABLE", "spec.preload: needs snapshot: ENABLE"),
-        ("mode: FULL, snapshotStore: LOCAL", "spec.snapshotStore: needs snapshot: ENABLE"),
-        ("mode: DEDUP, snapshot: ENABLE", "spec.snapshot: DEDUP has none"),
-        ("mode: FULL, primaryKeyTtl: 1d, comparisonColumns: [a, b]", "spec.primaryKeyTtl: needs one comparison column"),
-        ("mode: FULL, deletedKeysTtl: 1d", "spec.deletedKeysTtl: needs deleteRecordColumn"),
-        ("mode: FULL, skipLateEvents: true", "spec.skipLateEvents: needs primaryKeyTtl"),
-        ("mode: FULL, isSkipLateEvents: true", "spec.isSkipLateEvents: needs primaryKeyTtl"),
-        ("mode: FULL, maxFutureSkew: 1h", "spec.maxFutureSkew: needs primaryKeyTtl"),
+        (
+            "mode: FULL, preload: ENABLE",
+            "spec.preload: unknown field; remove it: a restart takes keys from the snapshots",
+        ),
+        (
+            "mode: FULL, consistencyMode: SYNC",
+            "spec.consistencyMode: unknown field; remove it: queries always see one row",
+        ),
+        (
+            "mode: FULL, newSegmentTrackingTimeMs: 9",
+            "spec.newSegmentTrackingTimeMs: unknown field; remove it: queries ask",
+        ),
+        ("mode: FULL, upsertViewRefreshIntervalMs: 9", "spec.upsertViewRefreshIntervalMs: unknown field; remove it: "),
+        ("mode: FULL, snapshot: ENABLE, snapshotStore: SEGMENT", "spec.snapshotStore: SEGMENT does not exist"),
+        ("mode: FULL, snapshotStore: LOCAL", "spec.snapshotStore: snapshotStore needs snapshot: ENABLE"),
+        ("mode: DEDUP, snapshot: ENABLE", "spec.snapshot: mode DEDUP has no snapshots"),
+        ("mode: FULL, primaryKeyTtl: 1d, comparisonColumns: [a, b]", "spec.primaryKeyTtl: a TTL needs one comparison"),
+        ("mode: FULL, deletedKeysTtl: 1d", "spec.deletedKeysTtl: deletedKeysTtl needs deleteRecordColumn"),
+        ("mode: FULL, skipLateEvents: true", "spec.skipLateEvents: skipLateEvents needs primaryKeyTtl"),
+        ("mode: FULL, isSkipLateEvents: true", "spec.isSkipLateEvents: isSkipLateEvents needs primaryKeyTtl"),
+        ("mode: FULL, maxFutureSkew: 1h", "spec.maxFutureSkew: maxFutureSkew needs primaryKeyTtl"),
         ("mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h", "spec.maxFutureSkew: maxFutureSkew and messageTimeColumn"),
         ("mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: '3'", "spec.maxFutureSkew: write a duration such as 10m"),
         (
             "mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 1h, messageTimeColumn: sent, dropOutOfOrderRecord: true",
-            "spec.maxFutureSkew: does not go with dropOutOfOrderRecord",
+            "spec.maxFutureSkew: maxFutureSkew does not go with dropOutOfOrderRecord",
         ),
-        ("mode: FULL, hashFunction: MURMUR3", "spec.hashFunction: MURMUR3 is not what keys are hashed by"),
+        (
+            "mode: FULL, hashFunction: NONE",
+            "spec.hashFunction: unknown field; remove it: keys of up to 16 bytes are kept whole",
+        ),
         ("mode: DEDUP, deleteRecordColumn: gone", "spec.deleteRecordColumn: mode DEDUP keeps the first row of a key"),
         ("mode: DEDUP, dropOutOfOrderRecord: true", "spec.dropOutOfOrderRecord: mode DEDUP keeps"),
         ("mode: DEDUP, comparisonColumns: [a, b]", "spec.comparisonColumns: mode DEDUP compares nothing"),
-        ("mode: DEDUP, partialUpsertStrategies: {a: MAX}", "spec.partialUpsertStrategies: DEDUP keeps first rows"),
+        ("mode: DEDUP, partialUpsertStrategies: {a: MAX}", "spec.partialUpsertStrategies: only mode: PARTIAL merges"),
         ("mode: FULL, TtlUnit: DAYS", "spec.TtlUnit: TtlUnit and TtlValue go together"),
-        ("mode: FULL, primaryKeyTtl: 1d, ttl: {unit: DAYS, value: 1}", "spec.ttl: says what primaryKeyTtl says"),
+        (
+            "mode: FULL, primaryKeyTtl: 1d, ttl: {unit: DAYS, value: 1}",
+            "spec.primaryKeyTtl: the TTL is said in one way",
+        ),
         ("mode: FULL, ttl: {unit: YEARS, value: 1}", 'spec.ttl.unit: unknown unit "YEARS"'),
-        ("mode: FULL, pruning: ROTATION", "spec.pruning: needs primaryKeyTtl"),
+        ("mode: FULL, pruning: ROTATION", "spec.pruning: pruning needs primaryKeyTtl"),
         ("mode: FULL, pruningInterval: 1h", "spec.pruningInterval: only pruning: SCAN"),
-        ("mode: FULL, partialUpsertStrategies: {a: MAX}", "spec.partialUpsertStrategies: FULL replaces whole rows"),
+        ("mode: FULL, partialUpsertStrategies: {a: MAX}", "spec.partialUpsertStrategies: only mode: PARTIAL merges"),
         (
             "mode: PARTIAL, comparisonColumns: [a], partialUpsertStrategies: {a: MAX}",
-            "spec.partialUpsertStrategies.a: a comparison column is never merged",
+            "spec.partialUpsertStrategies: a comparison column is never merged",
         ),
         (
             "mode: FULL, dropOutOfOrderRecord: true, outOfOrderRecordColumn: late",
             "spec.outOfOrderRecordColumn: rows out of order are dropped",
         ),
-        (
-            "mode: FULL, consistencyMode: SYNC, newSegmentTrackingTimeMs: 0",
-            "spec.newSegmentTrackingTimeMs: consistencyMode SYNC needs more than 0",
-        ),
+        ("mode: FULL, comparisonColumns: [a, b, a]", "spec.comparisonColumns[2]: a column is named twice"),
         (
             "mode: PARTIAL, partialUpsertStrategies: {city: OVERWRIT}",
             'spec.partialUpsertStrategies.city: "OVERWRIT" is not allowed; write a strategy such as OVERWRITE',
@@ -138,7 +156,7 @@ def test_all_problems_come_at_once() -> None:
         ("mode: FULL, comparisonColumns: [city]", 'spec.comparisonColumns[0]: "city" is STRING; rows are compared by'),
         ("mode: FULL, primaryKeyTtl: 30m", "spec.primaryKeyTtl: 30m is not longer than ingestion.stream.flush.age, 1h"),
         ("mode: FULL, primaryKeyTtl: 1h", "spec.primaryKeyTtl: 1h is not longer than ingestion.stream.flush.age, 1h"),
-        ("mode: FULL, ttl: {unit: MINUTES, value: 30}", "spec.ttl: 30m is not longer than"),
+        ("mode: FULL, ttl: {unit: MINUTES, value: 30}", "spec.primaryKeyTtl: 30m is not longer than"),
         (
             "mode: FULL, primaryKeyTtl: '100'",
             'spec.primaryKeyTtl: the comparison column "at" is a time; write a duration',
@@ -171,7 +189,6 @@ def test_all_problems_come_at_once() -> None:
             "mode: PARTIAL, defaultPartialUpsertStrategy: MAX",
             'spec.defaultPartialUpsertStrategy: MAX needs one value per row; "tags" is multi-valued; name its strategy',
         ),
-        ("mode: FULL, snapshot: ENABLE, snapshotStore: SEGMENT", "spec.snapshotStore: SEGMENT does not exist"),
         ("mode: FULL, comparisonColumns: [tags]", 'spec.comparisonColumns[0]: "tags" is multi-valued'),
         (
             "mode: FULL, comparisonColumns: [version], primaryKeyTtl: 1d",
@@ -210,25 +227,6 @@ def test_what_the_table_says_against_it(spec: str, problem: str) -> None:
     assert any(one.startswith(problem) for one in found), found
 
 
-@pytest.mark.parametrize(
-    ("key", "is_whole"),
-    [
-        ("id", True),
-        ("id, version", True),
-        ("id, gone, gone2", True),
-        ("id, version, gone", False),
-        ("city", False),
-        ("id, city", False),
-    ],
-)
-def test_keys_are_kept_whole_if_they_fit_into_sixteen_bytes(key: str, is_whole: bool) -> None:
-    table = TABLE.replace("primaryKey: [id]", f"primaryKey: [{key}]")
-    table = table.replace("{name: gone, type", "{name: gone2, type: BOOLEAN}\n      - {name: gone, type")
-    table = table.replace("columns: {id: {", f"columns: {{{key.partition(',')[0]}: {{")
-    found = against("mode: FULL, hashFunction: NONE", table)
-    assert found == [] if is_whole else found[0].startswith(f"spec.hashFunction: keys ({key}) do not fit"), found
-
-
 def test_a_bare_number_is_a_ttl_of_a_version() -> None:
     assert against("mode: FULL, comparisonColumns: [version], primaryKeyTtl: '100', deleteRecordColumn: gone") == []
 
@@ -240,7 +238,7 @@ def test_a_bare_number_is_a_ttl_of_a_version() -> None:
         ("mode: PARTIAL", "spec.mode: PARTIAL needs the order of a stream"),
         ("mode: DEDUP", "spec.mode: DEDUP needs the order of a stream"),
         ("mode: FULL, primaryKeyTtl: 1d", "spec.primaryKeyTtl: keys expire in the order of a stream"),
-        ("mode: FULL, ttl: {unit: DAYS, value: 1}", "spec.ttl: keys expire in the order of a stream"),
+        ("mode: FULL, ttl: {unit: DAYS, value: 1}", "spec.primaryKeyTtl: keys expire in the order of a stream"),
         (
             "mode: FULL, deleteRecordColumn: gone, deletedKeysTtl: 1d",
             "spec.deletedKeysTtl: keys expire in the order of a stream",
@@ -302,11 +300,33 @@ def test_a_table_whose_rows_would_not_meet_is_refused(edit: tuple[str, str], pro
     assert any(one.startswith(problem) for one in found), found
 
 
-def test_the_names_that_pinot_was_to_have_are_taken() -> None:
-    spec = config("mode: FULL, TtlUnit: DAYS, TtlValue: '1', isSkipLateEvents: true").spec
-    assert (spec.time_to_live, spec.skips_late) == ("1d", True)
-    assert config("mode: FULL, ttl: {unit: HOURS, value: 36}").spec.time_to_live == "36h"
-    assert manifest.dump(config("mode: FULL, TtlUnit: DAYS, TtlValue: '1'"))["spec"]["TtlUnit"] == "DAYS"
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("TtlUnit: DAYS, TtlValue: '1'", "primaryKeyTtl: 1d"),
+        ("ttl: {unit: HOURS, value: 36}", "primaryKeyTtl: 36h"),
+        ("primaryKeyTtl: 1d, isSkipLateEvents: true", "primaryKeyTtl: 1d, skipLateEvents: true"),
+        ("primaryKeyTtl: 1d, isSkipLateEvents: false", "primaryKeyTtl: 1d"),
+    ],
+)
+def test_other_names_of_a_setting_are_read_and_written_back_in_one_form(written: str, read: str) -> None:
+    found, same = config(f"mode: FULL, {written}"), config(f"mode: FULL, {read}")
+    assert found == same
+    assert manifest.dump(found) == manifest.dump(same)
+    assert (
+        manifest.from_stored(
+            {**manifest.dump(found), "spec": yaml.safe_load(f"{{mode: FULL, {written}}}")}, UpsertConfig
+        )
+        == same
+    )
+
+
+def test_pinned_settings_that_name_what_changes_nothing_are_read() -> None:
+    spec = config("mode: FULL, primaryKeyTtl: 1d").spec
+    retired = '"hashFunction":"NONE","preload":"ENABLE","consistencyMode":"SYNC","newSegmentTrackingTimeMs":5'
+    text = f'{{"mode":"FULL","TtlUnit":"DAYS","TtlValue":"1",{retired}}}'
+    assert unpin_upsert(text) == UpsertSpec(mode=UpsertMode.FULL, primary_key_ttl=spec.primary_key_ttl)
+    assert decides_by_age(text)
 
 
 INLINE = TABLE.replace("spec:\n", "spec:\n  upsert: {config: {mode: FULL}}\n", 1)
@@ -324,8 +344,8 @@ def test_a_table_may_say_itself_how_it_is_upserted() -> None:
     [
         (("{config: {mode: FULL}}", "{}"), "spec.upsert: write configRef, or config"),
         (("{config: {mode: FULL}}", "{config: {mode: FULL}, configRef: x}"), "spec.upsert: write configRef, or config"),
-        (("mode: FULL", "mode: FULL, skipLateEvents: true"), "spec.upsert.config.skipLateEvents: needs primaryKeyTtl"),
-        (("    primaryKey: [id]\n", ""), "spec.schema.primaryKey: an upsert table needs one"),
+        (("mode: FULL", "mode: FULL, skipLateEvents: true"), "spec.upsert.config.skipLateEvents: skipLateEvents needs"),
+        (("    primaryKey: [id]\n", ""), "spec.schema.primaryKey: an upsert table needs schema.primaryKey"),
     ],
 )
 def test_what_a_table_says_wrongly_of_its_upserts_is_refused(edit: tuple[str, str], problem: str) -> None:

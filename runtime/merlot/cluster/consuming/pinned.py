@@ -12,7 +12,7 @@ import json
 
 from pydantic import ValidationError
 
-from merlot.cluster.consuming.recovery import NUMBER, fields_of
+from merlot.cluster.consuming.recovery import NUMBER, fields_of, read
 from merlot.errors import CorruptionError
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import TableSchema
@@ -59,7 +59,7 @@ def unpin_upsert(text: str) -> UpsertSpec:
     try:
         fields = json.loads(text)
         fields.pop(NUMBER, None)
-        return UpsertSpec.model_validate(fields)
+        return read(fields)
     except (ValueError, AttributeError, ValidationError) as error:
         raise CorruptionError("pinned settings of upserts cannot be read") from error
 
@@ -71,7 +71,7 @@ def decides_by_age(text: str) -> bool:
         spec = unpin_upsert(text)
     except CorruptionError:
         return True
-    return spec.time_to_live is not None or spec.deleted_keys_ttl is not None
+    return spec.primary_key_ttl is not None or spec.deleted_keys_ttl is not None
 
 
 def upsert_id(text: str) -> str:

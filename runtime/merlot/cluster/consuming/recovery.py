@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from merlot.cluster.records import StreamSegmentRecord
-from merlot.spec.upserting import UpsertSpec
+from merlot.spec.upserting import RETIRED, UpsertSpec
 
 NOT_PINNED: Final = {"compaction"}
 """Of the settings: what decides no row."""
 NUMBER: Final = "recovery"
 """Member of the pinned settings of upserts."""
 _OF_EXPIRY: Final = (
-    *("primary_key_ttl", "ttl", "ttl_unit", "ttl_value", "deleted_keys_ttl", "max_future_skew"),
-    *("skip_late_events", "is_skip_late_events", "pruning", "pruning_interval"),
+    *("primary_key_ttl", "deleted_keys_ttl", "max_future_skew"),
+    *("skip_late_events", "pruning", "pruning_interval"),
 )
 
 
@@ -59,8 +59,13 @@ def without_expiry(spec: UpsertSpec) -> UpsertSpec:
 def _for_ever(pinned_upsert: str) -> str:
     fields = json.loads(pinned_upsert)
     number = fields.pop(NUMBER)
-    spec = without_expiry(UpsertSpec.model_validate(fields))
+    spec = without_expiry(read(fields))
     return text_of(spec, number)
+
+
+def read(fields: Mapping[str, object]) -> UpsertSpec:
+    """Read the members of pinned settings, perhaps of an earlier version."""
+    return UpsertSpec.model_validate({name: value for name, value in fields.items() if name not in RETIRED})
 
 
 def text_of(spec: UpsertSpec, number: int) -> str:

@@ -122,6 +122,6 @@ def _upsert(record: upserts.UpsertRecord) -> Json:
         "state": "Accepted",
         "message": "",
         "mode": spec.mode,
-        "primaryKeyTtl": spec.time_to_live,
+        "primaryKeyTtl": spec.primary_key_ttl,
         "deletedKeysTtl": spec.deleted_keys_ttl,
     }

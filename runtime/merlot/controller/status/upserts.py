@@ -68,7 +68,7 @@ def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
     return {
         "revision": facts.upserting.revision,
         "waitsFor": facts.upserting.waits_for,
-        "ttl": "" if spec is None else spec.time_to_live or "",
+        "ttl": "" if spec is None else spec.primary_key_ttl or "",
         "replicas": len(replicas),
         "inForce": len(replicas) - len(behind),
         "behind": sorted(behind)[:MAX_NAMED],

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlot.spec.model import SpecModel
+from merlot.spec.rules.language import Rules
 
 GROUP, VERSION = "merlot.dev", "v1alpha1"
 KEYWORDS = frozenset(
@@ -96,14 +97,14 @@ def condition(kind: str, field: str = "status") -> str:
     return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
-def rule(text: str, message: str, path: str = "") -> JsonSchema:
-    """A CEL rule with the message that a user gets."""
-    return {"rule": text, "message": message} | ({"fieldPath": path} if path else {})
-
-
-def unchanged(name: str) -> str:
-    """A CEL rule: an optional field is what it was."""
-    return f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+def add_rules(schema: JsonSchema, rules: Rules) -> None:
+    """Add the rules of a kind to the schema of its objects."""
+    for scope, each in rules.items():
+        inner = schema
+        for name in scope.split("."):
+            inner = inner["properties"][name.removesuffix("[]")]
+            inner = inner["items"] if name.endswith("[]") else inner
+        inner["x-kubernetes-validations"] = [rule.as_validation() for rule in each]
 
 
 def structural(model: type[SpecModel]) -> JsonSchema:

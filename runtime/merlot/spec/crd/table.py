@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
-from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
-from merlot.spec.evolution import WIDER_TYPES
+from merlot.spec.crd.structural import Column, JsonSchema, Names, add_rules, condition, definition, object_schema
 from merlot.spec.indexing import INDEX_KINDS
 from merlot.spec.ingestion import UNNAMED
-from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
-from merlot.spec.pruners import SEGMENT_PRUNERS
+from merlot.spec.rules.table import RULES
 from merlot.spec.status import TableStatus
-from merlot.spec.stream import HOST_PROPERTIES, OWN_PROPERTIES, SECRET_PROPERTIES
 from merlot.spec.table import Table
 
 NAMES = Names(kind="Table", plural="tables", singular="table", short=("tbl",))
@@ -53,13 +50,9 @@ def _table_schema() -> JsonSchema:
     properties = schema["properties"]
     spec = properties["spec"]
     _declare_lists(spec)
-    spec["x-kubernetes-validations"] = _SPEC_RULES
-    field = spec["properties"]["schema"]["properties"]["fields"]["items"]
-    field["x-kubernetes-validations"] = _FIELD_RULES
-    spec["properties"]["ingestion"]["properties"]["batch"]["items"]["x-kubernetes-validations"] = _BATCH_RULES
-    spec["properties"]["ingestion"]["properties"]["stream"]["x-kubernetes-validations"] = _STREAM_RULES
+    add_rules(schema, RULES)
     for role, template in _pod_templates(spec):
-        _restrict(role, template["properties"])
+        template["properties"]["spec"]["properties"]["containers"]["items"]["properties"]["name"]["enum"] = [role]
     batches = properties["status"]["properties"]["batches"]
     batches |= {"x-kubernetes-list-type": "atomic"}
     for name in ("behind", "lost"):
@@ -83,14 +76,6 @@ def _pod_templates(spec: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
         yield role, spec["properties"]["tenants"]["properties"][role]["properties"]["podTemplate"]
 
 
-def _restrict(role: str, parts: JsonSchema) -> None:
-    for name in ("labels", "annotations"):
-        parts["metadata"]["properties"][name]["x-kubernetes-validations"] = _KEY_RULES
-    container = parts["spec"]["properties"]["containers"]["items"]
-    container["properties"]["name"]["enum"] = [role]
-    container["properties"]["env"]["items"]["x-kubernetes-validations"] = _VARIABLE_RULES
-
-
 def _declare_lists(spec: JsonSchema) -> None:
     """Say which lists are keyed or sets, so that two writers can own parts of them and an element can be compared."""
     properties = spec["properties"]
@@ -106,163 +91,3 @@ def _declare_lists(spec: JsonSchema) -> None:
     tree = properties["indexing"]["properties"]["starTreeIndexConfigs"]["items"]
     for key in ("dimensionsSplitOrder", "skipStarNodeCreationForDimensions"):
         tree["properties"][key]["x-kubernetes-list-type"] = "set"
-    tree["x-kubernetes-validations"] = _TREE_RULES
-
-
-def _credentials(uri: str) -> str:
-    """Whether a URI holds what `merlot.uris` knows for certain as a secret. A rule's message does not repeat it."""
-    before_host = f"{uri}.matches('^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@') || {uri}.matches('^[sS]3[an]?://[^/?]*@')"
-    return f"{before_host} || {uri}.matches('[?&](access|secret|session)_(key|token)=')"
-
-
-_SPEC_RULES = [
-    rule(unchanged("timeColumn"), "timeColumn cannot change", ".timeColumn"),
-    rule("self.pushType == oldSelf.pushType", "pushType cannot change", ".pushType"),
-    rule(unchanged("schema.primaryKey"), "primaryKey cannot change", ".schema.primaryKey"),
-    rule(
-        "!has(self.timeColumn) || "
-        "self.schema.fields.exists(f, f.name == self.timeColumn && has(f.role) && f.role == 'dateTime')",
-        "timeColumn must be one of schema.fields, with role: dateTime",
-        ".timeColumn",
-    ),
-    rule("!has(self.retention) || has(self.timeColumn)", "retention needs timeColumn", ".retention"),
-    rule(
-        "!has(oldSelf.ingestion) || !has(oldSelf.ingestion.stream)"
-        " || (has(self.ingestion) && has(self.ingestion.stream))",
-        "a table keeps its stream; pause it to consume no more",
-        ".ingestion",
-    ),
-    rule(
-        "!has(self.retention) || self.pushType == 'APPEND'",
-        "a REFRESH table is replaced as a whole; remove retention or use APPEND",
-        ".retention",
-    ),
-    rule(
-        "self.tenants.server.replicas <= 1 || self.tenants.server.replicas >= self.replication",
-        "there must be at least as many servers as replication, or none; 1, the default, stands for as many",
-        ".tenants.server.replicas",
-    ),
-    rule(
-        "!self.tenants.server.name.startsWith('own-')",
-        "own-… are the names of servers that belong to one table; choose another",
-        ".tenants.server.name",
-    ),
-    rule(
-        "!has(self.deepStore) || ['file', 's3', 'gs', 'hdfs'].exists(s, self.deepStore.uri.startsWith(s + '://'))",
-        "a deep store is s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
-        ".deepStore.uri",
-    ),
-    rule(
-        f"!has(self.deepStore) || !({_credentials('self.deepStore.uri')})",
-        "a URI holds no credentials: name a Secret in deepStore.secretRef",
-        ".deepStore.uri",
-    ),
-    rule(
-        "has(oldSelf.upsert) || !has(self.upsert)",
-        "a table cannot become an upsert table; create another",
-        ".upsert",
-    ),
-    rule(
-        "has(self.upsert) || !has(oldSelf.upsert)",
-        "an upsert table stays one: rows that were replaced would come back",
-        ".upsert",
-    ),
-    rule(
-        "!has(self.upsert) || has(self.upsert.configRef) != has(self.upsert.config)",
-        "write configRef, or config: one of the two",
-        ".upsert",
-    ),
-    rule(
-        "!has(self.upsert) || has(self.schema.primaryKey) && size(self.schema.primaryKey) > 0",
-        "an upsert table needs schema.primaryKey",
-        ".schema.primaryKey",
-    ),
-    rule(
-        "!has(self.routing.segmentPruners) || self.routing.segmentPruners.all(p, "
-        f"p in [{', '.join(repr(name) for name in SEGMENT_PRUNERS)}] || p.contains('.'))",
-        f"unknown segment pruner; one of {', '.join(SEGMENT_PRUNERS)}, or a package's, which has a dot in its name",
-        ".routing.segmentPruners",
-    ),
-]
-_TREE_RULES = [
-    rule(
-        "!has(self.skipStarNodeCreationForDimensions)"
-        " || self.skipStarNodeCreationForDimensions.all(d, d in self.dimensionsSplitOrder)",
-        "a dimension that is skipped is not in dimensionsSplitOrder",
-        ".skipStarNodeCreationForDimensions",
-    ),
-]
-_WIDENINGS = " || ".join(
-    f"(oldSelf.type == '{old}' && self.type in [{', '.join(repr(str(new)) for new in sorted(wider))}])"
-    for old, wider in WIDER_TYPES.items()
-)
-_ROLE = "(has(self.role) ? self.role : 'dimension')"
-_MULTI = "(has(self.multiValue) && self.multiValue)"
-"""The value that a column declares, or has by default."""
-_FIELD_RULES = [
-    rule(
-        f"self.type == oldSelf.type || {_WIDENINGS}",
-        "the type of a column can only be widened without loss: "
-        + ", ".join(f"{old} to {' or '.join(sorted(wider))}" for old, wider in WIDER_TYPES.items()),
-        ".type",
-    ),
-    rule(f"{_ROLE} == {_ROLE.replace('self', 'oldSelf')}", "the role of a column cannot change", ".role"),
-    rule(f"{_MULTI} == {_MULTI.replace('self', 'oldSelf')}", "multiValue cannot change; add a column", ".multiValue"),
-    rule(
-        f"{_ROLE} == 'dateTime' ? self.type in ['INT', 'LONG', 'TIMESTAMP', 'STRING'] : !has(self.format)",
-        "a dateTime column is INT, LONG, TIMESTAMP or STRING; only a dateTime column has a format",
-    ),
-    rule(
-        f"{_ROLE} != 'dateTime' || self.type == 'TIMESTAMP' || has(self.format)",
-        "a dateTime column that is no TIMESTAMP needs a format, such as EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd",
-        ".format",
-    ),
-    rule(f"{_ROLE} == 'dimension' || !{_MULTI}", "only a dimension can be multi-valued", ".multiValue"),
-]
-_KEY_RULES = [
-    rule(
-        f"self.all(key, ![{', '.join(repr(prefix) for prefix in RESERVED_KEYS)}].exists(p, key.startsWith(p)))",
-        f"keys of {', '.join(RESERVED_KEYS)} are not for a Table to set",
-    )
-]
-_VARIABLE_RULES = [
-    rule(
-        f"!self.name.matches('{RESERVED_VARIABLES}')",
-        "a variable that loads code, gives credentials, or is Merlot's own is not for a Table to set",
-        ".name",
-    )
-]
-_BATCH_RULES = [
-    rule(
-        f"!({_credentials('self.sourceUri')})",
-        "a URI holds no credentials: they belong into the job's environment",
-        ".sourceUri",
-    ),
-    rule("!has(self.csv) || self.format == 'CSV'", "csv goes with format: CSV only", ".csv"),
-    rule(
-        "!has(self.overwrite) || self.overwrite.start < self.overwrite.end",
-        "overwrite.start must be before overwrite.end",
-        ".overwrite",
-    ),
-]
-_STREAM_RULES = [
-    *(
-        rule(unchanged(name), f"{name} cannot change, since segments hold offsets; create another table", f".{name}")
-        for name in ("type", "topic", "start")
-    ),
-    rule(
-        "self.type in ['kafka', 'files'] ? has(self.topic) : self.type.contains('.')",
-        "a stream is kafka or files, with its topic, or a package's, which has a dot in its name",
-        ".topic",
-    ),
-    rule(
-        f"!has(self.properties) || !self.properties.exists(p, p in {sorted(SECRET_PROPERTIES)})",
-        "secrets belong into the Secret that secretRef names",
-        ".properties",
-    ),
-    rule(
-        f"!has(self.properties) || !self.properties.exists(p, p in {sorted(OWN_PROPERTIES | HOST_PROPERTIES)})",
-        "what is Merlot's to set, or names programs, libraries and files of a machine, is not for a table to set",
-        ".properties",
-    ),
-]

@@ -13,8 +13,12 @@ from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError
 from merlot.spec.manifest import problems as manifest_problems
-from merlot.spec.manifest import rollup_checks, table_checks, upsert_checks, yaml_text
+from merlot.spec.manifest import rollup_checks, table_checks, yaml_text
 from merlot.spec.manifest.problems import Problem
+from merlot.spec.rules import rollup as rollup_rules
+from merlot.spec.rules import table as table_rules
+from merlot.spec.rules import upsert as upsert_rules
+from merlot.spec.rules.language import Rules, violations
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import UpsertConfig
@@ -38,16 +42,17 @@ Check = Callable[[Mapping[str, Any]], Iterable[Problem]]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of object: its model, and the checks between its fields."""
+    """A kind of object: its model, the rules between its fields, and those that CEL cannot say."""
 
     model: type[Table] | type[MergeRollupTask] | type[UpsertConfig]
+    rules: Rules
     check: Check
 
 
 KINDS: Mapping[str, _Kind] = {
-    "Table": _Kind(Table, table_checks.check),
-    "MergeRollupTask": _Kind(MergeRollupTask, rollup_checks.check),
-    "UpsertConfig": _Kind(UpsertConfig, upsert_checks.check),
+    "Table": _Kind(Table, table_rules.RULES, table_checks.check),
+    "MergeRollupTask": _Kind(MergeRollupTask, rollup_rules.RULES, rollup_checks.check),
+    "UpsertConfig": _Kind(UpsertConfig, upsert_rules.RULES, lambda _: ()),
 }
 """What a manifest may be, by its `kind`."""
 
@@ -153,7 +158,8 @@ def _problems_of(document: object, kind: _Kind | None = None) -> list[Problem]:
         found = []
     except ValidationError as error:
         found = manifest_problems.from_pydantic(error, prepared, kind.model, KINDS)
-    return [*found, *kind.check(prepared)]
+    broken = [Problem(one.path, one.message) for one in violations(kind.rules, prepared)]
+    return [*found, *broken, *kind.check(prepared)]
 
 
 def _prepared(document: object) -> object:

@@ -1,4 +1,4 @@
-"""Checks of a hybrid Table's time boundary that need more than one field, on the plain document."""
+"""Check the time boundary of a hybrid Table against its time column, on the plain document."""
 
 from __future__ import annotations
 
@@ -17,20 +17,10 @@ PATH = "spec.ingestion.timeBoundary"
 
 
 def check(spec: JsonObject, columns: Mapping[str, JsonObject]) -> Iterator[Problem]:
-    """The problems between the boundary and the rest of the table."""
-    ingestion = _mapping(spec.get("ingestion"))
-    if "timeBoundary" not in ingestion:
-        return
-    boundary = _mapping(ingestion["timeBoundary"])
-    if "stream" not in ingestion:
-        yield Problem(PATH, "parts what batches bring from what a stream does: add spec.ingestion.stream, or remove it")
-    if "upsert" in spec:
-        yield Problem(PATH, "an upsert table is not parted by time: a later row may replace one of any time; remove it")
-    name = spec.get("timeColumn")
-    if name is None:
-        yield Problem(PATH, "needs spec.timeColumn, which tells the part that a row is of")
-    elif str(name) in columns:
-        yield from _check_column(str(name), columns[str(name)], boundary)
+    """The problems between the boundary and the time column."""
+    boundary, name = _mapping(spec.get("ingestion")).get("timeBoundary"), str(spec.get("timeColumn"))
+    if boundary is not None and name in columns:
+        yield from _check_column(name, columns[name], _mapping(boundary))
 
 
 def _check_column(name: str, field: JsonObject, boundary: JsonObject) -> Iterator[Problem]:

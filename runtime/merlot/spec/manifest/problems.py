@@ -34,6 +34,7 @@ PINOTS_NAMES: Final[Mapping[str, str]] = {
     "streamIngestionConfig": "; write ingestion: {stream: {type: kafka, …}}",
     "replicasPerPartition": "; it is called replication here",
     "tableIndexConfig": "; write indexing",
+    **{name: f"; remove it: {reason}" for name, reason in upserting.RETIRED.items()},
 }
 """Pinot's names of settings to what says the same here; `merlot import` translates whole configs."""
 NO_UPSERTS = "; a table without spec.upsert has none"

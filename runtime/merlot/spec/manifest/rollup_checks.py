@@ -1,7 +1,7 @@
-"""Checks of a MergeRollupTask that need more than one field, on the plain document, and those against its Table.
+"""Check what CEL cannot say of a MergeRollupTask, on the plain document, and what its Table says against it.
 
-As in `manifest_checks`, a problem in one field must not hide the problems of the others: what is malformed is passed
-over here, because the models already name it.
+A problem in one field must not hide the problems of the others: what is malformed is passed over here, because the
+model already names it. Rules that CEL can say are in `merlot.spec.rules.rollup`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from merlot.errors import InvalidInputError
-from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import time_rounding
 from merlot.spec.manifest.problems import Problem, suggestion
+from merlot.spec.rules.rollup import LOOKS_LIKE_A_SCHEDULE
 from merlot.spec.schema import FieldRole
 from merlot.spec.table import PushType, TableSpec
 from merlot.spec.tasks import (
@@ -25,7 +25,7 @@ from merlot.spec.tasks import (
     MergeRollupSpec,
     MergeType,
 )
-from merlot.values import periods
+from merlot.values import schedules
 from merlot.values.periods import Period
 from merlot.values.types import TypeName
 
@@ -35,23 +35,12 @@ SUMS = (AggregationFunction.SUM, AggregationFunction.COUNT)
 
 
 def check(document: JsonObject) -> Iterator[Problem]:
-    """The problems between the fields of a MergeRollupTask document."""
+    """The problems of a MergeRollupTask document that CEL cannot say."""
     spec = _mapping(document.get("spec"))
-    levels = [_mapping(level) for level in _list(spec.get("levels"))]
-    yield from _check_table(spec)
-    yield from _check_names(levels)
-    for number, level in enumerate(levels):
-        path = f"spec.levels[{number}]"
-        yield from _check_rounding(path, level)
-        yield from _check_merge_type(path, level)
-        yield from _check_repeated(f"{path}.eraseDimensionValues", level.get("eraseDimensionValues"))
-        if number:
-            yield from _check_order(path, levels[number - 1], level)
-            yield from _check_roundings(path, levels[:number], level)
-    aggregations = _mapping(spec.get("aggregations"))
-    if aggregations and levels and all(level.get("mergeType", "concat") in ("concat", "dedup") for level in levels):
-        yield Problem("spec.aggregations", "no level rolls up; write mergeType: rollup in one, or remove it")
-    for name, aggregation in aggregations.items():
+    yield from _check_schedule(spec)
+    for number, level in enumerate(_list(spec.get("levels"))):
+        yield from _check_repeated(f"spec.levels[{number}].eraseDimensionValues", _mapping(level))
+    for name, aggregation in _mapping(spec.get("aggregations")).items():
         yield from _check_parameters(f"spec.aggregations.{name}.parameters", _mapping(aggregation))
 
 
@@ -194,78 +183,22 @@ def _is_compression(value: object) -> bool:
     return LEAST_COMPRESSION <= int(text) <= MOST_COMPRESSION
 
 
-def _check_table(spec: JsonObject) -> Iterator[Problem]:
-    name = spec.get("table")
-    for suffix in (OFFLINE_SUFFIX, REALTIME_SUFFIX):
-        if isinstance(name, str) and name.endswith(suffix):
-            yield Problem("spec.table", f'"{suffix}" is added by the cluster; write {name.removesuffix(suffix)}')
+def _check_schedule(spec: JsonObject) -> Iterator[Problem]:
+    """Read what looks like a schedule; what does not is refused by a rule."""
+    schedule = spec.get("schedule")
+    if isinstance(schedule, str) and LOOKS_LIKE_A_SCHEDULE.holds({"self": spec}):
+        try:
+            schedules.parse(schedule)
+        except InvalidInputError as error:
+            yield Problem("spec.schedule", str(error))
 
 
-def _check_names(levels: list[JsonObject]) -> Iterator[Problem]:
-    seen: set[str] = set()
-    for number, level in enumerate(levels):
-        name = level.get("name")
-        if isinstance(name, str) and name.lower() in seen:
-            yield Problem(f"spec.levels[{number}].name", f'two levels are named "{name}", in whatever case; rename one')
-        if isinstance(name, str):
-            seen.add(name.lower())
-
-
-def _check_rounding(path: str, level: JsonObject) -> Iterator[Problem]:
-    bucket, rounding = _bucket(level.get("bucketTimePeriod")), _bucket(level.get("roundBucketTimePeriod"))
-    if bucket is not None and rounding is not None and not bucket.is_multiple_of(rounding):
-        text = f"{rounding} does not divide the bucket of {bucket}; write one of which it is a whole multiple"
-        yield Problem(f"{path}.roundBucketTimePeriod", text)
-
-
-def _check_merge_type(path: str, level: JsonObject) -> Iterator[Problem]:
-    if level.get("mergeType", "concat") == "concat" and level.get("eraseDimensionValues"):
-        text = "concat compares no rows, so nothing is won by erasing; write mergeType: rollup or dedup, or remove it"
-        yield Problem(f"{path}.eraseDimensionValues", text)
-
-
-def _check_order(path: str, finer: JsonObject, level: JsonObject) -> Iterator[Problem]:
-    bucket, below = _bucket(level.get("bucketTimePeriod")), _bucket(finer.get("bucketTimePeriod"))
-    if bucket is not None and below is not None and not bucket.is_multiple_of(below):
-        text = f"{bucket} is no whole multiple of {below}, the bucket of the finer level before it"
-        yield Problem(f"{path}.bucketTimePeriod", text)
-    buffer, below = _period(level.get("bufferTimePeriod")), _period(finer.get("bufferTimePeriod"))
-    if buffer is not None and below is not None and buffer.nominal_ms < below.nominal_ms:
-        text = f"{buffer} is less than {below}, the buffer of the finer level before it"
-        yield Problem(f"{path}.bufferTimePeriod", text)
-
-
-def _check_roundings(path: str, finer: list[JsonObject], level: JsonObject) -> Iterator[Problem]:
-    """What a row's time becomes must not depend on which of the levels it went through."""
-    rounding = _bucket(level.get("roundBucketTimePeriod"))
-    for one in reversed(finer):
-        below = _bucket(one.get("roundBucketTimePeriod"))
-        if rounding is not None and below is not None and not rounding.is_multiple_of(below):
-            text = f"{rounding} is no whole multiple of {below}, to which a finer level before it has rounded"
-            yield Problem(f"{path}.roundBucketTimePeriod", text)
-            return
-
-
-def _check_repeated(path: str, names: object) -> Iterator[Problem]:
-    listed = _list(names)
-    for place, name in enumerate(listed):
-        if name in listed[:place]:
+def _check_repeated(path: str, level: JsonObject) -> Iterator[Problem]:
+    """An API server knows the list for a set."""
+    names = _list(level.get("eraseDimensionValues"))
+    for place, name in enumerate(names):
+        if name in names[:place]:
             yield Problem(f"{path}[{place}]", f'"{name}" is named twice; keep one')
-
-
-def _period(value: object) -> periods.Period | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return periods.parse(value)
-    except InvalidInputError:
-        return None
-
-
-def _bucket(value: object) -> periods.Period | None:
-    """A period of some length."""
-    period = _period(value)
-    return None if period is None or period.is_zero else period
 
 
 def _mapping(value: object) -> JsonObject:

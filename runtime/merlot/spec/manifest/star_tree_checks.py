@@ -63,14 +63,20 @@ def _check_order(path: str, tree: JsonObject, columns: Columns, raw: set[str], m
 
 
 def _check_skipped(path: str, tree: JsonObject) -> Iterator[Problem]:
-    order, skipped = _named(tree.get("dimensionsSplitOrder")), _named(tree.get("skipStarNodeCreationForDimensions"))
+    """Derived columns have several spellings; others are compared by a rule."""
+    order, written = _named(tree.get("dimensionsSplitOrder")), _list(tree.get("skipStarNodeCreationForDimensions"))
+    skipped = _named(written)
     for position, name in enumerate(skipped):
         where = f"{path}[{position}]"
         if name in skipped[:position]:
             yield Problem(where, f'"{name}" is named twice; keep one')
-        if isinstance(name, str) and name not in order:
+        if isinstance(name, str) and name not in order and _has_several_spellings(written[position]):
             names = [one for one in order if isinstance(one, str)]
             yield Problem(where, f'"{name}" is not in dimensionsSplitOrder{suggestion(name, names)}')
+
+
+def _has_several_spellings(name: object) -> bool:
+    return isinstance(name, str) and (name.startswith("$") or "(" in name)
 
 
 def _check_pairs(path: str, pairs: list[Any], columns: Columns, missing: Missing) -> Iterator[Problem]:

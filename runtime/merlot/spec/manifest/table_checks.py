@@ -1,7 +1,7 @@
-"""Checks that need more than one field of a manifest, on the plain document.
+"""Check what CEL cannot say of a Table, or not within its limits of cost, on the plain document.
 
 They judge what is written, not the models: a problem in one field must not hide the problems of the others. What is
-malformed is passed over here, because the models already name it.
+malformed is passed over here, because the models already name it. Other rules are in `merlot.spec.rules.table`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
 from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import INDEX_KINDS, PartitionFunctionSpec
-from merlot.spec.manifest import derived_checks, hybrid_checks, star_tree_checks, stream_checks, upsert_checks
+from merlot.spec.manifest import derived_checks, hybrid_checks, star_tree_checks, stream_checks
 from merlot.spec.manifest.problems import Problem, suggestion
-from merlot.spec.pruners import SEGMENT_PRUNERS
+from merlot.spec.rules.table import HAS_NO_CREDENTIALS
 from merlot.uris import credentials_problem, s3_option_problems, scheme_of
 from merlot.values.types import TypeName
 
@@ -54,20 +54,14 @@ def check(document: JsonObject) -> Iterator[Problem]:
     yield from _check_name(document)
     yield from _check_repeated_columns(schema)
     yield from _check_primary_key(schema, columns)
-    yield from _check_time(spec, columns)
     yield from _check_indexing(_mapping(spec.get("indexing")), columns)
     yield from _check_partitioning(_mapping(spec.get("partitioning")), columns)
     yield from _check_batches(_mapping(spec.get("ingestion")), columns)
-    days_per_segment = _mapping(spec.get("ingestion")).get("daysPerSegment", 1)  # stored objects have it
-    if days_per_segment != 1 and "timeColumn" not in spec:
-        yield Problem("spec.ingestion.daysPerSegment", "is counted in days of spec.timeColumn, which is left out")
     yield from stream_checks.check(spec, columns.by_name, columns.missing)
     yield from hybrid_checks.check(spec, columns.by_name)
     yield from _check_uri("spec.deepStore.uri", _mapping(spec.get("deepStore")).get("uri"), "secretRef")
     yield from _check_pruners(spec)
     yield from _check_containers(_mapping(spec.get("tenants")))
-    if "upsert" in spec:
-        yield from upsert_checks.check_inline(spec)
 
 
 def _check_name(document: JsonObject) -> Iterator[Problem]:
@@ -110,20 +104,6 @@ def _check_primary_key(schema: JsonObject, columns: _Columns) -> Iterator[Proble
         yield from _repeated(path, schema.get("primaryKey"), position)
         if isinstance(name, str) and columns.is_multi_value(name):
             yield Problem(path, f'column "{name}" is multi-valued; a key has one value per row')
-
-
-def _check_time(spec: JsonObject, columns: _Columns) -> Iterator[Problem]:
-    name = spec.get("timeColumn")
-    if name is None:
-        if "retention" in spec:
-            yield Problem("spec.retention", "needs spec.timeColumn, which tells how old a segment is")
-        return
-    yield from columns.missing("spec.timeColumn", name)
-    role = columns.by_name.get(str(name), {"role": "dateTime"}).get("role", "dimension")
-    if role in ("dimension", "metric"):
-        yield Problem("spec.timeColumn", f'column "{name}" is a {role}; give it role: dateTime')
-    if spec.get("pushType") == "REFRESH" and "retention" in spec:
-        yield Problem("spec.retention", "a REFRESH table is replaced as a whole; remove retention or use APPEND")
 
 
 def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem]:
@@ -206,8 +186,6 @@ def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem
             yield Problem(f"{path}.name", f'two sources are named "{names[position]}"; give each its own name')
         for name in _mapping(batch.get("derivedColumns")):
             yield from columns.missing(f"{path}.derivedColumns.{name}", name)
-        if "csv" in batch and batch.get("format") in ("PARQUET", "ORC", "JSON"):
-            yield Problem(f"{path}.csv", f"the format is {batch['format']}; remove csv, or write format: CSV")
         uri = batch.get("sourceUri")
         scheme = scheme_of(uri) if isinstance(uri, str) else ""
         if scheme and scheme not in SOURCE_SCHEMES:
@@ -220,6 +198,8 @@ def _check_uri(path: str, uri: object, instead: str) -> Iterator[Problem]:
     """A URI is stored, shown and logged: it holds no credentials. `instead`: where they belong."""
     if not isinstance(uri, str):
         return
+    if not HAS_NO_CREDENTIALS.holds({"self": uri}):
+        return  # a rule says so
     if (problem := credentials_problem(uri)) is not None:
         yield Problem(path, f"must not hold {problem}; credentials belong into {instead}")
     elif scheme_of(uri) and "://" not in uri:
@@ -230,20 +210,11 @@ def _check_uri(path: str, uri: object, instead: str) -> Iterator[Problem]:
 
 
 def _check_pruners(spec: JsonObject) -> Iterator[Problem]:
-    """Known ones, each with what it goes by."""
-    names = _list(_mapping(spec.get("routing")).get("segmentPruners"))
-    missing = {
-        "time": "" if "timeColumn" in spec else "spec.timeColumn",
-        "partition": "" if "partitioning" in spec else "spec.partitioning",
-    }
-    for position, name in enumerate(names):
-        path = f"spec.routing.segmentPruners[{position}]"
-        yield from _repeated(path, names, position)
-        if isinstance(name, str) and not pruners.is_known(name):
-            hint = "; no installed package offers it" if pruners.is_own(name) else suggestion(name, SEGMENT_PRUNERS)
-            yield Problem(path, f'unknown segment pruner "{name}"{hint}')
-        elif isinstance(name, str) and missing.get(name):
-            yield Problem(path, f"{name} needs {missing[name]}")
+    """Look for the pruners of packages."""
+    for position, name in enumerate(_list(_mapping(spec.get("routing")).get("segmentPruners"))):
+        if isinstance(name, str) and pruners.is_own(name) and not pruners.is_known(name):
+            path = f"spec.routing.segmentPruners[{position}]"
+            yield Problem(path, f'unknown segment pruner "{name}"; no installed package offers it')
 
 
 def _repeated(path: str, names: object, position: int) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ from merlot.spec.pinot_import.source import (
     unit_seconds,
     without_empty,
 )
+from merlot.spec.upserting import RETIRED
 from merlot.values import datetime_format
 
 _TENANT_SUFFIXES: Final = ("_OFFLINE", "_REALTIME", "_BROKER")
@@ -42,10 +43,6 @@ _UPSERT_SAME: Final = (
     "partialUpsertStrategies",
     "defaultPartialUpsertStrategy",
     "snapshot",
-    "preload",
-    "consistencyMode",
-    "upsertViewRefreshIntervalMs",
-    "newSegmentTrackingTimeMs",
 )
 _UPSERT: Final[Mapping[str, str]] = {
     "ttlOverrides": "a table has one time to live",
@@ -191,8 +188,6 @@ def upsert(source: Source) -> Json:
     found: Json = {"mode": mode, **{name: source.take(name) for name in _UPSERT_SAME}}
     if source.flag("enableSnapshot"):
         found["snapshot"] = "ENABLE"
-    if source.flag("enablePreload"):
-        found["preload"] = "ENABLE"
     column = source.text("comparisonColumn")
     if column:
         found["comparisonColumns"] = [column]
@@ -200,24 +195,24 @@ def upsert(source: Source) -> Json:
         value = source.whole(theirs)
         if value:
             found[ours] = str(value)
-    _leave_hash(source)
+    _leave_retired(source)
     source.leave(_UPSERT)
     return {name: value for name, value in found.items() if value not in _DISABLED}
 
 
-def _leave_hash(source: Source) -> None:
-    name = source.text("hashFunction").upper()
-    if name not in ("", "NONE"):
-        text = f"{name} is left out: keys of up to 16 bytes are kept whole, others as 128 bits of a hash of their own"
-        source.note("hashFunction", f"{text}; answers are the same")
+def _leave_retired(source: Source) -> None:
+    """Read settings that change nothing here; note those that ask for something."""
+    for name, reason in {**RETIRED, "enablePreload": RETIRED["preload"]}.items():
+        value = source.take(name)
+        if value not in _DISABLED and str(value).upper() not in _DISABLED:
+            source.note(name, f"{value} is left out: {reason}")
 
 
 def of_batches(upsert: Json, table: Source) -> Json:
     """`upsertConfig` of a table without a stream: without what such a table has no use for."""
-    for name in ("snapshot", "preload"):
-        if name in upsert:
-            table.note(f"upsertConfig.{name}", "left out: a server takes keys from the segments of batches")
-    return {name: value for name, value in upsert.items() if name not in ("snapshot", "preload")}
+    if "snapshot" in upsert:
+        table.note("upsertConfig.snapshot", "left out: a server takes keys from the segments of batches")
+    return {name: value for name, value in upsert.items() if name != "snapshot"}
 
 
 def dedup(source: Source) -> Json:
@@ -225,8 +220,7 @@ def dedup(source: Source) -> Json:
     if not source.members() or str(source.take("dedupEnabled", "true")).lower() != "true":
         source.ignore("dedupEnabled", "hashFunction")
         return {}
-    _leave_hash(source)
-    source.leave(dict.fromkeys(("enablePreload", "preload"), "a server takes keys from the segments that it has"))
+    _leave_retired(source)
     column, to_live = source.text("dedupTimeColumn"), source.whole("metadataTTL")
     found = {"mode": "DEDUP", "comparisonColumns": [column] if column else []}
     return without_empty({**found, "primaryKeyTtl": str(to_live) if to_live else None})

@@ -1,0 +1,413 @@
+"""State a rule of a manifest once: which field it is about, what has to hold, and what to say if it does not.
+
+A condition is both a predicate over the plain document and the CEL text by which an API server judges the stored
+object. The predicate takes a document as it is written, without the defaults that an API server fills in. If a value
+has another type than a term needs, the predicate raises MalformedError and the rule is passed over: the model and the
+schema name such a value.
+
+Operators: `has`; `equals`, `is_in`, `matches`, `starts_with`, `contains` and comparisons of a term; `&`, `|`, `~` and
+`>>` (implies) of conditions; `every`, `some`, `unique` and `pairs` over lists and over the keys of mappings. A rule
+that CEL cannot say, or not within its limits of cost, is a function in `merlot.spec.manifest`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+Names = Mapping[str, Any]
+"""Values of variables: `self` and those that `every` and its kin bind."""
+Failures = Callable[[Names], Sequence[str]]
+"""Where a condition fails, as suffixes of a path: `[1]` for an item of a list, empty for the whole."""
+
+_ABSENT: Final = object()
+_ATOM, _RELATION, _AND, _OR = 3, 2, 1, 0
+"""How tightly a CEL expression holds together."""
+
+
+class MalformedError(Exception):
+    """A value is missing, or of another type than a term needs."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What has to hold."""
+
+    cel: str
+    failures: Failures
+    tightness: int = _ATOM
+    negation: str = ""
+    """CEL of the opposite, if it is more than a `!` in front."""
+
+    def holds(self, names: Names) -> bool:
+        """Return whether it holds; raises MalformedError."""
+        return not self.failures(names)
+
+    def operand(self, tightness: int) -> str:
+        """Return the CEL text as an operand of an operator that takes what holds together as tightly as this."""
+        return self.cel if self.tightness >= tightness else f"({self.cel})"
+
+    def __and__(self, other: Condition) -> Condition:
+        cel = f"{self.operand(_AND)} && {other.operand(_AND)}"
+        return Condition(cel, lambda names: self.failures(names) or other.failures(names), _AND)
+
+    def __or__(self, other: Condition) -> Condition:
+        cel = f"{self.operand(_OR)} || {other.operand(_OR)}"
+        return Condition(cel, lambda names: () if self.holds(names) else other.failures(names), _OR)
+
+    def __invert__(self) -> Condition:
+        cel, tightness = self.negation or f"!{self.operand(_ATOM)}", _RELATION if self.negation else _ATOM
+        return _predicate(cel, lambda names: not self.holds(names), tightness, self.cel)
+
+    def same_as(self, other: Condition) -> Condition:
+        """Require both conditions or neither."""
+        return _equality(
+            self.operand(_ATOM), other.operand(_ATOM), lambda names: self.holds(names) == other.holds(names)
+        )
+
+    def __rshift__(self, other: Condition) -> Condition:
+        """Require the other condition where this one holds."""
+        return ~self | other
+
+
+def _predicate(cel: str, holds: Callable[[Names], bool], tightness: int = _ATOM, negation: str = "") -> Condition:
+    return Condition(cel, lambda names: () if holds(names) else ("",), tightness, negation)
+
+
+def _equality(first: str, second: str, holds: Callable[[Names], bool]) -> Condition:
+    return _predicate(f"{first} == {second}", holds, _RELATION, f"{first} != {second}")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value of a document."""
+
+    cel: str
+    find: Callable[[Names], Any]
+    """Return the value, or `_ABSENT`; raises MalformedError if what should hold it is no mapping."""
+    chain: tuple[str, ...] = ()
+    """CEL of the optional fields that lead to it."""
+    is_in_list: bool = False
+    """Whether an API server fills in no defaults, as within lists."""
+    default: Any = _ABSENT
+    words: Collection[str] = ()
+    """Values that it may have; another one is malformed."""
+
+    def part(self, name: str) -> Term:
+        """Return an object below it that is always there: it is required, or the API server fills it in."""
+        return replace(self, cel=f"{self.cel}.{name}", find=_member(self, name))
+
+    def field(self, path: str, default: Any = _ABSENT, words: Collection[str] = ()) -> Term:
+        """Return a field below it, such as `tenants.server`. default: what holds if it is left out."""
+        found = self
+        for name in path.split("."):
+            cel = f"{found.cel}.{name}"
+            found = replace(self, cel=cel, find=_member(found, name), chain=(*found.chain, cel))
+        if self.is_in_list and default is not _ABSENT:
+            given = " && ".join(f"has({one})" for one in found.chain)
+            found = replace(found, cel=f"({given} ? {found.cel} : {_literal(default)})")
+        return replace(found, default=default, words=words)
+
+    def value(self, names: Names, type_: type | tuple[type, ...] = object) -> Any:
+        """Return the value, or the default; raises MalformedError if there is none, or none of the type."""
+        value = self.find(names)
+        value = self.default if value is _ABSENT else value
+        is_wrong = not isinstance(value, type_) or (isinstance(value, bool) and type_ is int)
+        if value is _ABSENT or is_wrong or (self.words and value not in self.words):
+            raise MalformedError(self.cel)
+        return value
+
+    def is_true(self) -> Condition:
+        """Require the value true."""
+        return _predicate(self.cel, lambda names: bool(self.value(names, bool)))
+
+    def equals(self, other: str | int | Term) -> Condition:
+        """Require the same value as another term's, or as this constant."""
+        if isinstance(other, Term):
+            return _equality(self.cel, other.cel, lambda names: bool(self.value(names) == other.value(names)))
+        return _equality(self.cel, _literal(other), lambda names: bool(self.value(names, type(other)) == other))
+
+    def at_most(self, most: int) -> Condition:
+        """Require a number that is not above another."""
+        return _predicate(f"{self.cel} <= {most}", lambda names: bool(self.value(names, int) <= most), _RELATION)
+
+    def at_least(self, other: Term) -> Condition:
+        """Require a number that is not below another."""
+        return self._ordered(">=", other, operator.ge, int)
+
+    def before(self, other: Term) -> Condition:
+        """Require a text that sorts before another."""
+        return self._ordered("<", other, operator.lt, str)
+
+    def is_in(self, *values: str) -> Condition:
+        """Require one of these texts."""
+        return _predicate(
+            f"{self.cel} in {_literal(values)}", lambda names: self.value(names, str) in values, _RELATION
+        )
+
+    def is_member_of(self, other: Term) -> Condition:
+        """Require an item of a list, or a key of a mapping."""
+        return _predicate(
+            f"{self.cel} in {other.cel}",
+            lambda names: self.value(names) in other.value(names, (list, dict)),
+            _RELATION,
+        )
+
+    def holds_item(self, value: str) -> Condition:
+        """Require a list or a mapping that has this item or key."""
+        return _predicate(
+            f"{_literal(value)} in {self.cel}", lambda names: value in self.value(names, (list, dict)), _RELATION
+        )
+
+    def matches(self, pattern: str) -> Condition:
+        """Require a text in which a regular expression of RE2 is found."""
+        # RE2's $ is the end of the text; Python's also stands before a line feed there.
+        compiled = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+        cel = f"{self.cel}.matches({_literal(pattern)})"
+        return _predicate(cel, lambda names: compiled.search(self.value(names, str)) is not None)
+
+    def starts_with(self, prefix: str) -> Condition:
+        """Require a text with this prefix."""
+        cel = f"{self.cel}.startsWith({_literal(prefix)})"
+        return _predicate(cel, lambda names: self.value(names, str).startswith(prefix))
+
+    def ends_with(self, suffix: str) -> Condition:
+        """Require a text with this suffix."""
+        cel = f"{self.cel}.endsWith({_literal(suffix)})"
+        return _predicate(cel, lambda names: self.value(names, str).endswith(suffix))
+
+    def contains(self, part: str) -> Condition:
+        """Require a text with this part."""
+        cel = f"{self.cel}.contains({_literal(part)})"
+        return _predicate(cel, lambda names: part in self.value(names, str))
+
+    def size(self) -> Term:
+        """Return how many items a list or a mapping has."""
+        return Term(f"size({self.cel})", lambda names: len(self.value(names, (list, dict))))
+
+    def lower(self) -> Term:
+        """Return a text of ASCII in lower case."""
+        return Term(f"{self.cel}.lowerAscii()", lambda names: self.value(names, str).lower())
+
+    def _ordered(self, sign: str, other: Term, holds: Callable[[Any, Any], bool], type_: type) -> Condition:
+        return _predicate(
+            f"{self.cel} {sign} {other.cel}",
+            lambda names: holds(self.value(names, type_), other.value(names, type_)),
+            _RELATION,
+        )
+
+
+def _member(parent: Term, name: str) -> Callable[[Names], Any]:
+    def find(names: Names) -> Any:
+        above = parent.find(names)
+        if above is _ABSENT:
+            return _ABSENT
+        if not isinstance(above, dict):
+            raise MalformedError(parent.cel)
+        return above.get(name, _ABSENT)
+
+    return find
+
+
+def _variable(name: str, cel: str = "", *, is_in_list: bool) -> Term:
+    def find(names: Names) -> Any:
+        if name not in names:
+            raise MalformedError(name)
+        return names[name]
+
+    return Term(cel or name, find, is_in_list=is_in_list)
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return "'" + value.replace("\\", r"\\").replace("'", r"\'") + "'"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_literal, value))}]"
+    return str(value)
+
+
+SELF: Final = _variable("self", is_in_list=False)
+"""The object that a rule is of."""
+ITEM: Final = _variable("self", is_in_list=True)
+"""The same of a rule for the items of a list."""
+OLD: Final = _variable("oldSelf", is_in_list=False)
+"""The object as it was: a rule that names it judges changes alone."""
+OLD_ITEM: Final = _variable("oldSelf", is_in_list=True)
+"""The same of a rule for the items of a list."""
+
+
+def has(term: Term) -> Condition:
+    """Require that a field is written, and what leads to it."""
+    cel = " && ".join(f"has({one})" for one in term.chain)
+    tightness = _ATOM if len(term.chain) == 1 else _AND
+    return _predicate(cel, lambda names: term.find(names) is not _ABSENT, tightness)
+
+
+def is_empty(term: Term) -> Condition:
+    """Require a list or mapping without items, or none at all."""
+    return ~has(term) | term.size().equals(0)
+
+
+def unchanged(now: Term, before: Term) -> Condition:
+    """Require that an optional field is what it was."""
+    return has(now).same_as(has(before)) & (~has(now) | now.equals(before))
+
+
+def any_of(conditions: Sequence[Condition]) -> Condition:
+    """Require one of several."""
+    first, *others = conditions
+    for one in others:
+        first |= one
+    return first
+
+
+def every(items: Term, name: str, condition: Callable[[Term], Condition]) -> Condition:
+    """Require a condition of each item of a list, or of each key of a mapping. name: of the variable in CEL."""
+    body = condition(_variable(name, is_in_list=True))
+    return Condition(f"{items.cel}.all({name}, {body.cel})", lambda names: _failing(items, name, body, names))
+
+
+def some(items: Term, name: str, condition: Callable[[Term], Condition]) -> Condition:
+    """Require a condition of at least one item of a list; a malformed item counts."""
+    body = condition(_variable(name, is_in_list=True))
+    return _predicate(
+        f"{items.cel}.exists({name}, {body.cel})",
+        lambda names: any(_holds_of(body, {**names, name: value}) for value in items.value(names, list)),
+    )
+
+
+def _failing(items: Term, name: str, body: Condition, names: Names) -> list[str]:
+    values = items.value(names, (list, dict))
+    found = []
+    for place, value in enumerate(values):
+        suffix = f".{value}" if isinstance(values, dict) else f"[{place}]"
+        if not _holds_of(body, {**names, name: value}):
+            found.append(suffix)
+    return found
+
+
+def _holds_of(condition: Condition, names: Names) -> bool:
+    try:
+        return condition.holds(names)
+    except MalformedError:
+        return True
+
+
+def unique(items: Term, key: Callable[[Term], Term] = lambda item: item, at: str = "") -> Condition:
+    """Require that no two items of a list have the same key. at: the field of an item that a failure is at."""
+    first, second = (_variable(name, is_in_list=True) for name in "ab")
+    cel = f"{items.cel}.all(a, {items.cel}.exists_one(b, {key(first).cel} == {key(second).cel}))"
+
+    def failures(names: Names) -> list[str]:
+        keys = [_value_of(key(first), {"a": item}) for item in items.value(names, list)]
+        return [f"[{n}]{at}" for n, one in enumerate(keys) if one is not _ABSENT and one in keys[:n]]
+
+    return Condition(cel, failures)
+
+
+def _value_of(term: Term, names: Names) -> Any:
+    try:
+        return term.value(names)
+    except MalformedError:
+        return _ABSENT
+
+
+def pairs(items: Term, most: int, condition: Callable[[Term, Term], Condition], at: str = "") -> Condition:
+    """Require a condition of each item of a list together with each one before it. most: how many items a list has."""
+    before, after = (_variable(name, f"{items.cel}[{name}]", is_in_list=True) for name in "ij")
+    body = condition(before, after)
+    outer, inner = _literal(list(range(1, most))), _literal(list(range(most - 1)))
+    cel = f"{outer}.all(j, j >= size({items.cel}) || {inner}.all(i, i >= j || {body.cel}))"
+
+    def failures(names: Names) -> list[str]:
+        values = items.value(names, list)
+        is_wrong = (
+            any(not _holds_of(body, {**names, "i": one, "j": value}) for one in values[:n])
+            for n, value in enumerate(values)
+        )
+        return [f"[{n}]{at}" for n, wrong in enumerate(is_wrong) if wrong]
+
+    return Condition(cel, failures)
+
+
+class Rule(NamedTuple):
+    """One rule."""
+
+    path: str
+    """Field that it is about, below the object whose rule it is; empty for the object itself."""
+    condition: Condition
+    message: str
+    """What would be right."""
+    is_of_kubernetes: bool = False
+    """Whether a cluster outside Kubernetes takes what it refuses."""
+
+    def failures(self, names: Names) -> Sequence[str]:
+        """Return the paths below its field at which the rule is broken. names: `self`, and `oldSelf` of a change."""
+        try:
+            return tuple(dict.fromkeys(self.condition.failures(names)))
+        except MalformedError:
+            return ()
+
+    def as_validation(self) -> dict[str, str]:
+        """Return the rule as a member of `x-kubernetes-validations`."""
+        where = {"fieldPath": f".{self.path}"} if self.path else {}
+        return {"rule": self.condition.cel, "message": self.message, **where}
+
+
+class Violation(NamedTuple):
+    """A broken rule of a document."""
+
+    path: str
+    """Where it is broken: in Python perhaps an item of the field."""
+    message: str
+    field: str
+    """Field by which an API server names it."""
+
+
+Rules = Mapping[str, Sequence[Rule]]
+"""Rules of a kind by the path of the objects that they are of: `spec`, `spec.levels[]` for each item of a list."""
+
+
+def violations(
+    rules: Rules, document: object, old: object = None, *, in_kubernetes: bool = False
+) -> Iterator[Violation]:
+    """Find the broken rules of a document. old: the document before a change. in_kubernetes: also rules of Kubernetes
+    alone."""
+    for scope, each in rules.items():
+        for path, names in _objects(document, old, scope.split(".")):
+            for rule in each:
+                if in_kubernetes or not rule.is_of_kubernetes:
+                    field = path + (f".{rule.path}" if rule.path else "")
+                    yield from (Violation(field + below, rule.message, field) for below in rule.failures(names))
+
+
+def _objects(document: object, old: object, scope: Sequence[str]) -> Iterator[tuple[str, Names]]:
+    """Return the objects at a path as variables of their rules, with the path of each."""
+    if not scope:
+        yield "", {"self": document} if old is None else {"self": document, "oldSelf": old}
+        return
+    name, is_list = scope[0].removesuffix("[]"), scope[0].endswith("[]")
+    found, before = (each.get(name) if isinstance(each, dict) else None for each in (document, old))
+    items = [("", found, before)] if not is_list else _items(found, before)
+    for suffix, value, former in items:
+        if value is not None:
+            for below, names in _objects(value, former, scope[1:]):
+                yield f"{name}{suffix}.{below}" if below else f"{name}{suffix}", names
+
+
+def _items(values: object, old: object) -> list[tuple[str, object, object]]:
+    """Return the items of a list with their places, each with the item of the same name in the list before."""
+    if not isinstance(values, list):
+        return []
+    former = {_name_of(item): item for item in old} if isinstance(old, list) else {}
+    return [(f"[{place}]", item, former.get(_name_of(item))) for place, item in enumerate(values)]
+
+
+def _name_of(item: object) -> object:
+    name = item.get("name") if isinstance(item, dict) else None
+    return name if isinstance(name, str) else None

@@ -1,0 +1,16 @@
+"""Rules of `spec.indexing.starTreeIndexConfigs` of a Table."""
+
+from typing import Final
+
+from merlot.spec.rules.language import ITEM, Rule, every, has
+
+_ORDER: Final = ITEM.field("dimensionsSplitOrder")
+_SKIPPED: Final = ITEM.field("skipStarNodeCreationForDimensions")
+TREE: Final = (
+    Rule(
+        "skipStarNodeCreationForDimensions",
+        # A derived column has several spellings: `star_tree_checks` knows them.
+        has(_SKIPPED) >> every(_SKIPPED, "d", lambda d: d.is_member_of(_ORDER) | d.starts_with("$") | d.contains("(")),
+        "a dimension that is skipped is not in dimensionsSplitOrder",
+    ),
+)

@@ -1,8 +1,8 @@
 """Complete listings of each place: a namespace that is served, or None for all of them.
 
-One that the operator has no rights in is told of and left out, and the others go on: it may have been deleted with its
-Role. It is asked about again and again, and taken up when it answers. Nothing is decided in a namespace before every
-kind of it has been listed: who sees no Tables would delete their servers.
+A namespace in which the operator has no rights is reported and skipped, since it may have been deleted with its Role;
+the other namespaces go on. Listing it is retried, and it is served again once a listing succeeds. No decision is taken
+in a namespace before every kind of object has been listed: an operator that sees no Tables would delete their servers.
 """
 
 from __future__ import annotations

@@ -40,11 +40,11 @@ from merlot.vectors import account
 MIN_SPLIT_DOCS = 4 * BLOCK_DOCS
 """Fewest docs of a task when a segment is split; a multiple of the zone maps' block."""
 TEXT_DOCS = 16
-"""As many docs is one with a text of its own worth."""
+"""Cost of a row whose text is stored raw, in rows of fixed width."""
 HASHED_DOCS = 4
-"""As many docs is one worth whose keys, or values to be distinct, go through a table of hashes."""
+"""Cost of a row whose group key or distinct value is hashed, in rows of fixed width."""
 SUMMED_DOCS = 0.25
-"""As many docs is one worth that is summed, with all others: 6,000,000 take 1.1 ms, and 2.9 with a helper."""
+"""Cost of a row of an ungrouped, unfiltered sum: 6,000,000 rows take 1.1 ms alone and 2.9 ms with a helper thread."""
 DENSE_KEYS = 1 << 16
 """Up to this many possible keys have a slot each that a cache holds."""
 

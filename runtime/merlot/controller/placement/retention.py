@@ -45,9 +45,11 @@ def taken_over(view: TableView, spec: TableSpec, now_ms: int) -> tuple[SegmentKe
 
 
 def known_without(view: TableView, old: Iterable[SegmentKey]) -> tuple[SegmentKey, ...]:
-    """Those of the segments that may go without what they hid coming back: of an upsert table's partition, not the one
-    at whose end its checkpoint was taken, nor any behind it, of which no other checkpoint tells yet, nor any of a merge
-    that is not over."""
+    """Return the segments of `old` whose removal brings no replaced row back.
+
+    In an upsert table's partition this leaves out the segment at whose end the checkpoint was taken, all later ones,
+    and the members of an unfinished merge.
+    """
     kept = {
         record.key
         for chain in chains(one for one in view.stream_segments if one.upsert).values()

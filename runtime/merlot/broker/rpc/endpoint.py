@@ -83,7 +83,7 @@ class RpcListener:
     async def _submit(self, message: bytes, context: Any) -> None:
         """Write the messages of one answer. A client that hangs up cancels its query.
 
-        The message is parsed here: what grpc parses and cannot, it logs with a traceback, as often as a client likes."""
+        The message is parsed here: grpc logs a traceback for each message that it cannot parse."""
         try:
             request = BrokerRequest.FromString(message)
         except DecodeError as error:

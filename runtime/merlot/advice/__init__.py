@@ -1,7 +1,7 @@
-"""Which indexes, sort order and star-trees a table should have, by what is asked of it and what its segments hold.
+"""Recommend indexes, a sort order and star-trees for a table, from its logged queries and its segments.
 
-`workload` reads logged queries, `candidates` (pure) says what might help them, `trial` builds that beside a sample of
-the table's own segments and runs the queries with and without, `choice` (pure) takes what pays, `change` writes it into
-a manifest. Nothing here touches a cluster. One thread: times
-are its CPU time.
+`workload` plans the logged queries, `candidates` (pure) proposes changes, `trial` builds each proposal beside a sample
+of the table's segments and times the queries with and without it, `choice` (pure) selects the proposals that pay, and
+`change` writes them into a manifest. Nothing here touches a cluster. Single-threaded: all times are the CPU time of the
+calling thread.
 """

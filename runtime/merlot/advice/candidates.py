@@ -1,7 +1,7 @@
-"""What might help the queries of a table: pure, of plans and statistics.
+"""Propose changes of a table's indexing that may speed up its queries. Pure: reads plans and statistics.
 
-Generous on purpose, since each candidate is tried on real segments afterwards; what cannot pay is left out, and the
-rest is in the order of what it promises, so that a trial that is cut short has tried the best ones.
+The list is generous, because a trial measures each candidate on real segments afterwards. It leaves out candidates that
+cannot pay and is sorted by promised gain, so that a trial that is cut short has tried the best ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _KINDS: Final[Mapping[Asks, tuple[str, ...]]] = {
     Asks.WORDS: ("text",),
     Asks.JSON: ("json_paths",),
 }
-"""Indexes that answer each."""
-_BYTES_A_DOC: Final = {"inverted": 2.5, "range": 4.0}
+"""Kinds of index that answer each kind of test, the best first."""
+_BYTES_PER_DOC: Final = {"inverted": 2.5, "range": 4.0}
 _SHARE_OF_TEXT: Final = {"ngram": 0.6, "text": 0.4, "json_paths": 0.35}
-_MOST_SHARE: Final = 0.25
-"""Of rows that a filter keeps: of more, no index wins anything over a scan."""
+_MAX_SELECTIVITY: Final = 0.25
+"""Share of rows up to which a filter may match: beyond it no index beats a scan."""
 _FEW_VALUES: Final = 2
 
 
@@ -49,13 +49,13 @@ class Candidate:
     helps: tuple[int, ...]
     """Numbers of the questions that it may help."""
     gain: float
-    """Promised: the share of all time that it may save."""
+    """Share of the total query time that it may save, estimated."""
     num_bytes: int
-    """Promised, for the segments that the statistics are of."""
+    """Size over the segments that the statistics describe, estimated."""
 
     @property
     def label(self) -> str:
-        """For people."""
+        """Name of the candidate for people."""
         names = ", ".join(self.columns)
         if self.tree is not None:
             return f"star-tree of {names}"
@@ -64,7 +64,7 @@ class Candidate:
         return f"sorted by {names}" if self.kind == SORTED else f"{self.kind} of {names}"
 
     def applied(self, indexing: IndexingSpec) -> IndexingSpec:
-        """The table's indexing with it."""
+        """Return the indexing with this change."""
         if self.tree is not None:
             trees = (*indexing.star_tree_index_configs, self.tree)
             return _with(indexing, "star_tree_index_configs", trees)
@@ -80,45 +80,50 @@ class Candidate:
 
 
 def _with(indexing: IndexingSpec, field: str, value: object) -> IndexingSpec:
-    """Made anew: a copy would keep what was worked out of the other fields."""
+    """Return a new spec with one field replaced. `model_copy` would keep properties cached from the old fields."""
     fields = {name: getattr(indexing, name) for name in IndexingSpec.model_fields}
     return IndexingSpec(**{**fields, field: value})
 
 
-def candidates(questions: Sequence[Question], known: Statistics, indexing: IndexingSpec) -> list[Candidate]:
-    """What a table lacks and might use, what promises most first."""
-    if not known.num_docs:
+def candidates(questions: Sequence[Question], statistics: Statistics, indexing: IndexingSpec) -> list[Candidate]:
+    """Return the changes that the table may profit from, the highest promised gain first."""
+    if not statistics.num_docs:
         return []
-    known = with_derived(known, frozenset().union(*(one.derived for one in questions)))
+    statistics = with_derived(statistics, frozenset().union(*(question.derived for question in questions)))
     shares = _shares(questions)
-    found = [*_indexes(questions, shares, known, indexing), *_orders(questions, shares, known, indexing)]
-    found += _times(questions, shares, known, indexing)
-    for tree, helps, num_documents in trees_for(questions, known, indexing):
-        gain = sum(shares[number] for number in helps) * (1 - num_documents / known.docs_each)
-        num_segments = known.num_docs / known.docs_each
+    proposals = [*_indexes(questions, shares, statistics, indexing), *_orders(questions, shares, statistics, indexing)]
+    proposals += _derived_columns(questions, shares, statistics, indexing)
+    for tree, helps, num_documents in trees_for(questions, statistics, indexing):
+        gain = sum(shares[number] for number in helps) * (1 - num_documents / statistics.docs_each)
+        num_segments = statistics.num_docs / statistics.docs_each
         num_bytes = int(num_documents * num_segments) * (2 * len(tree.dimensions_split_order) + 8 * len(tree.stored))
         columns = tree.dimensions_split_order
-        found.append(Candidate(kind=STAR_TREE, columns=columns, tree=tree, helps=helps, gain=gain, num_bytes=num_bytes))
-    return sorted((one for one in found if one.gain > 0), key=lambda one: (-one.gain, one.num_bytes, one.label))
+        proposals.append(
+            Candidate(kind=STAR_TREE, columns=columns, tree=tree, helps=helps, gain=gain, num_bytes=num_bytes)
+        )
+    return sorted(
+        (proposal for proposal in proposals if proposal.gain > 0),
+        key=lambda proposal: (-proposal.gain, proposal.num_bytes, proposal.label),
+    )
 
 
 def _shares(questions: Sequence[Question]) -> list[float]:
-    """Of all time, the part that each question takes; by counts where no time is known."""
-    amounts = [one.time_ms for one in questions]
+    """Return each question's share of the total time, or of the number of queries if a time is unknown."""
+    amounts = [question.time_ms for question in questions]
     if not all(amounts):
-        amounts = [one.count for one in questions]
+        amounts = [question.count for question in questions]
     total = sum(amounts) or 1.0
     return [amount / total for amount in amounts]
 
 
 def _indexes(
-    questions: Sequence[Question], shares: Sequence[float], known: Statistics, indexing: IndexingSpec
+    questions: Sequence[Question], shares: Sequence[float], statistics: Statistics, indexing: IndexingSpec
 ) -> Iterator[Candidate]:
     gains: dict[tuple[str, str], dict[int, float]] = {}
     for number, question in enumerate(questions):
         for test in tests_of(question.leaf.filter):
-            facts = known.columns.get(test.column)
-            if facts is None or (share := test.share(facts)) > _MOST_SHARE:
+            facts = statistics.columns.get(test.column)
+            if facts is None or (share := test.share(facts)) > _MAX_SELECTIVITY:
                 continue
             for kind in _kinds(test, facts, indexing):
                 helped = gains.setdefault((kind, test.column), {})
@@ -129,7 +134,7 @@ def _indexes(
             columns=(column,),
             helps=tuple(sorted(helped)),
             gain=sum(helped.values()),
-            num_bytes=_size(kind, known.columns[column], known.num_docs),
+            num_bytes=_size(kind, statistics.columns[column], statistics.num_docs),
         )
 
 
@@ -145,43 +150,43 @@ def _kinds(test: Test, facts: ColumnFacts, indexing: IndexingSpec) -> Iterator[s
 
 
 def _orders(
-    questions: Sequence[Question], shares: Sequence[float], known: Statistics, indexing: IndexingSpec
+    questions: Sequence[Question], shares: Sequence[float], statistics: Statistics, indexing: IndexingSpec
 ) -> Iterator[Candidate]:
-    """Rows in the order of each column that queries filter by, before what they are in the order of now."""
+    """Propose to sort by each column that queries filter by, then by the present sort order."""
     gains: dict[str, dict[int, float]] = {}
     for number, question in enumerate(questions):
         for test in tests_of(question.leaf.filter):
-            facts = known.columns.get(test.column)
+            facts = statistics.columns.get(test.column)
             if facts is None or facts.multi_value or facts.is_sorted or test.asks not in (Asks.VALUES, Asks.RANGE):
                 continue
             helped = gains.setdefault(test.column, {})
             helped[number] = max(helped.get(number, 0.0), shares[number] * (1 - test.share(facts)))
     best = sorted(gains, key=lambda name: (-sum(gains[name].values()), name))[:_MOST_ORDERS]
     for name in best:
-        order = (name, *(one for one in indexing.sorted_columns if one != name))
-        # What it does to the other queries, only the trial can tell.
+        order = (name, *(column for column in indexing.sorted_columns if column != name))
+        # Only the trial can tell what another order does to the other queries.
         helped = gains[name]
         yield Candidate(
             kind=SORTED, columns=order, helps=tuple(sorted(helped)), gain=sum(helped.values()) / 2, num_bytes=0
         )
 
 
-def _times(
-    questions: Sequence[Question], shares: Sequence[float], known: Statistics, indexing: IndexingSpec
+def _derived_columns(
+    questions: Sequence[Question], shares: Sequence[float], statistics: Statistics, indexing: IndexingSpec
 ) -> Iterator[Candidate]:
-    """Times cut to a unit that queries compute."""
+    """Propose to store the truncated times that queries compute."""
     helped: dict[str, list[int]] = {}
     for number, question in enumerate(questions):
-        for one in question.derived:
-            if one.derived not in indexing.derived and one.derived.name in known.columns:
-                helped.setdefault(one.derived.name, []).append(number)
+        for computed in question.derived:
+            if computed.derived not in indexing.derived and computed.derived.name in statistics.columns:
+                helped.setdefault(computed.derived.name, []).append(number)
     for name, numbers in helped.items():
         yield Candidate(
             kind=DERIVED,
             columns=(name,),
             helps=tuple(numbers),
             gain=sum(shares[number] for number in numbers) / 2,
-            num_bytes=2 * known.num_docs,
+            num_bytes=2 * statistics.num_docs,
         )
 
 
@@ -191,4 +196,4 @@ _MOST_ORDERS: Final = 3
 def _size(kind: str, facts: ColumnFacts, num_docs: int) -> int:
     if kind in _SHARE_OF_TEXT:
         return int(facts.stored_bytes * _SHARE_OF_TEXT[kind])
-    return int(num_docs * _BYTES_A_DOC[kind])
+    return int(num_docs * _BYTES_PER_DOC[kind])

@@ -1,6 +1,6 @@
-"""A table's manifest with other indexing: its text is edited in place, so that comments and order stay.
+"""Change the indexing of a table in the text of its manifest, so that comments and the order of fields stay.
 
-What comes out is read again, and is right or refused: a text is never written whose meaning is another one.
+The edited text is parsed again and refused if it does not mean exactly the wanted indexing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _STEP: Final = "  "
 
 
 def indexing_yaml(before: IndexingSpec, after: IndexingSpec) -> str:
-    """The fields that differ, as they are written below `spec.indexing`."""
+    """Return the fields that differ, as YAML below `spec.indexing`."""
     return yaml.safe_dump(_differences(before, after), sort_keys=False, default_flow_style=None, width=_WIDE)
 
 
 def edited(text: str, table: str, after: IndexingSpec) -> str:
-    """A file of manifests in which the table of this raw name has that indexing.
+    """Return a file of manifests in which the table of this raw name has the indexing.
 
-    Raises InvalidInputError if the file has no such table, or writes it in a way that cannot be edited."""
+    Raises InvalidInputError if the file has no such table, or writes it in a form that cannot be edited."""
     before = _table(text, table).spec.indexing
     old = _written(before)
     for key, value in _differences(before, after).items():
@@ -42,10 +42,10 @@ def edited(text: str, table: str, after: IndexingSpec) -> str:
 
 
 def _table(text: str, name: str) -> Table:
-    found = [one for one in load_tables(text) if one.raw_name == name]
-    if not found:
+    table = next((table for table in load_tables(text) if table.raw_name == name), None)
+    if table is None:
         raise InvalidInputError(f"the file has no table={name}")
-    return found[0]
+    return table
 
 
 def _differences(before: IndexingSpec, after: IndexingSpec) -> dict[str, Any]:
@@ -58,19 +58,19 @@ def _written(indexing: IndexingSpec) -> dict[str, Any]:
 
 
 def _with_field(text: str, table: str, key: str, values: tuple[Any, Any]) -> str:
-    """The text with one field of `spec.indexing` replaced, from old to new; a list that only grows keeps its lines."""
+    """Replace one field of `spec.indexing`. values: old, new. A list that only grows keeps its lines."""
     old, value = values
     spec = _child(_node_of(text, table), "spec")
     indexing = _child(spec, "indexing")
     if not isinstance(indexing, yaml.MappingNode):
         return _with_key(text, spec, "indexing", {key: value})
-    known = _child(indexing, key)
-    if known is None:
+    present = _child(indexing, key)
+    if present is None:
         return _with_key(text, indexing, key, value)
     if not old or not isinstance(value, list) or value[: len(old)] != old:
         flow = yaml.safe_dump(value, default_flow_style=True, width=_WIDE).strip()
-        return text[: known.start_mark.index] + flow + text[_end(known) :]
-    return _with_items(text, known, value[len(old) :])
+        return text[: present.start_mark.index] + flow + text[_end(present) :]
+    return _with_items(text, present, value[len(old) :])
 
 
 def _with_items(text: str, sequence: Any, items: list[Any]) -> str:
@@ -79,7 +79,7 @@ def _with_items(text: str, sequence: Any, items: list[Any]) -> str:
         flow = yaml.safe_dump(items, default_flow_style=True, width=_WIDE).strip()[1:-1]
         return f"{text[:at]}, {flow}{text[at:]}"
     lines = yaml.safe_dump(items, sort_keys=False, default_flow_style=None, width=_WIDE)
-    if all(isinstance(one, str) for one in items):
+    if all(isinstance(item, str) for item in items):
         lines = yaml.safe_dump(items, default_flow_style=False, width=_WIDE)
     return _with_lines(text, at, sequence.start_mark.column, lines)
 
@@ -94,7 +94,7 @@ def _with_key(text: str, mapping: Any, key: str, value: Any) -> str:
 
 
 def _nested(key: str, value: Any) -> str:
-    """A mapping below its key, a field a line; empty for what is none."""
+    """Return a mapping below its key, one field a line; an empty text for any other value."""
     if not isinstance(value, Mapping):
         return ""
     inner = yaml.safe_dump(dict(value), sort_keys=False, default_flow_style=None, width=_WIDE)
@@ -102,7 +102,7 @@ def _nested(key: str, value: Any) -> str:
 
 
 def _with_lines(text: str, at: int, column: int, lines: str) -> str:
-    """Lines below the one in which something ends, as deep as a column."""
+    """Insert lines, indented to a column, below the line of a place in the text."""
     line_end = text.find("\n", at)
     line_end = len(text) if line_end < 0 else line_end
     indented = "".join(f"\n{' ' * column}{line}" for line in lines.splitlines())
@@ -125,7 +125,7 @@ def _child(node: Any, key: str) -> Any:
 
 
 def _end(node: Any) -> int:
-    """Where the text of a node ends: of what is written as a block, where its last part does."""
+    """Return where the text of a node ends; a block ends where its last part does."""
     if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]

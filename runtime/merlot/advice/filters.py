@@ -1,4 +1,4 @@
-"""What a filter asks of single columns."""
+"""Tests of single columns in a filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from merlot.tree.nodes import Call, Column, Expr, Literal
 
 
 class Asks(Enum):
-    """Kinds of tests that differ in what answers them."""
+    """Kinds of tests, by the indexes that answer them."""
 
     VALUES = "VALUES"
     RANGE = "RANGE"
@@ -36,7 +36,7 @@ _ASKS: Final = {
     "jsonmatch": Asks.JSON,
 }
 _GUESS: Final = 0.1
-"""Share of rows that match where statistics do not tell."""
+"""Share of matching rows that is assumed where statistics do not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Test:
 
     @property
     def asks(self) -> Asks:
-        """What kind it is."""
+        """Kind of the test."""
         return _ASKS[self.function]
 
     def share(self, facts: ColumnFacts) -> float:
-        """Of rows that match, estimated as if all values were as frequent."""
+        """Estimate the share of rows that match, as if all values were equally frequent."""
         if self.asks is Asks.VALUES:
             return min(1.0, len(self.values) / max(1, facts.cardinality))
         low, high = _ends(self.function, self.values) if self.asks is Asks.RANGE else (None, None)
@@ -67,7 +67,7 @@ class Test:
 
 
 def tests_of(expr: Expr | None) -> Iterator[Test]:
-    """The tests in a filter whose docs an index could find: not those that are negated."""
+    """Find the tests that an index can answer; negated ones are left out."""
     if not isinstance(expr, Call):
         return
     if expr.function in ("and", "or"):

@@ -1,4 +1,4 @@
-"""What segments' footers say of their columns, taken together."""
+"""Statistics of a table's columns, from the footers of its segments."""
 
 from __future__ import annotations
 
@@ -24,44 +24,46 @@ _GRANULARITY_MS: Final = {
     Granularity.QUARTER: 90 * DAY_MS,
     Granularity.YEAR: 365 * DAY_MS,
 }
-"""The least that each may have."""
+"""Shortest span of each granularity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFacts:
-    """One column over some segments."""
+    """Statistics of one column over several segments."""
 
     type: TypeName
     multi_value: bool = False
     cardinality: int
-    """Distinct values of the segment that has most; its rows, where none were counted."""
+    """Largest number of distinct values in a segment; its number of rows if they were not counted."""
     is_sorted: bool = False
-    """Within each segment."""
+    """True if every segment is sorted by it."""
     has_nulls: bool = False
     min: JsonValue | None = None
     max: JsonValue | None = None
     stored_bytes: int = 0
-    """Decoded, of all segments."""
+    """Bytes of its buffers in all segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Some segments of a table."""
+    """Statistics of several segments of a table."""
 
     num_docs: int
     docs_each: float
-    """Of a segment, on average."""
+    """Mean number of docs of a segment."""
     columns: dict[str, ColumnFacts]
 
 
 def statistics(segments: Sequence[SegmentMetadata]) -> Statistics:
-    """Of columns that every segment has."""
-    segments = [one for one in segments if one.num_docs]
-    num_docs = sum(one.num_docs for one in segments)
+    """Return the statistics of the columns that every segment has. Empty segments are ignored."""
+    segments = [segment for segment in segments if segment.num_docs]
+    num_docs = sum(segment.num_docs for segment in segments)
     if not segments:
         return Statistics(0, 0.0, {})
-    names = set(segments[0].columns).intersection(*(one.columns for one in segments[1:]))
-    columns = {name: _facts([(one.columns[name], one.num_docs) for one in segments]) for name in sorted(names)}
+    names = set(segments[0].columns).intersection(*(segment.columns for segment in segments[1:]))
+    columns = {
+        name: _facts([(segment.columns[name], segment.num_docs) for segment in segments]) for name in sorted(names)
+    }
     return Statistics(num_docs, num_docs / len(segments), columns)
 
 
@@ -69,13 +71,13 @@ def _facts(parts: Sequence[tuple[ColumnMetadata, int]]) -> ColumnFacts:
     columns = [column for column, _ in parts]
     return ColumnFacts(
         type=columns[0].type,
-        multi_value=any(one.multi_value for one in columns),
-        cardinality=max(num_docs if one.cardinality is None else one.cardinality for one, num_docs in parts),
-        is_sorted=all(one.is_sorted for one in columns),
-        has_nulls=any(one.num_nulls for one in columns),
-        min=min((one.min for one in columns if isinstance(one.min, int | float)), default=None),
-        max=max((one.max for one in columns if isinstance(one.max, int | float)), default=None),
-        stored_bytes=sum(_bytes(one) for one in columns),
+        multi_value=any(column.multi_value for column in columns),
+        cardinality=max(num_docs if column.cardinality is None else column.cardinality for column, num_docs in parts),
+        is_sorted=all(column.is_sorted for column in columns),
+        has_nulls=any(column.num_nulls for column in columns),
+        min=min((column.min for column in columns if isinstance(column.min, int | float)), default=None),
+        max=max((column.max for column in columns if isinstance(column.max, int | float)), default=None),
+        stored_bytes=sum(map(_bytes, columns)),
     )
 
 
@@ -83,17 +85,17 @@ def _bytes(column: ColumnMetadata) -> int:
     return sum(ref.size for ref in column.buffers.values())
 
 
-def with_derived(known: Statistics, derived: Iterable[Computed]) -> Statistics:
-    """The same with what derived columns would be, which segments may not have yet."""
-    columns = dict(known.columns)
-    for one in derived:
-        base, nanos = known.columns.get(one.derived.column), UNIT_NANOS.get(one.unit)
-        if base is None or nanos is None or one.derived.name in columns:
+def with_derived(stored: Statistics, derived: Iterable[Computed]) -> Statistics:
+    """Add estimated statistics of derived columns that the segments do not store."""
+    columns = dict(stored.columns)
+    for computed in derived:
+        base, nanos = stored.columns.get(computed.derived.column), UNIT_NANOS.get(computed.unit)
+        if base is None or nanos is None or computed.derived.name in columns:
             continue
         if isinstance(base.min, int) and isinstance(base.max, int):
             span_ms = (base.max - base.min) * nanos // NANOS_OF_MILLI
-            cardinality = min(base.cardinality, span_ms // _GRANULARITY_MS[one.derived.granularity] + 2)
-            columns[one.derived.name] = ColumnFacts(
+            cardinality = min(base.cardinality, span_ms // _GRANULARITY_MS[computed.derived.granularity] + 2)
+            columns[computed.derived.name] = ColumnFacts(
                 type=TypeName.LONG, cardinality=cardinality, is_sorted=base.is_sorted, has_nulls=base.has_nulls
             )
-    return replace(known, columns=columns)
+    return replace(stored, columns=columns)

@@ -1,4 +1,4 @@
-"""Star-trees that would answer logged queries: one for each set of columns, and for unions of such sets."""
+"""Propose star-trees for logged queries: one for each set of columns that they name, and for unions of such sets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from merlot.query.star_trees.question import question
 from merlot.spec.indexing import MAX_STAR_TREES, IndexingSpec
 from merlot.spec.star_tree import EVERY_ROW, MAX_DIMENSIONS, SEPARATOR, StarTreeSpec, StoredFunction
 
-MOST_SHARE: Final = 0.5
-"""Documents of a tree, of the rows of a segment: of more, queries read little less."""
-MOST_TREES: Final = 8
+MAX_SHARE: Final = 0.5
+"""Documents of a tree per row of its segment up to which it is proposed: with more, queries read hardly less."""
+MAX_TREES: Final = 8
 Columns = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What a question asks of a tree."""
+    """Columns and functions that a question needs of a tree."""
 
     number: int
     columns: Columns
@@ -29,32 +29,32 @@ class _Need:
 
 
 def trees_for(
-    questions: Sequence[Question], known: Statistics, indexing: IndexingSpec
+    questions: Sequence[Question], statistics: Statistics, indexing: IndexingSpec
 ) -> Iterator[tuple[StarTreeSpec, tuple[int, ...], float]]:
-    """Trees, the numbers of the questions that each answers, and how many documents a segment's may have."""
+    """Yield trees, each with the numbers of the questions that it answers and the documents it may have per segment."""
     if len(indexing.star_tree_index_configs) >= MAX_STAR_TREES:
         return
-    needs = [need for need in _needs(questions, known) if not _is_met(need, indexing)]
-    for columns in _column_sets(needs, known):
+    needs = [need for need in _needs(questions, statistics) if not _is_met(need, indexing)]
+    for columns in _column_sets(needs, statistics):
         met = [need for need in needs if need.columns <= columns]
         functions = frozenset().union(*(need.functions for need in met))
-        order = sorted(columns, key=lambda name: (-_uses(name, met), -known.columns[name].cardinality, name))
+        order = sorted(columns, key=lambda name: (-_uses(name, met), -statistics.columns[name].cardinality, name))
         tree = StarTreeSpec(
             dimensions_split_order=tuple(order),
-            function_column_pairs=tuple(sorted(_pair(one) for one in functions)),
+            function_column_pairs=tuple(sorted(map(_pair, functions))),
         )
-        yield tree, tuple(need.number for need in met), _documents(columns, known)
+        yield tree, tuple(need.number for need in met), _documents(columns, statistics)
 
 
-def _needs(questions: Sequence[Question], known: Statistics) -> Iterator[_Need]:
-    for number, one in enumerate(questions):
-        asked = question(one.form)
-        if asked is None or (one.leaf.filter is None and not one.leaf.work.columns_after_filter):
+def _needs(questions: Sequence[Question], statistics: Statistics) -> Iterator[_Need]:
+    for number, logged in enumerate(questions):
+        tree_question = question(logged.form)
+        if tree_question is None or (logged.leaf.filter is None and not logged.leaf.work.columns_after_filter):
             continue
-        functions = frozenset(stored for states in asked.work.states for stored in states)
-        is_known = all(name in known.columns and not known.columns[name].multi_value for name in asked.columns)
-        if functions and is_known:
-            yield _Need(number, asked.columns, functions)
+        functions = frozenset(function for states in tree_question.work.states for function in states)
+        facts = [statistics.columns.get(name) for name in tree_question.columns]
+        if functions and all(column is not None and not column.multi_value for column in facts):
+            yield _Need(number, tree_question.columns, functions)
 
 
 def _is_met(need: _Need, indexing: IndexingSpec) -> bool:
@@ -64,37 +64,36 @@ def _is_met(need: _Need, indexing: IndexingSpec) -> bool:
     )
 
 
-def _column_sets(needs: Sequence[_Need], known: Statistics) -> list[Columns]:
-    """Those that questions name, and what becomes of them as one after the other is added, those of few documents
-    first."""
+def _column_sets(needs: Sequence[_Need], statistics: Statistics) -> list[Columns]:
+    """Return the column sets that questions name and their running unions, starting with the sets of few documents."""
     named = {need.columns for need in needs if need.columns}
-    sets = sorted(named, key=lambda one: (_documents(one, known), sorted(one)))
-    fitting = [one for one in sets if _fits(one, known)]
-    found = dict.fromkeys(fitting)
+    sets = sorted(named, key=lambda columns: (_documents(columns, statistics), sorted(columns)))
+    fitting = [columns for columns in sets if _fits(columns, statistics)]
+    proposals = dict.fromkeys(fitting)
     union: Columns = frozenset()
     for columns in fitting:
-        if _fits(union | columns, known):
+        if _fits(union | columns, statistics):
             union |= columns
-            found[union] = None
-    # Of those that answer the same questions, the smallest.
+            proposals[union] = None
+    # If several sets answer the same questions, the smallest stays.
     best: dict[tuple[int, ...], Columns] = {}
-    for columns in found:
+    for columns in proposals:
         best.setdefault(tuple(need.number for need in needs if need.columns <= columns), columns)
-    return sorted(best.values(), key=len, reverse=True)[:MOST_TREES]
+    return sorted(best.values(), key=len, reverse=True)[:MAX_TREES]
 
 
-def _fits(columns: Columns, known: Statistics) -> bool:
-    return len(columns) <= MAX_DIMENSIONS and _documents(columns, known) <= MOST_SHARE * known.docs_each
+def _fits(columns: Columns, statistics: Statistics) -> bool:
+    return len(columns) <= MAX_DIMENSIONS and _documents(columns, statistics) <= MAX_SHARE * statistics.docs_each
 
 
-def _documents(columns: Columns, known: Statistics) -> float:
-    """At most, of a segment's tree, star documents included."""
-    return min(2 * known.docs_each, math.prod(known.columns[name].cardinality + 1.0 for name in columns))
+def _documents(columns: Columns, statistics: Statistics) -> float:
+    """Return an upper bound of the documents in a segment's tree, star documents included."""
+    return min(2 * statistics.docs_each, math.prod(statistics.columns[name].cardinality + 1.0 for name in columns))
 
 
 def _uses(name: str, needs: Sequence[_Need]) -> int:
     return sum(name in need.columns for need in needs)
 
 
-def _pair(one: StoredFunction) -> str:
-    return f"{one.function.upper()}{SEPARATOR}{one.column or EVERY_ROW}"
+def _pair(stored: StoredFunction) -> str:
+    return f"{stored.function.upper()}{SEPARATOR}{stored.column or EVERY_ROW}"

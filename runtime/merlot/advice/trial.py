@@ -1,8 +1,8 @@
-"""Candidates on a sample of a table's own segments: built beside them, and measured with the queries that are asked.
+"""Try candidates on a sample of a table's own segments and measure the logged queries with them.
 
-What is built is what a server would build: a sidecar of each segment, or, for another order of rows, the segment anew.
-All of it lies in a folder that the caller deletes; the segments' own files are only read. Times are CPU times of what
-a server does with a query, on one thread, the least of some runs.
+A trial builds what a server would build: a sidecar of each segment or, for another sort order, the segment anew. All
+files lie in a folder that the caller deletes; the segments' own files are only read. A time is the CPU time of a
+server's part of a query on one thread: the minimum of several runs.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from merlot.spec.indexing import IndexingSpec
 from merlot.spec.table import Table
 
 WARM_UPS: Final = 3
-"""Runs before any counts: what is decoded and joined is by then."""
-MOST_RUNS: Final = 30
-LEAST_RUNS: Final = 3
+"""Runs before the first one that counts: caches are filled by then."""
+MAX_RUNS: Final = 30
+MIN_RUNS: Final = 3
 RUN_S: Final = 0.1
-"""For the runs of one query over some segments, after which there are no more."""
+"""Seconds after which a query is not run again."""
 QUERY_S: Final = 60.0
-"""After which a query is given up."""
+"""Seconds after which a query is cancelled."""
 REBUILD_BYTES: Final = 1 << 30
 
 Check = Callable[[], None]
-"""Called between the steps of a trial; raises to end it."""
+"""Function called between the steps of a trial; it raises an error to end the trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Segments of a table to try candidates on, as servers have them now."""
+    """Segments of a table to try candidates on, as servers serve them now."""
 
     table: Table
     segments: tuple[ImmutableSegment, ...]
-    """With the sidecars that the table asks for already."""
+    """Segments with the sidecars that the table's present indexing asks for."""
     num_bytes: int
 
     @property
@@ -60,7 +60,7 @@ class Sample:
 
 
 class Trial:
-    """A sample and the questions that are asked of it."""
+    """Measures questions on a sample."""
 
     def __init__(
         self, sample: Sample, questions: Sequence[Question], folder: Path, check: Check = lambda: None
@@ -72,7 +72,7 @@ class Trial:
         self._now: tuple[float, ...] = ()
 
     def as_it_is(self) -> Measured:
-        """The questions' times without any change."""
+        """Measure the questions without any change."""
         sample = self._sample
         times = []
         for question in self._questions:
@@ -81,29 +81,33 @@ class Trial:
             _take_turns([runs])
             times.append(runs.least_ms)
         self._now = tuple(times)
-        scales = [(one.segments_each or len(sample.segments)) / max(1, len(sample.segments)) for one in self._questions]
-        weights = [one.count * scale for one, scale in zip(self._questions, scales, strict=True)]
+        num_segments = len(sample.segments)
+        weights = [
+            question.count * (question.segments_each or num_segments) / max(1, num_segments)
+            for question in self._questions
+        ]
         return Measured(self._now, tuple(weights))
 
     def run(self, candidate: Candidate) -> Tried:
-        """One candidate, after `as_it_is`. An index or a tree is asked the questions that it may help, since the others
-        do not use it; another order of rows, all of them."""
+        """Try one candidate, after `as_it_is`. An index or a tree is measured with the questions that it may help: the
+        others do not use it. Another sort order is measured with all questions."""
         is_order = candidate.kind == SORTED
         return self.together([candidate], range(len(self._questions)) if is_order else candidate.helps)
 
     def together(self, every: Sequence[Candidate], numbers: Sequence[int] | None = None) -> Tried:
-        """Several at once, with the questions of these numbers, or with all."""
+        """Try several candidates at once, with the questions of these numbers or with all."""
         spec = self._sample.table.spec.indexing
-        for one in every:
-            spec = one.applied(spec)
+        for candidate in every:
+            spec = candidate.applied(spec)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             started = time.monotonic()
             segments = tuple(self._changed(segment, spec, Path(folder)) for segment in self._sample.segments)
             build_s = time.monotonic() - started
             num_bytes = sum(map(_bytes_of, segments)) - self._sample.num_bytes
             times = self._times(segments, spec, range(len(self._questions)) if numbers is None else numbers)
-            left_out = [one for segment in segments if segment.sidecar for one in segment.sidecar.left_out]
-            return Tried(every[0], times, num_bytes, build_s, tuple(dict.fromkeys(one.why for one in left_out)))
+            sidecars = [segment.sidecar for segment in segments if segment.sidecar]
+            reasons = dict.fromkeys(part.why for sidecar in sidecars for part in sidecar.left_out)
+            return Tried(every[0], times, num_bytes, build_s, tuple(reasons))
 
     def _changed(self, segment: ImmutableSegment, indexing: IndexingSpec, folder: Path) -> ImmutableSegment:
         self._check()
@@ -114,20 +118,21 @@ class Trial:
     def _times(
         self, segments: Sequence[ImmutableSegment], indexing: IndexingSpec, numbers: Sequence[int]
     ) -> tuple[float, ...]:
-        """Each question's time, as far as it is asked; that of now for the others.
+        """Return the time of each question: measured for the given numbers, unchanged for the others.
 
-        Asked in turns with the segments as they are, since the machine may be faster or slower than it was then."""
-        found = list(self._now)
+        Runs on the changed and on the unchanged segments take turns, since the machine may be faster or slower than it
+        was in `as_it_is`."""
+        times = list(self._now)
         for number in numbers:
             self._check()
             leaf = self._questions[number].leaf
             now, changed = self._runs(leaf), _Runs(leaf, segments, _context(self._sample.table, indexing))
             _take_turns([now, changed])
-            found[number] = self._now[number] * changed.least_ms / max(now.least_ms, 1e-6)
-        return tuple(found)
+            times[number] = self._now[number] * changed.least_ms / max(now.least_ms, 1e-6)
+        return tuple(times)
 
     def _runs(self, leaf: Leaf) -> _Runs:
-        """Of the segments as they are."""
+        """Return runs on the unchanged segments."""
         table = self._sample.table
         return _Runs(leaf, self._sample.segments, _context(table, table.spec.indexing))
 
@@ -135,7 +140,7 @@ class Trial:
 def with_sidecar(
     segment: ImmutableSegment, indexing: IndexingSpec, folder: Path, check: Check = lambda: None
 ) -> ImmutableSegment:
-    """A segment with what it lacks of what a table asks for, as servers serve it."""
+    """Return the segment with a sidecar of the indexes that it lacks, as a server serves it."""
     plan = plan_of(segment.metadata, indexing)
     if plan.is_empty:
         return segment.beside(None)
@@ -144,13 +149,13 @@ def with_sidecar(
 
 
 def sample_of(table: Table, segments: Sequence[ImmutableSegment], folder: Path, check: Check = lambda: None) -> Sample:
-    """Opened segments as a sample; what they lack is built in the folder, which must outlive it."""
+    """Return opened segments as a sample. Sidecars are built in the folder, which must outlive the sample."""
     now = tuple(with_sidecar(segment, table.spec.indexing, folder, check) for segment in segments)
     return Sample(table, now, sum(map(_bytes_of, now)))
 
 
 def answers(table: Table, segments: Sequence[ImmutableSegment], question: Question) -> str | None:
-    """Why a question cannot be tried; None if it can."""
+    """Return why a question cannot be tried; None if it can."""
     try:
         execute(question.leaf, segments, _context(table, table.spec.indexing))
     except MerlotError as error:
@@ -169,10 +174,10 @@ def _sorted_anew(
         segment_name_prefix=f"sorted_{segment.key.name}",
     )
 
-    def looked(*_: object) -> None:
+    def report(*_: object) -> None:
         check()
 
-    (built,) = merge_task.run(plan, [segment.path], folder, looked, lambda: False, REBUILD_BYTES)
+    (built,) = merge_task.run(plan, [segment.path], folder, report, lambda: False, REBUILD_BYTES)
     return ImmutableSegment.open(built.path)
 
 
@@ -187,7 +192,7 @@ def _context(table: Table, indexing: IndexingSpec) -> ExecutionContext:
 
 @dataclass(slots=True)
 class _Runs:
-    """A query over some segments, again and again."""
+    """Repeated runs of a query over several segments."""
 
     leaf: Leaf
     segments: Sequence[ImmutableSegment]
@@ -202,13 +207,13 @@ class _Runs:
 
 
 def _take_turns(runs: Sequence[_Runs]) -> None:
-    """Run each until it was run often enough."""
-    for one in runs:
+    """Run the queries in turns until each was run often enough."""
+    for query in runs:
         for _ in range(WARM_UPS):
-            one.run(counts=False)
+            query.run(counts=False)
     until = time.monotonic() + RUN_S * len(runs)
-    for number in range(MOST_RUNS):
-        if number >= LEAST_RUNS and time.monotonic() > until:
+    for number in range(MAX_RUNS):
+        if number >= MIN_RUNS and time.monotonic() > until:
             break
-        for one in runs:
-            one.run(counts=True)
+        for query in runs:
+            query.run(counts=True)

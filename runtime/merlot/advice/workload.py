@@ -1,4 +1,4 @@
-"""Logged queries as plans of what servers run."""
+"""Plan logged queries as servers run them."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ class LoggedQuery:
 
     normal: str
     texts: tuple[str, ...]
-    """With constants; none where the log keeps none."""
+    """Texts with their constants; empty if the log keeps none."""
     options: Mapping[str, str] = field(default_factory=dict)
     count: int = 1
     time_ms: float = 0.0
-    """Of all of them; 0 if nobody knows."""
+    """Total time of all of them; 0 if unknown."""
     num_segments: float = 0.0
-    """Looked at by all of them; 0 if nobody knows."""
+    """Segments that all of them read, in total; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One text, and how often such are asked."""
+    """A text and how often queries of its form were asked."""
 
     sql: str
     leaf: Leaf
     count: float
     segments_each: float
-    """Segments that servers look at for one; 0 if nobody knows."""
+    """Segments that servers read for one query; 0 if unknown."""
     time_ms: float
-    """That all of them took; 0 if nobody knows."""
+    """Total time of these queries; 0 if unknown."""
     derived: frozenset[Computed] = frozenset()
     """Derived columns that it computes."""
 
     @property
     def form(self) -> Leaf:
-        """What it would ask of segments that have these."""
+        """Leaf for segments that store the derived columns."""
         return with_columns(self.leaf, self.derived) if self.derived else self.leaf
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A query that is left out."""
+    """A query that is left out, and why."""
 
     normal: str
     why: str
@@ -62,7 +62,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is asked of a table."""
+    """Queries of a table."""
 
     questions: tuple[Question, ...]
     unread: tuple[Unread, ...]
@@ -71,7 +71,7 @@ class Workload:
 def workload(
     log: Iterable[LoggedQuery], table: str, schema: TableSchema, now_ms: int, *, null_handling: bool = False
 ) -> Workload:
-    """The plans of what was asked of a table, by its raw name."""
+    """Plan the logged queries of a table. table: its raw name."""
     questions: list[Question] = []
     unread: list[Unread] = []
     for logged in log:
@@ -89,7 +89,7 @@ def workload(
 
 
 def _question(logged: LoggedQuery, text: str, leaf: Leaf, derived: frozenset[Computed]) -> Question:
-    """One of the texts, with its part of what all of them came to."""
+    """Return the question of one text, with its part of the totals of all texts."""
     part = 1 / len(logged.texts)
     each = logged.num_segments / logged.count if logged.count else 0.0
     return Question(text, leaf, logged.count * part, each, logged.time_ms * part, derived)

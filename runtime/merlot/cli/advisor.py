@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from merlot.advice.candidates import Candidate, candidates
 from merlot.advice.change import edited, indexing_yaml
-from merlot.advice.choice import LEAST_GAIN, Choice, Measured, Tried, choose, helped
+from merlot.advice.choice import MIN_GAIN, Choice, Measured, Tried, choose, helped
 from merlot.advice.statistics import statistics
 from merlot.advice.trial import Trial, answers, sample_of
 from merlot.advice.workload import LoggedQuery, Question, workload
@@ -381,7 +381,7 @@ def _why(base: Measured, one: Tried, limit: int | None) -> str:
     if not helped(base.times_ms, one.times_ms):
         return "no query is faster by it"
     saved = base.saved_by(one.times_ms)
-    if saved < LEAST_GAIN:
+    if saved < MIN_GAIN:
         return f"saves {saved:.1%} of the time" if saved >= 0 else "makes other queries slower by more than it saves"
     if limit is not None and one.num_bytes > limit:
         return f"takes {size(one.num_bytes)} of the sample, more than --bytes leaves"

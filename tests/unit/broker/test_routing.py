@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from merlot.broker.routing.health import Standing
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build, reroute
-from merlot.cluster.records import RootRecord, SegmentRecord
+from merlot.cluster.records import RECOVERED, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.ids import InstanceId, TableName
 
@@ -138,6 +138,22 @@ def test_replacement_that_takes_too_long_ends_with_unavailable_segments() -> Non
 def test_broker_that_starts_during_a_replacement_does_not_take_successors_for_new() -> None:
     snapshot = build(inputs(view_of(record("d")), {A: {"h@1"}}))
     assert snapshot.unavailable == ("d@1",)
+
+
+def test_what_a_recovery_brings_back_is_missed_until_it_is_loaded_whatever_was_routed_before() -> None:
+    old = {A: {"gone@1", "refreshed@1"}}
+    restored = view_of(record("gone"), record("refreshed"))
+    recovered = view_of(back("here"), back("refreshed", crc=2), epoch=2)
+    running = build(inputs(recovered, old), build(inputs(restored, old)))
+    started = build(inputs(recovered, old))
+    exchanging = build(inputs(view_of(record("d"), epoch=2), old), build(inputs(restored, old)))
+    in_an_exchange = build(inputs(recovered, old), exchanging)
+    for snapshot in (running, started, in_an_exchange):
+        assert (set(snapshot.unavailable), keys_of(snapshot)) == ({"here@1", "refreshed@2"}, {})
+
+
+def back(name: str, crc: int = 1) -> SegmentRecord:
+    return record(name, crc=crc).model_copy(update={"custom_map": {RECOVERED: str(NOW_MS)}})
 
 
 def test_removed_segment_leaves_at_once() -> None:

@@ -289,6 +289,23 @@ def test_files_that_nobody_names_go_after_a_day_but_not_those_somebody_is_about_
     loop.close()
 
 
+def test_the_file_of_a_segment_that_came_back_and_was_removed_again_stays_for_another_grace_period(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, 61)
+    publish(store, clock, replace=("other",))
+    pass_time(loop, clock, HOUR_S - 120)
+    publish(store, clock, segment("other", clock))
+    publish(store, clock, replace=("other",))
+    pass_time(loop, clock, HOUR_S - 120)
+    assert "other@1.mseg" in names(files)
+    pass_time(loop, clock, 240)
+    assert "other@1.mseg" not in names(files)
+    assert store.children(paths.trash(TABLE)) == []
+    loop.close()
+
+
 def test_what_shards_left_goes_after_a_day_unless_a_task_or_a_replacement_may_go_on(
     store: SqliteMetastore, files: Files, clock: FakeClock
 ) -> None:

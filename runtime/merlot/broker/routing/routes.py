@@ -15,6 +15,7 @@ exactly that key and may be asked (`health.Standing`):
    of its partition: they would be gone, and of an upsert table what they replace would be as well.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
+   Nothing stays for segments that a recovery has brought back (`merlot recover`): they are missed until they are loaded.
 6. Segments of a stream's partition that are consumed, or were until lately, are asked for as one, from the first of
    them on (`lines`): they are never exchanged, the place where the older ones end moves on.
 7. Of a replacement in the lineage, all inputs are part of the table, or all outputs: these once each has a replica
@@ -262,8 +263,10 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
         exchanges: tuple[Exchange, ...] = ()
     else:
         completed = switching.still(view, previous.completed)
-        names = _arriving(previous, _present(inputs, switching.seen(view, completed), facts))
-        exchanges = joined(previous.exchanges, names, now_ms)
+        now = _present(inputs, switching.seen(view, completed), facts)
+        back = _back(previous, now)
+        under_way = [one for one in previous.exchanges if one.names.isdisjoint(back)]
+        exchanges = joined(under_way, frozenset() if back else _arriving(previous, now), now_ms)
     records = _present(inputs, switching.seen(view, completed), facts)
     waiting = tuple(
         one for one in exchanges if not all(facts.has_replica(records[n]) for n in one.names & records.keys())
@@ -326,6 +329,16 @@ def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> fr
     if moving:
         before, now = ({name: one for name, one in side.items() if name not in moving} for side in (before, now))
     return arriving(before, now)
+
+
+def _back(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
+    """Names that a recovery has brought back: what was routed before it is no state that the table had lately."""
+    before = previous.records
+    return frozenset(
+        name
+        for name, record in now.items()
+        if RECOVERED in record.custom_map and (name not in before or before[name].crc != record.crc)
+    )
 
 
 def _may_differ(exchange: Exchange, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> bool:
@@ -491,18 +504,20 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
     key = record.key_text
     if key in facts.holders:
         return facts.route(key, record)
-    if before is not None and before.key != key and not _is_consumed(before):
+    is_recovered = RECOVERED in record.custom_map
+    if before is not None and before.key != key and not _is_consumed(before) and not is_recovered:
         return facts.route(before.key, before.record)
     if before is not None or key in facts.reported or facts.is_continued(record):
         return RoutedSegment(key, record, ())
     # A file of a segment that has none by its record is told of early: it is routed when the record says so. Another
     # edition is of other segments.
-    older = () if record.is_open or is_edition(record.name) else facts.versions.get(record.name, ())
+    is_apart = record.is_open or is_edition(record.name) or is_recovered
+    older = () if is_apart else facts.versions.get(record.name, ())
     if len(older) == 1 and not facts.is_whole and facts.are_new_trusted and facts.num_stamped[_stamp(record)] == 1:
         # This broker started in the middle of a refresh: the version that is served goes on being served. Not if others
         # were published with it: rows may have moved between them.
         return facts.route(older[0], record)
-    is_new = not (older or facts.is_switched(record) or RECOVERED in record.custom_map) and facts.are_new_trusted
+    is_new = not (older or facts.is_switched(record) or is_recovered) and facts.are_new_trusted
     return None if is_new and facts.now_ms < _ends_being_new(record) else RoutedSegment(key, record, ())
 
 

@@ -141,17 +141,21 @@ def empty_trash(
             continue
         lists = dict(trash_lists(metastore, name))
         is_urgent = any(record.is_urgent for record in lists.values())
+        due, kept = {}, set[str]()
         for path, record in lists.items():
             since_ms = _noticed(metastore, path, record, sure.now_ms(), last_pass_ms)
             if since_ms > oldest_ms and not (is_urgent and (record.is_urgent or not record.has_leftovers)):
-                continue
+                kept.update(map(canonical, record.urls))
+            else:
+                due[path] = record
+        for path, record in due.items():
             try:
                 files = open_files(record.deep_store or declared_store(metastore, name))
                 if record.has_leftovers:
                     cut_off_ms = clock.now_ms() if record.is_urgent else oldest_ms
                     num, is_done = _delete_leftovers(own, name, files, record, cut_off_ms)
                 else:
-                    num, is_done = _delete_files(own, name, files, record), True
+                    num, is_done = _delete_files(own, name, files, record, kept), True
                 num_deleted += num
             except (UnavailableError, InvalidInputError) as error:
                 # One list that cannot be worked off must not keep the others.
@@ -227,8 +231,12 @@ def _urls_of(view: TableView) -> set[str]:
     return urls | {canonical(url) for url in snapshot_urls(view.stream_segments)}
 
 
-def _delete_files(cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord) -> int:
-    return _delete_old(cleaner, table, files, record.urls, record.deleted_ms)
+def _delete_files(
+    cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord, kept: Collection[str]
+) -> int:
+    """Delete the files of a list. kept: those of lists that are not due: they were removed once more since."""
+    urls = [url for url in record.urls if canonical(url) not in kept]
+    return _delete_old(cleaner, table, files, urls, record.deleted_ms)
 
 
 def _delete_leftovers(

@@ -25,6 +25,7 @@ from merlot_spark.jvm import java
 JARS = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-2", "metrics-core-4", "snappy-java-1")
 """Without snappy-java it starts, and never serves."""
 
+LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 120.0
 MAX_SESSION_MS = 60_000
 _PR_SET_PDEATHSIG = 1
@@ -49,10 +50,13 @@ maxClientCnxns=0
 
 class ZooKeeper:
     """A ZooKeeper over `data_dir`; a context manager that starts and stops it. `port` 0 takes a free one. Sessions that
-    ask for longer than `max_session_ms` get that."""
+    ask for longer than `max_session_ms` get that. `host` is the address that it listens on."""
 
-    def __init__(self, data_dir: Path, port: int = 0, *, max_session_ms: int = MAX_SESSION_MS) -> None:
+    def __init__(
+        self, data_dir: Path, port: int = 0, *, max_session_ms: int = MAX_SESSION_MS, host: str = LOOPBACK
+    ) -> None:
         self.data_dir = data_dir
+        self.host = host
         self.port = port or _free_port()
         self.max_session_ms = max_session_ms
         self._process: subprocess.Popen[bytes] | None = None
@@ -60,7 +64,7 @@ class ZooKeeper:
     @property
     def hosts(self) -> str:
         """What clients connect to."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
         self.start()
@@ -72,7 +76,7 @@ class ZooKeeper:
     def start(self) -> None:
         """Serve; returns once it answers. UnavailableError, with what it said, if it does not."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        config = _write_config(self.data_dir, "127.0.0.1", self.port, self.max_session_ms)
+        config = _write_config(self.data_dir, self.host, self.port, self.max_session_ms)
         with (self.data_dir / "zookeeper.log").open("ab") as log:
             # The hook makes one system call through a library that is loaded already: safe beside other threads.
             hook = _die_with_parent()
@@ -93,6 +97,11 @@ class ZooKeeper:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     def restart(self) -> None:
         """Kill and start over the same data and port."""
@@ -125,7 +134,7 @@ class ZooKeeper:
         while time.monotonic() < deadline:
             if self._running().poll() is not None:
                 break
-            if _ask(self.port, b"srvr").startswith(b"Zookeeper version"):
+            if _ask(self.host, self.port, b"srvr").startswith(b"Zookeeper version"):
                 return
             time.sleep(0.02)  # a starting process gives no event to wait for
         tail = (self.data_dir / "zookeeper.log").read_text(errors="replace")[-500:]
@@ -148,9 +157,9 @@ def _command(config: Path, options: Sequence[str]) -> list[str]:
     return [str(java()), *options, "-cp", ":".join(jars), main, str(config)]
 
 
-def _ask(port: int, word: bytes) -> bytes:
+def _ask(host: str, port: int, word: bytes) -> bytes:
     """The answer to a four-letter word, or nothing."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1) as connection:
         connection.sendall(word)
         return connection.recv(4096)
     return b""
@@ -158,7 +167,7 @@ def _ask(port: int, word: bytes) -> bytes:
 
 def _free_port() -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
 
@@ -190,7 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=2181)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--bind", default="127.0.0.1", help="address to listen on, with --durable")
+    parser.add_argument("--bind", default=LOOPBACK, help="address to listen on, with --durable")
     parser.add_argument("--durable", action="store_true", help="sync every write, and run in place of this process")
     arguments = parser.parse_args()
     if arguments.durable:

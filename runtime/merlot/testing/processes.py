@@ -61,6 +61,10 @@ class RoleProcess:
         """Module that the next start runs."""
         self.environment: Mapping[str, str] = {}
         """Variables that the next start adds to ours."""
+        self.options: Sequence[str] = ()
+        """Options that the next start adds to the arguments."""
+        self.host = "127.0.0.1"
+        """Where it is reached."""
         self._arguments = arguments
         self._ports = {option: free_port() for option in ports}
         self._moves_left = MAX_MOVES
@@ -70,7 +74,7 @@ class RoleProcess:
     @property
     def url(self) -> str:
         """Of its HTTP endpoint, on the first of its ports."""
-        return f"http://127.0.0.1:{next(iter(self._ports.values()))}"
+        return f"http://{self.host}:{next(iter(self._ports.values()))}"
 
     def port(self, option: str) -> int:
         """The one that it was given by an option."""
@@ -111,7 +115,9 @@ class RoleProcess:
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         environment = {**os.environ, **self.environment}
-        self._process = Child(self.program, [*self._arguments, *ports], self.log, environment=environment)
+        self._process = Child(
+            self.program, [*self._arguments, *self.options, *ports], self.log, environment=environment
+        )
 
     def wait_ready(self) -> None:
         """Until its health is OK; UnavailableError, with the end of its log, if it ends before."""

@@ -77,7 +77,8 @@ class _OverGroups:
 
     def _of_one_stage(self, expr: Expr) -> Expr | None:
         if isinstance(expr, Column):
-            return self._asked[expr.name]
+            asked = self._asked[expr.name]
+            return asked if asked.type == expr.type else Call("cast", (asked,), expr.type)
         if not is_null_bit(expr):
             return None
         assert isinstance(expr, Call)

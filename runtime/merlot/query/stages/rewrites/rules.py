@@ -10,7 +10,10 @@ from merlot.query.stages.rewrites.drop_columns import drop_columns
 from merlot.query.stages.rewrites.inline_with import inline_with
 from merlot.query.stages.rewrites.merge_derived import merge_derived
 from merlot.query.stages.rewrites.merge_outer import merge_outer
+from merlot.query.stages.rewrites.partial_aggregates import partial_aggregates
 from merlot.query.stages.rewrites.push_filters import push_filters
+from merlot.query.stages.rewrites.push_limits import push_limits
+from merlot.query.stages.rewrites.simplify import simplify
 from merlot.tree.relations import Statement
 
 SKIP_OPTION: Final = "skipPlannerRules"
@@ -42,7 +45,10 @@ RULES: Final = (
     Rule("MergeDerived", merge_derived),
     Rule("MergeOuter", merge_outer),
     Rule("PushFilters", push_filters),
+    Rule("Simplify", simplify),
     Rule("DropColumns", drop_columns),
+    Rule("PushLimits", push_limits),
+    Rule("PartialAggregates", partial_aggregates),
 )
 
 

@@ -94,6 +94,8 @@ class InProcess:
     def _staged(self, sql: str, statement: ParsedStatement) -> ResultTable:
         """Leaves as any query, and the engine above them: once for the same leaves, byte by byte, of any layout."""
         made = cut(bind_stages(statement, self._schemas))
+        if made.direct is not None:
+            return self._leaf(made.direct.query, is_below=True)
         relations = {id_: relation_of(leaf, self._leaf(leaf.query, is_below=True)) for id_, leaf in made.leaves.items()}
         key = (sql, _digest(relations))
         if key not in _ENGINE_ANSWERS:

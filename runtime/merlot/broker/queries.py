@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from merlot.broker import metrics
@@ -27,6 +27,7 @@ from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.selections import Selections, Taker
 from merlot.broker.settings import BrokerSettings
 from merlot.broker.stages import Stages
+from merlot.broker.stages_explained import with_rewrites
 from merlot.broker.tables import ServedTable
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
@@ -39,7 +40,6 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import pinot_values
 from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
-from merlot.query.plan.nodes import Reduce
 from merlot.query.shortcuts import one_row
 from merlot.query.slots import SlotSource
 from merlot.tree.errors import UnsupportedSqlError
@@ -244,13 +244,20 @@ class Queries:
         explained = None
         if plan.is_explain and asked.gathered.failed is None:
             explained = explain(plan, plan.tree, table, asked.selection, asked.gathered.partials)
-        await self._fill_from_gathered(answer, plan.tree, table, asked.gathered, explained)
+            if plan.rewrites is not None:
+                explained = replace(explained, rows=with_rewrites(explained.rows, plan.rewrites))
+        await self._fill_from_gathered(answer, plan, table, asked.gathered, explained)
         answer.num_segments_pruned_by_broker = asked.selection.num_pruned
         answer.total_docs = asked.total_docs(answer.stats)
         answer.tables = (table.raw_name,)
 
     async def _fill_from_gathered(
-        self, answer: BrokerAnswer, tree: Reduce, table: ServedTable, gathered: Gathered, explained: Explained | None
+        self,
+        answer: BrokerAnswer,
+        plan: PlannedQuery,
+        table: ServedTable,
+        gathered: Gathered,
+        explained: Explained | None,
     ) -> None:
         started = self._clock.monotonic()
         if explained is not None:
@@ -258,7 +265,7 @@ class Queries:
             answer.num_empty_filter_segments = explained.num_empty_filter
             answer.num_match_all_filter_segments = explained.num_match_all
         elif gathered.failed is None:
-            answer.result = await self._reduced(tree, gathered.partials, table, by_column=answer.by_column)
+            answer.result = await self._reduced(plan, gathered.partials, table, by_column=answer.by_column)
         answer.exceptions = gathered.exceptions()
         answer.stats = added(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
@@ -266,22 +273,26 @@ class Queries:
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
 
     async def _reduced(
-        self, tree: Reduce, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
+        self, plan: PlannedQuery, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
     ) -> ResultRows | ResultColumns:
+        assert plan.tree is not None
         num_rows = sum([partial.num_rows for partial in partials])
-        if num_rows * max(len(tree.finish.outputs), MIN_COLUMNS) > self._inline_values:
-            return await asyncio.to_thread(_reduce, tree, partials, table, by_column=by_column)
-        return _reduce(tree, partials, table, by_column=by_column)
+        if num_rows * max(len(plan.tree.finish.outputs), MIN_COLUMNS) > self._inline_values:
+            return await asyncio.to_thread(_reduce, plan, partials, table, by_column=by_column)
+        return _reduce(plan, partials, table, by_column=by_column)
 
 
 def _reduce(
-    plan: Reduce, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
+    plan: PlannedQuery, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
 ) -> ResultRows | ResultColumns:
-    taken_over = one_row.answer(plan, partials)
+    tree, is_staged = plan.tree, plan.rewrites is not None
+    assert tree is not None
+    taken_over = None if is_staged else one_row.answer(tree, partials)
     if taken_over is not None:
         return ResultRows(*taken_over[:2], [taken_over[2]])
     with account.Working():
-        reduced = reduce(plan, partials, table.schema, max_groups=table.spec.limits.max_groups)
+        max_groups = table.spec.limits.max_groups
+        reduced = reduce(tree, partials, table.schema, max_groups=max_groups, nothing_is_null=is_staged)
         columns = ResultColumns(reduced)
         table.check_rows(columns.num_rows)
         return columns if by_column else ResultRows(columns.column_names, columns.column_types, columns.rows)

@@ -9,6 +9,7 @@ from merlot.broker.planning.explain import explain
 from merlot.broker.planning.planner import PlannedStages
 from merlot.broker.response import ResultRows
 from merlot.query.plan.text import text_of
+from merlot.query.stages.rewrites.rules import Rewritten
 from merlot.query.stages.rewriting import substituted
 from merlot.tree.nodes import BoundQuery, Column, Expr, OrderKey
 from merlot.tree.relations import (
@@ -52,7 +53,24 @@ def explain_stages(stages: PlannedStages, asked: Mapping[str, Asked]) -> ResultR
         shift, number = number, number + sum(row[1] != _NO_ID for row in told.rows.rows)
         for text, own, parent in told.rows.rows:
             rows.append([text, own if own == _NO_ID else own + shift, parent if parent == _NO_ID else parent + shift])
-    return ResultRows(["Operator", "Operator_Id", "Parent_Id"], ["STRING", "INT", "INT"], rows)
+    plan_rows = ResultRows(["Operator", "Operator_Id", "Parent_Id"], ["STRING", "INT", "INT"], rows)
+    return with_rewrites(plan_rows, stages.bound.rewrites)
+
+
+def with_rewrites(plan: ResultRows, rewrites: Rewritten) -> ResultRows:
+    """A plan, and below it the statement as it was before rules changed it, under their names."""
+    if not rewrites.rules:
+        return plan
+    rows = list(plan.rows)
+    number = 1 + max(int(row[1]) for row in rows)
+    rows.append([f"BEFORE_RULES({', '.join(rewrites.rules)})", number, 0])
+    parents = [number]
+    for operator, depth, _ in lines_of(rewrites.before, {}):
+        del parents[depth:]
+        number += 1
+        rows.append([operator, number, parents[-1]])
+        parents.append(number)
+    return ResultRows(plan.column_names, plan.column_types, rows)
 
 
 def _lines(stages: PlannedStages) -> Iterator[_Line]:

@@ -9,7 +9,7 @@ import pytest
 from tests.sql.slt_stages import bind_stages
 
 from merlot.broker.stages_explained import lines_of
-from merlot.query.stages.leaves import cut
+from merlot.query.stages.leaves import RULE_NAMES, cut
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql.parse import parse_statement
 from merlot.values.types import TypeName
@@ -25,8 +25,11 @@ SCHEMAS = {
 }
 
 
+AS_WRITTEN = f"SET skipPlannerRules = '{','.join(RULE_NAMES)}'; "
+
+
 def explained(sql: str) -> list[str]:
-    made = cut(bind_stages(parse_statement(sql), SCHEMAS))
+    made = cut(bind_stages(parse_statement(AS_WRITTEN + sql), SCHEMAS))
     return [line for line, _, _ in lines_of(made.statement, {id_: leaf.query for id_, leaf in made.leaves.items()})]
 
 

@@ -26,6 +26,7 @@ from merlot.query.plan.make import plan as make_plan
 from merlot.query.plan.nodes import Reduce, refilter
 from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
+from merlot.query.stages.rewrites.rules import Rewritten
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
 from merlot.sql.null_counts import WARNING, counts_nulls
@@ -70,6 +71,8 @@ class PlannedQuery:
     wishes: AnswerWishes = field(default_factory=AnswerWishes)
     stages: PlannedStages | None = None
     """Of a query of more than one stage, which has no plan of its own."""
+    rewrites: Rewritten | None = None
+    """Of a query of more than one stage that became this query of one table: aggregates of no values are NULL in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +314,9 @@ def _plan_stages(bound: BoundStages, moment: Moment) -> PlannedQuery:
     statement = bound.statement
     options: Mapping[str, str] = dict(statement.options)
     limits = query_options.least(table.spec.limits for table in bound.tables.values())
+    if bound.direct is not None:
+        planned = _plan_for(bound.tables[bound.direct.query.table], bound.direct.query, moment)
+        return replace(planned, rewrites=bound.rewrites)
     leaves = {id_: _plan_for(bound.tables[leaf.query.table], leaf.query, moment) for id_, leaf in bound.leaves.items()}
     return PlannedQuery(
         timeout_ms=query_options.timeout_ms(options, limits.timeout_ms),

@@ -12,6 +12,7 @@ from merlot.ids import raw_name
 from merlot.query.plan.binding import folding
 from merlot.query.stages.engine_sql import EngineQuery, engine_query
 from merlot.query.stages.leaves import StageLeaf, cut
+from merlot.query.stages.rewrites.rules import Rewritten
 from merlot.spec.schema import TableSchema
 from merlot.sql.bind import merge_options
 from merlot.sql.budget import Budget
@@ -33,6 +34,10 @@ class BoundStages:
     engine: EngineQuery
     tables: Mapping[str, ServedTable]
     """By name as written, one state of each for all that is planned of it."""
+    rewrites: Rewritten
+    """What became of the statement before it was cut."""
+    direct: StageLeaf | None = None
+    """The leaf that answers the statement without the engine."""
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:
@@ -63,4 +68,11 @@ def bind_stages(
     statement = bind_statement(parsed, context, options)
     nulls = with_nulls(dict(statement.options), null_handling=any(one.spec.null_handling for one in tables.values()))
     made = cut(replace(statement, options=merge_options(nulls, ())))
-    return BoundStages(statement=made.statement, leaves=made.leaves, engine=engine_query(made.statement), tables=tables)
+    return BoundStages(
+        statement=made.statement,
+        leaves=made.leaves,
+        engine=engine_query(made.statement),
+        tables=tables,
+        rewrites=made.rewrites,
+        direct=made.direct,
+    )

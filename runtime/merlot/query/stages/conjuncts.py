@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from merlot.tree.nodes import Call, Expr
-from merlot.tree.relations import Join, JoinKind, Relation, Scan, columns_in, source_id
+from merlot.tree.relations import Join, JoinKind, Relation, columns_in, source_id
 from merlot.tree.types import BOOLEAN
 
 _LEFT_STAYS = frozenset({JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI})
@@ -33,11 +33,9 @@ def all_of(parts: Sequence[Expr]) -> Expr | None:
 
 
 def reachable(relation: Relation | None) -> frozenset[str]:
-    """Scans of a FROM that a filter over all of it may be asked of."""
-    if isinstance(relation, Scan):
-        return frozenset({relation.id})
+    """Relations of a FROM that a filter over all of it may be asked of."""
     if not isinstance(relation, Join):
-        return frozenset()
+        return frozenset() if relation is None else frozenset({relation.id})
     found: frozenset[str] = frozenset()
     if relation.kind in _LEFT_STAYS:
         found |= reachable(relation.left)
@@ -47,7 +45,7 @@ def reachable(relation: Relation | None) -> frozenset[str]:
 
 
 def reachable_by_condition(join: Join) -> frozenset[str]:
-    """Scans that parts of a join's own condition may be asked of."""
+    """Relations that parts of a join's own condition may be asked of."""
     found: frozenset[str] = frozenset()
     if join.kind in _ON_CUTS_LEFT:
         found |= reachable(join.left)

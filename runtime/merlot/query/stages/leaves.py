@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from merlot.aggregates import registry
-from merlot.functions.registry import BY_NAME
-from merlot.query.aggregation import aggregation
 from merlot.query.plan.expressions import replace as rewrite_expr
 from merlot.query.stages.conjuncts import (
     all_of,
@@ -22,10 +20,13 @@ from merlot.query.stages.conjuncts import (
     reachable,
     reachable_by_condition,
 )
+from merlot.query.stages.direct import DIRECT, direct_query
+from merlot.query.stages.groupings import Grouping, aggregates_in, is_leaf_aggregate, of_table
 from merlot.query.stages.null_bits import NULL_TESTS, null_test, with_null_bits
+from merlot.query.stages.rewrites.rules import RULES, Rewritten, rewritten, skipped_rules
 from merlot.query.stages.rewriting import is_grouped, map_block, map_statement, substituted
 from merlot.tree.literals import INT_MAX
-from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
+from merlot.tree.nodes import BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import (
     Block,
     Derived,
@@ -43,8 +44,10 @@ from merlot.tree.relations import (
     relations_in,
     source_id,
 )
-from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
-from merlot.values.types import TypeName
+from merlot.tree.types import LONG, SqlType
+
+RULE_NAMES: Final = (*(rule.name for rule in RULES), DIRECT)
+"""All that `skipPlannerRules` may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,27 @@ class Cut:
 
     statement: Statement
     leaves: Mapping[str, StageLeaf]
+    rewrites: Rewritten
+    """What became of the statement before it was cut."""
+    direct: StageLeaf | None = None
+    """The whole statement, if one leaf answers it: the only one of `leaves`."""
 
 
 def cut(statement: Statement) -> Cut:
     """The leaves of a statement, and the rest."""
-    return _Cutter(with_null_bits(statement)).cut()
+    rewrites = rewritten(with_null_bits(statement))
+    whole = None if DIRECT.lower() in skipped_rules(statement) else direct_query(rewrites.statement)
+    if whole is None:
+        return _Cutter(rewrites).cut()
+    scan, query = whole
+    leaf = StageLeaf(scan.id, query, tuple(output.expr.type for output in query.select))
+    columns = tuple(
+        Output(output.label, Column(f"{scan.id}.c{number}", output.expr.type))
+        for number, output in enumerate(query.select)
+    )
+    rest = replace(rewrites.statement, query=Block(source=scan, outputs=columns), common=())
+    rewrites = replace(rewrites, rules=(*rewrites.rules, DIRECT))
+    return Cut(rest, {scan.id: leaf}, rewrites, leaf)
 
 
 @dataclass(slots=True)
@@ -85,10 +104,13 @@ class _Wanted:
 
 
 class _Cutter:
-    def __init__(self, statement: Statement) -> None:
-        self._statement = statement
+    def __init__(self, rewrites: Rewritten) -> None:
+        self._rewrites = rewrites
+        self._statement = statement = rewrites.statement
         self._nulls = statement.null_handling
-        self._wanted = {id_: _Wanted(table) for id_, table in statement.tables.items()}
+        blocks = [query for query in queries_in(statement) if isinstance(query, Block)]
+        scans = [one for block in blocks for one in relations_in(block.source) if isinstance(one, Scan)]
+        self._wanted = {scan.id: _Wanted(scan.table) for scan in scans}
         self._correlated = _correlated(statement)
 
     def cut(self) -> Cut:
@@ -103,7 +125,8 @@ class _Cutter:
             for number, read in enumerate(wanted.columns)
         }
         leaves = {id_: self._leaf(id_, wanted) for id_, wanted in self._wanted.items()}
-        return Cut(map_statement(rest, lambda expr: substituted(expr, lambda one: self._brought(one, brought))), leaves)
+        above = map_statement(rest, lambda expr: substituted(expr, lambda one: self._brought(one, brought)))
+        return Cut(above, leaves, self._rewrites)
 
     def _brought(self, expr: Expr, brought: Mapping[Expr, Column]) -> Expr | None:
         """Name the column of a leaf that takes the place of what is read."""
@@ -130,8 +153,8 @@ class _Cutter:
         query = BoundQuery(
             wanted.table,
             tuple(outputs),
-            where=all_of([_own(part) for part in wanted.parts]),
-            order_by=tuple(OrderKey(_own(key.expr), key.ascending, key.nulls_last) for key in wanted.order_by),
+            where=all_of([of_table(part) for part in wanted.parts]),
+            order_by=tuple(OrderKey(of_table(key.expr), key.ascending, key.nulls_last) for key in wanted.order_by),
             limit=wanted.limit,
             options=self._statement.options,
             explain=self._statement.explain,
@@ -154,7 +177,7 @@ class _Cutter:
         read = replace(expr, function="is_null") if isinstance(expr, Call) else expr
         wanted = self._wanted.get(source_id(next(columns_in(expr))))
         if wanted is not None and wanted.aggregated is None:
-            wanted.columns[read] = _own(read)
+            wanted.columns[read] = of_table(read)
         return expr
 
     def _query(self, query: Query) -> Query:
@@ -195,6 +218,7 @@ class _Cutter:
 
     def _push(self, parts: list[Expr], scans: frozenset[str]) -> list[Expr]:
         """Ask leaves what concerns them alone; returns the rest."""
+        scans &= self._wanted.keys()
         kept = []
         for part in parts:
             owner = only_source(part)
@@ -214,20 +238,20 @@ class _Cutter:
         if any(source_id(column) != scan.id for key in keys for column in columns_in(key)):
             return None
         keys = tuple(key for key in keys if not isinstance(key, Literal))
-        found = _aggregates(block)
-        if (block.group_by and not keys) or not (keys or found) or not all(map(_is_leaf_aggregate, found)):
+        found = aggregates_in(block)
+        if (block.group_by and not keys) or not (keys or found) or not all(map(is_leaf_aggregate, found)):
             return None
         if any(source_id(column) != scan.id for one in found for column in columns_in(one)):
             return None
-        made = _Grouping(scan.id, keys, nulls=self._nulls, is_whole=not block.group_by and bool(found))
+        made = Grouping(scan.id, keys, nulls=self._nulls, is_whole=not block.group_by and bool(found))
         for one in found:
             made.add(one)
         wanted = self._wanted[scan.id]
         query = BoundQuery(
             scan.table,
             tuple(made.outputs),
-            where=all_of([_own(part) for part in wanted.parts]),
-            group_by=tuple(_own(key) for key in keys),
+            where=all_of([of_table(part) for part in wanted.parts]),
+            group_by=tuple(of_table(key) for key in keys),
             limit=INT_MAX,
             options=self._statement.options,
             explain=self._statement.explain,
@@ -238,115 +262,9 @@ class _Cutter:
         return replace(above, where=above.having, having=None, group_by=(), is_distinct=is_distinct)
 
 
-class _Grouping:
-    """Outputs of a leaf that aggregates, and what readers have instead of keys and aggregates."""
-
-    def __init__(self, scan: str, keys: tuple[Expr, ...], *, nulls: bool, is_whole: bool) -> None:
-        self._scan = scan
-        self._nulls = nulls
-        self._is_whole = is_whole
-        self.outputs: list[Output] = []
-        self.types: list[SqlType] = []
-        self.slots: dict[Expr, Expr] = {}
-        for key in keys:
-            self.slots[key] = self._output(_own(key), key.type)
-
-    def add(self, aggregate: Aggregate) -> None:
-        own = _own(aggregate)
-        assert isinstance(own, Aggregate)
-        asked, type_ = _asked(own if self._nulls or own.function != "count" else _count_of(own))
-        slot: Expr = self._output(asked, type_)
-        if slot.type != aggregate.type:
-            slot = Call("cast", (slot,), aggregate.type)
-        flattens = registry.named(own.function).flattens
-        may_be_empty = self._is_whole or aggregate.filter is not None or flattens or any(map(_may_be_null, own.args))
-        if may_be_empty and not self._nulls and _needs_count(asked):
-            count = Aggregate("countmv", own.args[:1], LONG, own.filter) if flattens else _count_of(own)
-            counted = self._output(count, LONG)
-            some = Call("greater_than", (counted, Literal(0, LONG)), BOOLEAN)
-            slot = Call("case", (some, slot, Literal(None, aggregate.type)), aggregate.type)
-        self.slots[aggregate] = slot
-
-    def _output(self, expr: Expr, type_: SqlType) -> Column:
-        number = next((at for at, one in enumerate(self.outputs) if one.expr == expr), len(self.outputs))
-        if number == len(self.outputs):
-            self.outputs.append(Output(f"c{number}", expr))
-            self.types.append(type_)
-        return Column(f"{self._scan}.c{number}", type_)
-
-
-def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
-    """The aggregate of one stage that gives the value exactly, and the type to read it as."""
-    name, type_ = aggregate.function, aggregate.type
-    if name == "sum" and type_ == LONG:
-        return replace(aggregate, function="sumlong"), LONG
-    if name == "sum" and type_ == BIG_DECIMAL:
-        return replace(aggregate, function="sumprecision", type=STRING), BIG_DECIMAL
-    if name in ("min", "max") and type_.base in _WHOLE:
-        return replace(aggregate, function=f"{name}long", type=LONG), LONG
-    if name in ("min", "max"):
-        return replace(aggregate, type=DOUBLE), DOUBLE
-    if name == "distinctcount":
-        return replace(aggregate, type=SqlType(TypeName.INT)), SqlType(TypeName.INT)
-    return aggregate, type_
-
-
-def _count_of(aggregate: Aggregate) -> Aggregate:
-    """How many rows have a value of every argument: without null handling COUNT(x) of one stage counts all rows."""
-    known = [Call("is_not_null", (arg,), BOOLEAN) for arg in aggregate.args if _may_be_null(arg)]
-    condition = all_of([*conjuncts(aggregate.filter), *known])
-    args = aggregate.args if aggregate.function == "count" else ()
-    return Aggregate("count", () if known else args, LONG, condition)
-
-
-def _may_be_null(expr: Expr) -> bool:
-    """Whether an expression has NULLs of its own, where columns are their default values."""
-    if isinstance(expr, Call):
-        function = BY_NAME[expr.function]
-        return function.lazy is not None or any(map(_may_be_null, expr.args))
-    return isinstance(expr, Literal) and expr.value is None
-
-
-def _needs_count(aggregate: Aggregate) -> bool:
-    """Whether it is NULL of no values, and its state does not tell that without null handling."""
-    one = aggregation(aggregate, nulls=False)
-    if one.tells_nothing:
-        return False
-    call = replace(one.call, nulls=True)
-    return bool(one.function.finish(call, one.function.identity(call)).to_arrow(1).null_count)
-
-
-def _is_leaf_aggregate(aggregate: Aggregate) -> bool:
-    return not (aggregate.function in ("min", "max") and aggregate.type == BIG_DECIMAL)
-
-
-def _aggregates(block: Block) -> list[Aggregate]:
-    found: dict[Aggregate, None] = {}
-    for expr in block.exprs:
-        _collect(expr, found)
-    return list(found)
-
-
-def _collect(expr: Expr, found: dict[Aggregate, None]) -> None:
-    if isinstance(expr, Aggregate):
-        found[expr] = None
-    elif isinstance(expr, Call):
-        for arg in expr.args:
-            _collect(arg, found)
-
-
 def _is_ordered_by(scan: Scan, block: Block) -> bool:
     """Whether the order of the rows is one of the scan's columns alone: a correlated query has others in sight."""
     return all(source_id(column) == scan.id for key in block.order_by for column in columns_in(key.expr))
-
-
-def _own(expr: Expr) -> Expr:
-    """An expression of a scan's columns as one of the table's."""
-
-    def own(one: Expr) -> Expr | None:
-        return Column(one.name.partition(".")[2], one.type) if isinstance(one, Column) else None
-
-    return substituted(expr, own)
 
 
 def _correlated(statement: Statement) -> frozenset[str]:
@@ -359,6 +277,3 @@ def _correlated(statement: Statement) -> frozenset[str]:
             read = {source_id(column) for expr in exprs for column in columns_in(expr)}
             found |= read - own
     return frozenset(found)
-
-
-_WHOLE = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})

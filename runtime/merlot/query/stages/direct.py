@@ -1,0 +1,101 @@
+"""A statement that is one SELECT over one table as a query of that table alone, answered as any query of one stage.
+
+Types, labels and the NULL of nothing are those of several stages: sums of whole numbers are LONG, extremes keep their
+type. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from merlot.query.plan.expressions import replace as rewrite_expr
+from merlot.query.stages.conjuncts import all_of, conjuncts
+from merlot.query.stages.groupings import Grouping, aggregates_in, is_leaf_aggregate, of_table
+from merlot.query.stages.replacing import is_null_bit
+from merlot.query.stages.rewriting import is_grouped, substituted
+from merlot.tree.literals import INT_MAX
+from merlot.tree.nodes import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
+from merlot.tree.relations import Block, Scan, Statement, columns_in, source_id
+from merlot.tree.types import BIG_DECIMAL, BOOLEAN
+from merlot.values.types import TypeName
+
+DIRECT = "AnswerDirectly"
+"""Its name among the rules of rewriting."""
+
+
+def direct_query(statement: Statement) -> tuple[Scan, BoundQuery] | None:
+    """The table and what it is asked; None if an engine has to answer."""
+    block = statement.query
+    if not isinstance(block, Block) or not isinstance(block.source, Scan) or statement.common:
+        return None
+    if block.slots or block.grouping_sets or block.qualify is not None:
+        return None
+    if any(_is_other(expr) for expr in block.exprs if expr is not block.where):
+        return None
+    scan = block.source
+    if any(source_id(column) != scan.id for expr in block.exprs for column in columns_in(expr)):
+        return None
+    found = aggregates_in(block)
+    if not all(map(is_leaf_aggregate, found)):
+        return None
+    over = _over_groups(block, scan, found, nulls=statement.null_handling) if is_grouped(block) else of_table
+    limit = INT_MAX if block.limit is None else block.limit
+    query = BoundQuery(
+        scan.table,
+        tuple(Output(output.label, over(output.expr)) for output in block.outputs),
+        distinct=block.is_distinct,
+        where=all_of([of_table(part) for part in conjuncts(block.where)]),
+        group_by=tuple(of_table(key) for key in block.group_by),
+        having=None if block.having is None else over(block.having),
+        order_by=tuple(_keys(block, over)),
+        limit=max(0, min(limit, INT_MAX - block.offset)),
+        offset=block.offset,
+        options=statement.options,
+        explain=statement.explain,
+    )
+    return scan, query
+
+
+def _over_groups(block: Block, scan: Scan, found: list[Aggregate], *, nulls: bool) -> _OverGroups:
+    keys = tuple(key for key in block.group_by if not isinstance(key, Literal))
+    grouping = Grouping(scan.id, keys, nulls=nulls, is_whole=not block.group_by)
+    for one in found:
+        grouping.add(one)
+    return _OverGroups(scan.id, grouping)
+
+
+class _OverGroups:
+    """Writes expressions over groups with the aggregates of one stage that give the values of several."""
+
+    def __init__(self, scan: str, grouping: Grouping) -> None:
+        self._slots = grouping.slots
+        self._asked: dict[str, Expr] = {f"{scan}.c{at}": one.expr for at, one in enumerate(grouping.outputs)}
+
+    def __call__(self, expr: Expr) -> Expr:
+        above = rewrite_expr(expr, self._slots.get)
+        return substituted(above, self._of_one_stage)
+
+    def _of_one_stage(self, expr: Expr) -> Expr | None:
+        if isinstance(expr, Column):
+            asked = self._asked[expr.name]
+            return asked if asked.type == expr.type else Call("cast", (asked,), expr.type)
+        if not is_null_bit(expr):
+            return None
+        assert isinstance(expr, Call)
+        bit = self(expr.args[0])
+        known = Call("is_not_null", (bit,), BOOLEAN)
+        return Call("equals", (Call("case", (known, bit, TRUE), BOOLEAN), TRUE), BOOLEAN)
+
+
+def _keys(block: Block, over: Callable[[Expr], Expr]) -> Iterator[OrderKey]:
+    """Keys of ORDER BY, constants left out."""
+    for key in block.order_by:
+        if not isinstance(key.expr, Literal):
+            yield OrderKey(over(key.expr), key.ascending, key.nulls_last)
+
+
+def _is_other(expr: Expr) -> bool:
+    """Whether the engine writes values otherwise: of decimals and of NULL without a type."""
+    if expr.type == BIG_DECIMAL or expr.type.base is TypeName.UNKNOWN:
+        return True
+    return isinstance(expr, Call | Aggregate) and any(map(_is_other, expr.args))

@@ -1,0 +1,126 @@
+"""Put expressions in the place of columns, keeping what binding guarantees of calls. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from merlot.errors import InvalidInputError
+from merlot.functions.registry import BY_NAME, names_that
+from merlot.query.plan.binding import fold
+from merlot.query.plan.validity import RULES
+from merlot.query.stages.null_bits import NULL_TESTS
+from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal
+from merlot.tree.types import BOOLEAN
+
+MAX_NODES = 5_000
+"""Of all expressions that a rule makes at once: `a + a` of `a + a` of … doubles with each subquery."""
+_PREDICATES = names_that("is_predicate")
+_MIRRORED = {
+    "equals": "equals",
+    "not_equals": "not_equals",
+    "less_than": "greater_than",
+    "less_than_or_equal": "greater_than_or_equal",
+    "greater_than": "less_than",
+    "greater_than_or_equal": "less_than_or_equal",
+}
+
+
+class UnsoundError(Exception):
+    """An expression would be one that binding does not make."""
+
+
+class Replacing:
+    """Puts expressions in the place of columns, by their names. Raises UnsoundError."""
+
+    def __init__(self, columns: Mapping[str, Expr]) -> None:
+        self._columns = columns
+        self._are_columns = all(isinstance(expr, Column) for expr in columns.values())
+        self._sizes = {name: size_of(expr) for name, expr in columns.items()}
+        self._num_nodes = 0
+
+    def __call__(self, expr: Expr) -> Expr:
+        """The expression over what stands for its columns."""
+        if isinstance(expr, Column):
+            self._num_nodes += self._sizes.get(expr.name, 1) - 1
+            if self._num_nodes > MAX_NODES:
+                raise UnsoundError
+            return self._columns.get(expr.name, expr)
+        if isinstance(expr, Literal):
+            return expr
+        args = tuple(map(self, expr.args))
+        condition = expr.filter if isinstance(expr, Aggregate) else None
+        kept = None if condition is None else self(condition)
+        if all(a is b for a, b in zip(args, expr.args, strict=True)) and kept is condition:
+            return expr
+        if isinstance(expr, Aggregate):
+            return replace(expr, args=args, filter=kept)
+        made = _simplified(replace(expr, args=args))
+        if not self._are_columns:
+            _check(made)
+        return made
+
+
+def size_of(expr: Expr) -> int:
+    """Count the nodes of an expression."""
+    if isinstance(expr, Call | Aggregate):
+        return 1 + sum(map(size_of, expr.args))
+    return 1
+
+
+def is_strict(expr: Expr) -> bool:
+    """Tell whether an expression is NULL where all of its columns are, as in a row that an outer join makes up."""
+    if isinstance(expr, Column):
+        return True
+    if not isinstance(expr, Call):
+        return False
+    function = BY_NAME.get(expr.function)
+    if function is None or function.lazy is not None or function.sees_nulls:
+        return False
+    return any(map(is_strict, expr.args))
+
+
+def is_null_bit(expr: Expr) -> bool:
+    """Tell whether an expression says where a column of a table is null: a join's made-up row has no such bit."""
+    return isinstance(expr, Call) and expr.function == "coalesce" and expr.args[1:] == (TRUE,)
+
+
+def _simplified(call: Call) -> Expr:
+    name, args = call.function, call.args
+    if is_null_bit(call) and (is_null_bit(args[0]) or _is_null_test(args[0])):
+        return args[0]
+    if name == "not" and isinstance(args[0], Call) and _is_null_test(args[0]):
+        opposite = "is_not_null" if args[0].function == "is_null" else "is_null"
+        return replace(args[0], function=opposite)
+    if name in NULL_TESTS and isinstance(args[0], Literal):
+        return Literal((args[0].value is None) == (name == "is_null"), BOOLEAN)
+    if name in ("equals", "not_equals") and args[1] == TRUE and _is_predicate(args[0]):
+        return args[0] if name == "equals" else _simplified(Call("not", args[:1], BOOLEAN))
+    if is_null_bit(call) and isinstance(args[0], Literal):
+        return TRUE if args[0].value is None else args[0]
+    if name in BY_NAME and BY_NAME[name].rewrite is None and all(isinstance(arg, Literal) for arg in args):
+        return fold(call)
+    if name in _MIRRORED and isinstance(args[0], Literal) and not args[1].type.is_array:
+        return Call(_MIRRORED[name], (args[1], args[0]), BOOLEAN)
+    return call
+
+
+def _is_null_test(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.function in NULL_TESTS
+
+
+def _is_predicate(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.function in _PREDICATES
+
+
+def _check(expr: Expr) -> None:
+    """Raise UnsoundError for a call that servers would refuse."""
+    if not isinstance(expr, Call) or (expr.function not in RULES and expr.function not in BY_NAME):
+        return
+    try:
+        if expr.function in RULES:
+            RULES[expr.function](expr)
+        else:
+            BY_NAME[expr.function].check(expr)
+    except InvalidInputError as error:
+        raise UnsoundError from error

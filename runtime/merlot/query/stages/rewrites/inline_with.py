@@ -1,0 +1,60 @@
+"""Put a query of WITH where its name stands, if that is one place, and drop the queries that nobody reads. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from merlot.query.stages.rewrites.walks import blocks_of, map_queries
+from merlot.tree.relations import Block, Derived, Join, Named, Query, Relation, Statement, relations_in
+
+
+def inline_with(statement: Statement) -> Statement:
+    """`WITH v AS (q) SELECT … FROM v` is `SELECT … FROM (q) AS v`: then it can be merged."""
+    if not statement.common:
+        return statement
+    uses = _uses(statement)
+    once = {id_: query for id_, query in statement.common if uses[id_] == 1}
+    if not once and all(uses[id_] for id_, _ in statement.common):
+        return statement
+
+    def change(query: Query) -> Query:
+        if not isinstance(query, Block) or query.source is None:
+            return query
+        source = relation(query.source)
+        return query if source is query.source else replace(query, source=source)
+
+    def relation(one: Relation) -> Relation:
+        if isinstance(one, Named) and one.common in once:
+            return Derived(one.id, once[one.common])
+        if not isinstance(one, Join):
+            return one
+        left, right = relation(one.left), relation(one.right)
+        return one if left is one.left and right is one.right else replace(one, left=left, right=right)
+
+    inlined: list[tuple[str, Query]] = []
+    for id_, query in statement.common:  # each after those that it reads
+        made = map_queries(Statement(query=query), change).query
+        if uses[id_] == 1:
+            once[id_] = made
+        elif uses[id_]:
+            inlined.append((id_, made))
+    query = map_queries(statement, change).query
+    return replace(statement, query=query, common=tuple(inlined))
+
+
+def _uses(statement: Statement) -> Counter[str]:
+    """Count where names of WITH stand, in queries that are read."""
+    found: Counter[str] = Counter()
+    queries = dict(statement.common)
+    pending = [statement.query]
+    seen: set[str] = set()
+    while pending:
+        for block in blocks_of(pending.pop()):
+            for one in relations_in(block.source):
+                if isinstance(one, Named):
+                    found[one.common] += 1
+                    if one.common not in seen:
+                        seen.add(one.common)
+                        pending.append(queries[one.common])
+    return found

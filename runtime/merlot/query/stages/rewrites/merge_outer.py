@@ -1,0 +1,97 @@
+"""Merge a SELECT that only filters, orders and picks columns into the one query that it reads. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from merlot.query.stages.conjuncts import all_of, conjuncts
+from merlot.query.stages.failures import may_fail
+from merlot.query.stages.replacing import Replacing, UnsoundError
+from merlot.query.stages.rewrites.walks import has_windows, is_limited, map_queries
+from merlot.query.stages.rewriting import is_grouped
+from merlot.tree.nodes import Column, Expr, OrderKey, Output
+from merlot.tree.relations import Block, Derived, Query, SetOperation, Statement, is_correlated
+
+
+def merge_outer(statement: Statement) -> Statement:
+    """`SELECT … FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) AS v WHERE n > 1` is a SELECT with HAVING."""
+    return map_queries(statement, lambda query: _merged(query) if isinstance(query, Block) else query)
+
+
+def _merged(outer: Block) -> Query:
+    source = outer.source
+    is_bare = not (outer.slots or outer.is_distinct or outer.qualify is not None or is_grouped(outer))
+    if not isinstance(source, Derived) or not is_bare or is_correlated(source.query):
+        return outer
+    if is_limited(source.query) and (outer.where is not None or outer.order_by):
+        return outer
+    columns = {f"{source.id}.c{place}": output.expr for place, output in enumerate(source.query.outputs)}
+    try:
+        if isinstance(source.query, SetOperation):
+            return _renamed(outer, source.query, source.id)
+        return _of_block(outer, source.query, Replacing(columns))
+    except UnsoundError:
+        return outer
+
+
+def _of_block(outer: Block, inner: Block, over: Replacing) -> Query:
+    has_filter = outer.where is not None
+    if has_filter and (has_windows(inner) or not is_grouped(inner)):
+        return outer
+    parts = conjuncts(outer.where)
+    if any(map(may_fail, parts)):
+        return outer
+    outputs = tuple(Output(output.label, over(output.expr)) for output in outer.outputs)
+    order_by = _keys(outer.order_by, over) or inner.order_by
+    if inner.is_distinct and not _is_same_row(outputs, order_by, inner):
+        return outer
+    offset, limit = _limits(outer, inner)
+    made = replace(
+        inner,
+        outputs=outputs,
+        having=all_of([*conjuncts(inner.having), *map(over, parts)]),
+        order_by=order_by,
+        limit=limit,
+        offset=offset,
+    )
+    return made if is_grouped(made) == is_grouped(inner) else outer
+
+
+def _keys(order_by: tuple[OrderKey, ...], over: Replacing) -> tuple[OrderKey, ...]:
+    return tuple(replace(key, expr=over(key.expr)) for key in order_by)
+
+
+def _is_same_row(outputs: tuple[Output, ...], order_by: tuple[OrderKey, ...], inner: Block) -> bool:
+    """Whether the columns are those of the distinct rows, in any order, and the rows ordered by them."""
+    selected = {output.expr for output in outputs}
+    return selected == {output.expr for output in inner.outputs} and selected.issuperset(key.expr for key in order_by)
+
+
+def _renamed(outer: Block, inner: SetOperation, id_: str) -> Query:
+    """A set operation under other labels, in another order."""
+    expected = [f"{id_}.c{place}" for place in range(len(inner.outputs))]
+    names = [output.expr.name if isinstance(output.expr, Column) else "" for output in outer.outputs]
+    keys = [key.expr for key in outer.order_by]
+    if names != expected or outer.where is not None or not all(isinstance(key, Column) for key in keys):
+        return outer
+    over = Replacing({f"{id_}.c{place}": output.expr for place, output in enumerate(inner.outputs)})
+    offset, limit = _limits(outer, inner)
+    return replace(
+        inner,
+        outputs=tuple(Output(output.label, _own(over(output.expr))) for output in outer.outputs),
+        order_by=_keys(outer.order_by, over) or inner.order_by,
+        limit=limit,
+        offset=offset,
+    )
+
+
+def _own(expr: Expr) -> Expr:
+    assert isinstance(expr, Column)
+    return expr
+
+
+def _limits(outer: Block, inner: Query) -> tuple[int, int | None]:
+    """OFFSET and LIMIT of the inner query and then of the outer one."""
+    left = None if inner.limit is None else max(0, inner.limit - outer.offset)
+    limits = [limit for limit in (left, outer.limit) if limit is not None]
+    return inner.offset + outer.offset, min(limits, default=None)

@@ -1,0 +1,177 @@
+"""Ask conditions where rows come from: through projections, groups, windows and set operations. Pure.
+
+What may fail stays where it is, and so do conditions that read subqueries: below, they would be asked of other rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from merlot.query.plan.expressions import has_aggregate
+from merlot.query.plan.expressions import replace as rewrite_expr
+from merlot.query.stages.conjuncts import all_of, conjuncts, only_source, reachable, reachable_by_condition
+from merlot.query.stages.failures import COMPARISONS, may_fail
+from merlot.query.stages.null_bits import NULL_TESTS
+from merlot.query.stages.replacing import Replacing, UnsoundError
+from merlot.query.stages.rewrites.walks import has_windows, is_limited, map_queries, slot_columns
+from merlot.query.stages.rewriting import is_grouped
+from merlot.tree.nodes import TRUE, Call, Column, Expr, Literal
+from merlot.tree.relations import (
+    Block,
+    Derived,
+    Join,
+    JoinKind,
+    Query,
+    Relation,
+    SetOperation,
+    Statement,
+    Window,
+    columns_in,
+    relations_in,
+)
+from merlot.tree.types import DOUBLE, FLOAT
+
+_OF_VALUES = frozenset({*COMPARISONS, "between", "in", "not_in"})
+"""Functions to which 0.0 and -0.0, which are one group, are equal."""
+
+
+def push_filters(statement: Statement) -> Statement:
+    """`… FROM (SELECT a FROM t UNION ALL SELECT b FROM u) AS v WHERE a = 1` asks t and u for their rows of 1."""
+    pushing = _Pushing(nulls=statement.null_handling)
+    return map_queries(statement, lambda query: pushing.block(query) if isinstance(query, Block) else query)
+
+
+class _Pushing:
+    def __init__(self, *, nulls: bool) -> None:
+        self._nulls = nulls
+
+    def block(self, block: Block) -> Block:
+        """Push what WHERE, ON and HAVING ask."""
+        block = self._having_to_where(block)
+        if block.source is None:
+            return block
+        source, rest = self._pushed(block.source, conjuncts(block.where), reachable(block.source))
+        source = self._conditions(source)
+        if source is block.source:
+            return block
+        return replace(block, source=source, where=all_of(rest))
+
+    def _having_to_where(self, block: Block) -> Block:
+        parts = conjuncts(block.having)
+        moved = [part for part in parts if _is_of_keys(part, block) and self._may_move(part)]
+        if not moved:
+            return block
+        having = all_of([part for part in parts if part not in moved])
+        return replace(block, having=having, where=all_of([*conjuncts(block.where), *moved]))
+
+    def _may_move(self, part: Expr) -> bool:
+        is_sure = not may_fail(part) and not any(True for _ in slot_columns(part))
+        return is_sure and (self._nulls or not _tests_null(part))
+
+    def _conditions(self, relation: Relation) -> Relation:
+        """Push what joins ask."""
+        if not isinstance(relation, Join):
+            return relation
+        left, right = self._conditions(relation.left), self._conditions(relation.right)
+        if left is not relation.left or right is not relation.right:
+            relation = replace(relation, left=left, right=right)
+        if relation.kind in (JoinKind.ASOF, JoinKind.LEFT_ASOF):
+            return relation
+        made, rest = self._pushed(relation, conjuncts(relation.condition), reachable_by_condition(relation))
+        if made is relation:
+            return relation
+        assert isinstance(made, Join)
+        condition = all_of(rest)
+        if condition is None and made.kind is JoinKind.INNER:
+            return replace(made, kind=JoinKind.CROSS, condition=None)
+        return replace(made, condition=condition or TRUE)
+
+    def _pushed(self, source: Relation, parts: list[Expr], reach: frozenset[str]) -> tuple[Relation, list[Expr]]:
+        """The FROM in which subqueries ask what concerns them alone, and what is left to ask."""
+        queries = {one.id: one.query for one in relations_in(source) if isinstance(one, Derived) and one.id in reach}
+        rest: list[Expr] = []
+        for part in parts:
+            owner = only_source(part)
+            made = None
+            if owner is not None and owner in queries and self._may_move(part):
+                made = self._absorbed(queries[owner], part, owner)
+            if owner is None or made is None:
+                rest.append(part)
+                continue
+            queries[owner] = made
+        if len(rest) == len(parts):
+            return source, parts
+        return _with_queries(source, queries), rest
+
+    def _absorbed(self, query: Query, part: Expr, id_: str) -> Query | None:
+        """The query with a condition on its columns, which are called `id.c0`, …; None where that is not the same."""
+        if is_limited(query):
+            return None
+        if isinstance(query, SetOperation):
+            left, right = self._absorbed(query.left, part, id_), self._absorbed(query.right, part, id_)
+            return None if left is None or right is None else replace(query, left=left, right=right)
+        if query.source is None or query.qualify is not None:
+            return None
+        try:
+            made = Replacing({f"{id_}.c{place}": one.expr for place, one in enumerate(query.outputs)})(part)
+        except UnsoundError:
+            return None
+        if may_fail(made) or any(True for _ in slot_columns(made)):
+            return None
+        if (has_windows(query) or query.is_distinct) and not self._nulls and _tests_null(made):
+            return None
+        if has_windows(query):
+            is_same = not is_grouped(query) and _is_of_partitions(made, query)
+        elif is_grouped(query) and has_aggregate(made):
+            return replace(query, having=all_of([*conjuncts(query.having), made]))
+        elif is_grouped(query):
+            is_same = _is_of_keys(made, query)
+        else:
+            is_same = not query.is_distinct or _is_same_for_zeros(made)
+        return replace(query, where=all_of([*conjuncts(query.where), made])) if is_same else None
+
+
+def _with_queries(relation: Relation, queries: dict[str, Query]) -> Relation:
+    if isinstance(relation, Derived) and relation.id in queries:
+        return replace(relation, query=queries[relation.id])
+    if not isinstance(relation, Join):
+        return relation
+    left, right = _with_queries(relation.left, queries), _with_queries(relation.right, queries)
+    return replace(relation, left=left, right=right)
+
+
+def _is_of_keys(part: Expr, block: Block) -> bool:
+    """Whether a condition reads nothing but keys of one set, and so holds for all rows of a group or for none."""
+    keys = frozenset(block.group_by)
+    return bool(keys) and not block.grouping_sets and _reads_only(part, keys) and _is_same_for_zeros(part)
+
+
+def _is_of_partitions(part: Expr, block: Block) -> bool:
+    """Whether a condition holds for all rows of a partition or for none, whatever window is looked at."""
+    windows = [slot for slot in block.slots.values() if isinstance(slot, Window)]
+    of_each = all(_reads_only(part, frozenset(window.partition_by)) for window in windows)
+    return of_each and _is_same_for_zeros(part)
+
+
+def _reads_only(part: Expr, allowed: frozenset[Expr]) -> bool:
+    rest = rewrite_expr(part, lambda one: TRUE if one in allowed else None)
+    has_columns = any(True for _ in columns_in(part))
+    return has_columns and not has_aggregate(rest) and not any(True for _ in columns_in(rest))
+
+
+def _is_same_for_zeros(part: Expr) -> bool:
+    """Whether 0.0 and -0.0 meet a condition alike."""
+    if all(column.type not in (FLOAT, DOUBLE) for column in columns_in(part)):
+        return True
+    if not isinstance(part, Call):
+        return False
+    if part.function in ("and", "or", "not"):
+        return all(map(_is_same_for_zeros, part.args))
+    return part.function in _OF_VALUES and all(isinstance(arg, Column | Literal) for arg in part.args)
+
+
+def _tests_null(expr: Expr) -> bool:
+    if not isinstance(expr, Call):
+        return False
+    is_test = expr.function in NULL_TESTS and isinstance(expr.args[0], Column)
+    return is_test or any(map(_tests_null, expr.args))

@@ -1,0 +1,67 @@
+"""Ask both sides of UNION ALL, and subqueries under a projection, for the first rows alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from merlot.query.stages.replacing import Replacing, UnsoundError
+from merlot.query.stages.rewrites.walks import is_limited, is_plain, map_queries
+from merlot.tree.nodes import Column, Expr, OrderKey
+from merlot.tree.relations import Block, Derived, Query, SetKind, SetOperation, Statement, columns_in, is_correlated
+
+
+def push_limits(statement: Statement) -> Statement:
+    """`SELECT a FROM t UNION ALL SELECT b FROM u ORDER BY 1 LIMIT 9` needs the first nine rows of t and of u."""
+    return map_queries(statement, _pushed)
+
+
+def _pushed(query: Query) -> Query:
+    if query.limit is None:
+        return query
+    return _into_sides(query) if isinstance(query, SetOperation) else _below_projection(query)
+
+
+def _into_sides(query: SetOperation) -> Query:
+    if query.kind is not SetKind.UNION or not query.is_all:
+        return query
+    left, right = (_first_rows(side, query) for side in (query.left, query.right))
+    if left is query.left and right is query.right:
+        return query
+    return replace(query, left=left, right=right)
+
+
+def _first_rows(side: Query, query: SetOperation) -> Query:
+    """Those of a side that may be among the first of both."""
+    if is_limited(side):
+        return side
+    outputs: Mapping[str, Expr] = {f"c{place}": output.expr for place, output in enumerate(side.outputs)}
+    return _limited(side, query, outputs)
+
+
+def _below_projection(block: Block) -> Query:
+    """`SELECT a + 1 FROM (q) AS v LIMIT 9` needs nine rows of q."""
+    source = block.source
+    if not isinstance(source, Derived) or is_limited(source.query) or is_correlated(source.query):
+        return block
+    if block.where is not None or block.slots or not is_plain(replace(block, limit=None, offset=0)):
+        return block
+    outputs = {f"{source.id}.c{place}": output.expr for place, output in enumerate(source.query.outputs)}
+    made = _limited(source.query, block, outputs)
+    return block if made is source.query else replace(block, source=replace(source, query=made))
+
+
+def _limited(query: Query, outer: Query, outputs: Mapping[str, Expr]) -> Query:
+    """The query's first rows in the order of the one around it, as far as that wants any."""
+    assert outer.limit is not None
+    keys = [key.expr for key in outer.order_by]
+    if not all(isinstance(key, Column) and key.name in outputs for key in keys):
+        return query
+    try:
+        over = Replacing(outputs)
+        order_by = tuple(OrderKey(over(key.expr), key.ascending, key.nulls_last) for key in outer.order_by)
+    except UnsoundError:
+        return query
+    if isinstance(query, Block) and any("." not in column.name for key in order_by for column in columns_in(key.expr)):
+        return query
+    return replace(query, order_by=order_by or query.order_by, limit=outer.limit + outer.offset)

@@ -1,0 +1,74 @@
+"""The rules, in the order in which they run, again and again until none changes anything. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from merlot.query.stages.rewrites.drop_columns import drop_columns
+from merlot.query.stages.rewrites.inline_with import inline_with
+from merlot.query.stages.rewrites.merge_derived import merge_derived
+from merlot.query.stages.rewrites.merge_outer import merge_outer
+from merlot.query.stages.rewrites.partial_aggregates import partial_aggregates
+from merlot.query.stages.rewrites.push_filters import push_filters
+from merlot.query.stages.rewrites.push_limits import push_limits
+from merlot.query.stages.rewrites.simplify import simplify
+from merlot.tree.relations import Statement
+
+SKIP_OPTION: Final = "skipPlannerRules"
+"""Names of rules that do not run, separated by commas. Pinot's option, whose names of rules are others."""
+MAX_ROUNDS: Final = 20
+"""More than any statement needed in tests; a rule that undoes another would go on for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A way to write a statement that has the same answer."""
+
+    name: str
+    apply: Callable[[Statement], Statement]
+    """The very statement if it changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A statement, as it was and as it is, and the rules that changed it, in the order in which they first did."""
+
+    before: Statement
+    statement: Statement
+    rules: tuple[str, ...] = ()
+
+
+RULES: Final = (
+    Rule("InlineWith", inline_with),
+    Rule("MergeDerived", merge_derived),
+    Rule("MergeOuter", merge_outer),
+    Rule("PushFilters", push_filters),
+    Rule("Simplify", simplify),
+    Rule("DropColumns", drop_columns),
+    Rule("PushLimits", push_limits),
+    Rule("PartialAggregates", partial_aggregates),
+)
+
+
+def rewritten(statement: Statement) -> Rewritten:
+    """The statement after all rules but those that its option skips."""
+    skipped = skipped_rules(statement)
+    rules = [rule for rule in RULES if rule.name.lower() not in skipped]
+    made, applied = statement, dict[str, None]()
+    for _ in range(MAX_ROUNDS):
+        before = made
+        for rule in rules:
+            after = rule.apply(made)
+            if after is not made:
+                applied[rule.name] = None
+                made = after
+        if made is before:
+            break
+    return Rewritten(statement, made, tuple(applied))
+
+
+def skipped_rules(statement: Statement) -> frozenset[str]:
+    """Names of rules that are not to run, in lower case."""
+    return frozenset(name.strip().lower() for name in (statement.option(SKIP_OPTION) or "").split(","))

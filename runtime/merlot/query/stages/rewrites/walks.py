@@ -1,0 +1,109 @@
+"""Walk over the queries of a statement, and change them from the inside out. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from merlot.query.stages.rewriting import is_grouped
+from merlot.tree.nodes import Column, Expr
+from merlot.tree.relations import (
+    Block,
+    Derived,
+    Join,
+    Query,
+    Relation,
+    SetOperation,
+    Slot,
+    Statement,
+    Subquery,
+    Window,
+    columns_in,
+    conditions_in,
+    queries_in,
+)
+
+Change = Callable[[Query], Query]
+
+
+def map_queries(statement: Statement, change: Change) -> Statement:
+    """Change each query after those inside it; the very statement if `change` returns what it is given."""
+    common = tuple((id_, _mapped(query, change)) for id_, query in statement.common)
+    query = _mapped(statement.query, change)
+    is_same = query is statement.query and all(a[1] is b[1] for a, b in zip(common, statement.common, strict=True))
+    return statement if is_same else replace(statement, query=query, common=common)
+
+
+def _mapped(query: Query, change: Change) -> Query:
+    if isinstance(query, SetOperation):
+        left, right = _mapped(query.left, change), _mapped(query.right, change)
+        is_same = left is query.left and right is query.right
+        return change(query if is_same else replace(query, left=left, right=right))
+    source = None if query.source is None else map_derived(query.source, lambda inner: _mapped(inner, change))
+    slots = {name: _slot(slot, change) for name, slot in query.slots.items()}
+    is_same = source is query.source and all(slots[name] is slot for name, slot in query.slots.items())
+    return change(query if is_same else replace(query, source=source, slots=slots))
+
+
+def _slot(slot: Slot, change: Change) -> Slot:
+    if not isinstance(slot, Subquery):
+        return slot
+    query = _mapped(slot.query, change)
+    return slot if query is slot.query else replace(slot, query=query)
+
+
+def map_derived(relation: Relation, change: Change) -> Relation:
+    """Change the subqueries of a FROM; the very relation if none changes."""
+    if isinstance(relation, Derived):
+        query = change(relation.query)
+        return relation if query is relation.query else replace(relation, query=query)
+    if not isinstance(relation, Join):
+        return relation
+    left, right = map_derived(relation.left, change), map_derived(relation.right, change)
+    is_same = left is relation.left and right is relation.right
+    return relation if is_same else replace(relation, left=left, right=right)
+
+
+def blocks_of(query: Query) -> Iterator[Block]:
+    """List every SELECT of a query, those of its subqueries included."""
+    return (one for one in queries_in(Statement(query=query)) if isinstance(one, Block))
+
+
+def exprs_of(query: Query) -> Iterator[Expr]:
+    """List every expression of a query, those of its subqueries included."""
+    for block in blocks_of(query):
+        yield from block.exprs
+        yield from conditions_in(block.source)
+
+
+def reads(query: Query) -> Counter[str]:
+    """Count how often each column is read in a query, its subqueries included."""
+    return Counter(column.name for expr in exprs_of(query) for column in columns_in(expr))
+
+
+def place_of(name: str, relation: str) -> int | None:
+    """Find the place of a column of a subquery; None if it is no column of that relation."""
+    owner, _, column = name.partition(".c")
+    return int(column) if owner == relation and column.isdigit() else None
+
+
+def has_windows(block: Block) -> bool:
+    """Tell whether a SELECT has a function OVER a window."""
+    return any(isinstance(slot, Window) for slot in block.slots.values())
+
+
+def is_limited(query: Query) -> bool:
+    """Tell whether a query has LIMIT or OFFSET."""
+    return query.limit is not None or bool(query.offset)
+
+
+def is_plain(block: Block) -> bool:
+    """Tell whether a SELECT gives a row for each row of its FROM that meets its WHERE."""
+    is_filter = not (block.is_distinct or block.qualify is not None or is_limited(block) or has_windows(block))
+    return is_filter and not is_grouped(block)
+
+
+def slot_columns(expr: Expr) -> Iterator[Column]:
+    """List the windows and subqueries that an expression reads."""
+    return (column for column in columns_in(expr) if "." not in column.name)

@@ -15,7 +15,7 @@ exactly that key and may be asked (`health.Standing`):
    of its partition: they would be gone, and of an upsert table what they replace would be as well.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
-   Nothing stays for segments that a recovery has brought back (`merlot recover`): they are missed until they are loaded.
+   Nothing stays for segments that `merlot recover` has brought back: they are missed until they are loaded.
 6. Segments of a stream's partition that are consumed, or were until lately, are asked for as one, from the first of
    them on (`lines`): they are never exchanged, the place where the older ones end moves on.
 7. Of a replacement in the lineage, all inputs are part of the table, or all outputs: these once each has a replica

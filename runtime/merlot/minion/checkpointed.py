@@ -1,7 +1,9 @@
-"""A compaction where a time to live decides rows: the partition's checkpoint in the deep store says which are valid.
+"""Compact a segment of an upsert partition whose keys expire: the partition's checkpoint in the deep store tells the
+valid docs.
 
-Whoever builds the index anew begins with that checkpoint, so a segment's new file and its snapshot of the same docs are
-named together. A later checkpoint that was named meanwhile has fewer valid docs, and its snapshot is made anew.
+A server that rebuilds the index begins with that checkpoint, so the table's root names a segment's new file together
+with its snapshot of the same docs. If the root meanwhile names a later checkpoint, which has fewer valid docs, the
+snapshot is made again.
 """
 
 from __future__ import annotations
@@ -25,27 +27,28 @@ Longs = NDArray[np.int64]
 
 
 def snapshot_of(store: DeepStore, record: StreamSegmentRecord) -> SegmentSnapshot:
-    """The snapshot that the record names; raises CorruptionError if it is not there, as when a later one was named."""
+    """Read the snapshot that the record names; raise CorruptionError if it is gone, as after a later checkpoint."""
     try:
-        found = store.read(record.snapshot_url, partial(decode, record.key_text))
+        snapshot = store.read(record.snapshot_url, partial(decode, record.key_text))
     except NotFoundError as error:
         raise CorruptionError(f"snapshot is gone segment={record.key_text}") from error
-    if found.num_docs != record.total_docs:
-        raise CorruptionError(f"snapshot is of another file segment={record.key_text} docs={found.num_docs}")
-    return found
+    if snapshot.num_docs != record.total_docs:
+        raise CorruptionError(f"snapshot is of another file segment={record.key_text} docs={snapshot.num_docs}")
+    return snapshot
 
 
 def valid_docs(snapshot: SegmentSnapshot) -> Longs:
-    """Docs that are shown, and those that delete their keys, ascending."""
+    """Return the docs that queries see and those that delete their keys, ascending."""
     docs = snapshot.docs()
     return np.sort(np.concatenate([docs.live.docs(), docs.tombstones.docs()]))
 
 
 def put_moved(
-    store: DeepStore, table: TableName, snapshot: SegmentSnapshot, kept: Longs, key: str, folder: Path
+    store: DeepStore, table: TableName, snapshot: SegmentSnapshot, docs: Longs, key: str, folder: Path
 ) -> str | None:
-    """Upload the snapshot for the file that has the kept docs; returns its address, None if the file lacks a doc."""
-    moved = renumbered(snapshot, kept)
+    """Upload the snapshot for a file that holds only these docs; return its address, or None if the file lacks a valid
+    doc."""
+    moved = renumbered(snapshot, docs)
     if moved is None:
         return None
     data = encode(key, moved)

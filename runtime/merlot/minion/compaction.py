@@ -1,9 +1,9 @@
-"""The task UpsertCompactionTask: a sealed segment of an upsert table without the rows that were replaced.
+"""The task UpsertCompactionTask: rewrite a sealed segment of an upsert table without its replaced rows.
 
-Which docs are valid a server tells (`cluster.tasks.compactions`); the rest of the rows is written to a file of the same
-name in the same order, and takes the place of the segment's in one swap of the table's root. A segment without valid
-docs is removed instead. A run that dies before the swap leaves a file that nobody names, for the cleaner; one that dies
-after it finds the work done.
+A server tells which docs are valid (`cluster.tasks.compactions`). The minion writes the other rows to a file of the
+same name and order, which takes the place of the segment in one swap of the table's root. A segment without valid docs
+is removed instead. If a run dies before the swap, no record names its file and the cleaner deletes it; after the swap,
+the next run finds the work done.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from merlot.store.deepstore import DeepStore
 from merlot.upsert.valid_docs import Bits, Longs
 
 TELL_TIMEOUT_S: Final = 60.0
-"""How long to wait until a server has told which docs are valid, before the task is tried again later."""
+"""Seconds to wait for a server to tell the valid docs; then the task fails and is tried again later."""
 LOOK_S: Final = 0.1
 MOST_TRIES: Final = 20
-"""Swaps that come to nothing because another checkpoint was named; these come seconds apart."""
+"""Swaps that may fail because a new checkpoint was named; checkpoints come seconds apart."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class UpsertCompaction:
             shutil.rmtree(folder, ignore_errors=True)
 
     def undo(self, task: TaskRecord, control: TaskControl) -> None:
-        """Nothing of it is seen before it is complete."""
+        """Do nothing: no reader sees an unfinished compaction."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,11 @@ class _Run:
         return self._done(len(docs), 0 if file is None else file.size_bytes)
 
     def _run_merge(self, view: TableView) -> EndedTask:
-        """Once all that a server was told of is sealed, which it then tells of all segments at once, one row of a key
-        is valid in all of them: whoever has the files finds it in the new one by its key."""
-        keys = tuple(SegmentKey.parse(one) for one in self.config.segments)
+        """Merge several segments into one.
+
+        The server tells the valid docs of all segments at once, when everything it consumed is sealed, so exactly one
+        row of each key is valid in all of them together. A reader of the new file finds that row by its key."""
+        keys = tuple(SegmentKey.parse(text) for text in self.config.segments)
         records = [record for key in keys if (record := stream_segment(view, key.name)) and record.crc == key.crc]
         if len(records) < len(keys):
             raise ObsoleteError(f"a segment was replaced or removed meanwhile segment={keys[-1]}")
@@ -135,10 +137,12 @@ class _Run:
         return self._done(file.total_docs, file.size_bytes)
 
     def _require_files(self, last: StreamSegmentRecord) -> None:
-        """Raise UnavailableError if a server answers by rows that it consumed: it would not take up the new file, and
-        whoever asks for rows from where one of several segments began would not get those of the segments before it."""
+        """Raise UnavailableError if a server still answers by rows that it consumed.
+
+        Such a server would not load the new file, and a broker that asks it for the rows from the start of one of
+        several segments would miss the rows of the segments before it."""
         metastore, table = self.kind.metastore, self.task.table
-        reports = {one: report.loaded for one, report in ReportReader(metastore, table).read().items()}
+        reports = {instance: report.loaded for instance, report in ReportReader(metastore, table).read().items()}
         live = live_instances(metastore, Role.SERVER)
         asked = of_members(reports, load(metastore, table), last.partition, live)
         first = by_rows(asked).get(last.partition)
@@ -146,25 +150,25 @@ class _Run:
             raise UnavailableError(f"a server still answers by rows that it consumed segment={last.key}")
 
     def _run_by_age(self, before: StreamSegmentRecord) -> EndedTask:
-        """As the partition's checkpoint has it, which moves on meanwhile."""
+        """Rewrite the segment by the partition's checkpoint, which may be replaced meanwhile."""
         self.control.tell("ASK")
         snapshot = snapshot_of(self._store, before)
         valid = valid_docs_of(snapshot)
         self.control.reached("docs told")
         if len(valid) == before.total_docs:
             raise ObsoleteError(f"no row of the segment was replaced segment={before.key_text}")
-        kept = valid if not len(valid) else self._maker.kept(before, valid)
-        staying = len(kept) - len(valid)
-        if len(kept) == before.total_docs:
+        docs = valid if not len(valid) else self._maker.kept(before, valid)
+        staying = len(docs) - len(valid)
+        if len(docs) == before.total_docs:
             note_staying(self.kind.metastore, self.task.table, before.key, staying, self.control.fence)
             raise ObsoleteError(f"every key with replaced rows has several others segment={before.key_text}")
-        file = self._maker.make([before], kept) if len(kept) else None
+        file = self._maker.make([before], docs) if len(docs) else None
         self._require_files(before)
         for _ in range(MOST_TRIES):
             record = stream_segment(load(self.kind.metastore, self.task.table), before.name)
             if record is None or record.crc != before.crc:
                 raise ObsoleteError(f"segment was replaced or removed meanwhile segment={before.key_text}")
-            url = self._moved(record, file, kept)
+            url = self._moved(record, file, docs)
             rewritten = Rewritten(
                 key=before.key,
                 file=file,
@@ -173,24 +177,24 @@ class _Run:
                 snapshot=MovedSnapshot(record.snapshot_url, url),
             )
             if self._swap(rewritten):
-                return self._done(len(kept), 0 if file is None else file.size_bytes)
+                return self._done(len(docs), 0 if file is None else file.size_bytes)
         raise UnavailableError(f"checkpoints came too fast segment={before.key_text} tries={MOST_TRIES}")
 
-    def _moved(self, record: StreamSegmentRecord, file: SegmentRecord | None, kept: Longs) -> str:
-        """Address of the snapshot that the record names, for the new file; empty if there is no file."""
+    def _moved(self, record: StreamSegmentRecord, file: SegmentRecord | None, docs: Longs) -> str:
+        """Upload the snapshot for the new file; return its address, or an empty text if there is no file."""
         snapshot = snapshot_of(self._store, record)
         if file is None:
             if len(valid_docs_of(snapshot)):
                 raise ObsoleteError(f"rows are valid again segment={record.key_text}")
             return ""
-        url = put_moved(self._store, self.task.table, snapshot, kept, file.key_text, self.folder)
+        url = put_moved(self._store, self.task.table, snapshot, docs, file.key_text, self.folder)
         if url is None:
             raise ObsoleteError(f"rows are valid again segment={record.key_text}")
         self.control.reached("snapshot uploaded")
         return url
 
     def _swap(self, rewritten: Rewritten) -> bool:
-        """Whether it has happened: not if another checkpoint was named meanwhile."""
+        """Swap the segment; return False if another checkpoint was named meanwhile."""
         self.control.check()
         self.control.tell("SWAP")
         view = rewrite_segment(self.kind.metastore, self.task.table, rewritten, self.control.fence)
@@ -201,7 +205,7 @@ class _Run:
         return True
 
     def _was_swapped(self, record: StreamSegmentRecord) -> bool:
-        """Whether an earlier run of the task has done it."""
+        """Return whether an earlier run of the task has swapped the segment."""
         return int(record.custom_map.get(COMPACTED, "-1")) >= self.task.created_ms
 
     def _done(self, num_docs: int, num_bytes: int) -> EndedTask:
@@ -220,22 +224,22 @@ class _Run:
         )
 
     def _valid_docs(self, records: Sequence[StreamSegmentRecord]) -> Longs:
-        """Of segments, numbered from one to the next, as soon as a server has told; raises UnavailableError if none
-        does."""
-        record, num_docs = records[-1], sum(one.total_docs for one in records)
+        """Wait for a server to tell the valid docs of the segments, numbered through all of them; raise
+        UnavailableError if none does in time."""
+        record, num_docs = records[-1], sum(segment.total_docs for segment in records)
         self.control.tell("ASK")
         deadline = Deadline(TELL_TIMEOUT_S)
         while True:
-            told = valid_docs(self.kind.metastore, self.task.id)
-            if told is not None:
+            answer = valid_docs(self.kind.metastore, self.task.id)
+            if answer is not None:
                 break
             if deadline.is_over:
                 raise UnavailableError(f"no server has told which docs are valid segment={record.key_text}")
             self.control.pause(LOOK_S)
-        said, bitmap = told
-        if (said.segment, said.num_docs) != (record.key_text, num_docs):
-            raise InvalidInputError(f"server told of another segment segment={record.key_text} told={said.segment}")
-        return Bits.deserialized(bitmap, said.num_docs).docs()
+        header, bitmap = answer
+        if (header.segment, header.num_docs) != (record.key_text, num_docs):
+            raise InvalidInputError(f"server told of another segment segment={record.key_text} told={header.segment}")
+        return Bits.deserialized(bitmap, header.num_docs).docs()
 
     @cached_property
     def _store(self) -> DeepStore:

@@ -1,7 +1,4 @@
-"""Between a task that runs in a thread and whoever watches over it: stop it, and hear how far it is.
-
-Any thread may call anything here.
-"""
+"""Control a task that runs in a thread: stop it, and read its progress. Thread-safe."""
 
 from __future__ import annotations
 
@@ -16,22 +13,22 @@ from merlot.errors import ConflictError
 from merlot.metastore.protocol import Check
 
 CrashPoint = Callable[[str], None]
-"""Told the name of each step that a task has reached; tests die there."""
+"""Function that is called with the name of each step that a task reaches; tests end the process there."""
 
 
 class StopReason(StrEnum):
-    """Why a task shall not go on."""
+    """Reason why a task has to stop."""
 
     CANCELLED = "cancelled"
-    """Nobody wants it any more: what it began is undone."""
+    """The task was cancelled: its work is undone."""
     LOST = "lost"
-    """Its lease is gone: another minion runs it, this one must not touch anything."""
+    """The lease is lost: another minion runs the task, and this one must not touch anything."""
     DRAIN = "drain"
-    """The minion stops: another one goes on with it."""
+    """The minion shuts down: another one continues the task."""
 
 
 class TaskStoppedError(ConflictError):
-    """Raised inside a task that was told to stop."""
+    """Raised inside a task that has to stop."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(f"task is stopped reason={reason}")
@@ -40,7 +37,7 @@ class TaskStoppedError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How far a task is."""
+    """Progress of a task."""
 
     phase: str = ""
     rows: int = 0
@@ -61,16 +58,16 @@ class TaskControl:
 
     @property
     def fence(self) -> Check:
-        """What every write of the task carries."""
+        """Condition that every write of the task carries."""
         return self.lease.fence
 
     @property
     def owner(self) -> str:
-        """The minion."""
+        """Minion that holds the lease."""
         return self.lease.owner
 
     def stop(self, reason: StopReason) -> None:
-        """Have the task end at its next look; the first reason counts, but for a lost lease."""
+        """Ask the task to stop. The first reason stays, unless the lease is lost later."""
         with self._lock:
             if self._reason is None or reason is StopReason.LOST:
                 self._reason = reason
@@ -78,42 +75,42 @@ class TaskControl:
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why it shall not go on; None if it shall."""
+        """Reason to stop; None if the task may go on."""
         return self._reason
 
     def is_stopped(self) -> bool:
-        """Whether it shall not go on."""
+        """Return whether the task has to stop."""
         return self._stopping.is_set()
 
     def check(self) -> None:
-        """Raises TaskStoppedError if the task shall not go on."""
+        """Raise TaskStoppedError if the task has to stop."""
         if self._reason is not None:
             raise TaskStoppedError(self._reason)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, unless told to stop: then raises TaskStoppedError."""
+        """Sleep; raise TaskStoppedError as soon as the task has to stop."""
         self._stopping.wait(seconds)
         self.check()
 
     def undoing(self) -> TaskControl:
-        """A control of the same lease that nobody has stopped: to undo what the task began."""
+        """Return a control of the same lease that is not stopped, to undo the task with."""
         return TaskControl(self.lease, reached=self.reached)
 
     def tell(self, phase: str, *, rows: int = 0, rows_total: int | None = None, num_bytes: int = 0) -> None:
-        """Say how far the task is; whoever watches writes it down now and then."""
+        """Report progress; the worker writes it to the metastore now and then."""
         with self._lock:
             total = self._said.rows_total if rows_total is None else rows_total
             self._said = Said(phase, rows, total, num_bytes)
 
     @property
     def said(self) -> Said:
-        """What the task said last."""
+        """Progress that the task reported last."""
         return self._said
 
 
 @dataclass(slots=True)
 class Deadline:
-    """How long a task waits for others."""
+    """Time limit of a wait for other processes."""
 
     seconds: float
     started: float = 0.0
@@ -123,5 +120,5 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has waited long enough."""
+        """Return whether the time is over."""
         return time.monotonic() - self.started > self.seconds

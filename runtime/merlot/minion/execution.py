@@ -1,7 +1,7 @@
-"""One run of one task under its lease: begun, ended, tried again later, set aside, given back, or undone.
+"""Run one task under its lease, to one of its endings: done, tried again later, set aside, given back or undone.
 
-Blocking, in the task's own thread. Whatever is written carries the fence of the lease, so that a minion that was frozen
-while its lease went to another one writes nothing when it wakes.
+Blocking, in the task's own thread. Every write carries the fence of the lease: a minion that was frozen while another
+one took over the lease writes nothing when it wakes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from merlot.uris import redact
 _LOG = logging.getLogger(__name__)
 
 MAX_DEATHS = 20
-"""A task that this many minions did not survive is set aside."""
+"""Number of minions that may die while they run a task; then the task is set aside."""
 MAX_OUTAGES = 100
-"""As many attempts does a task have while something that it needs is away: some eight hours of them."""
+"""Number of attempts while a service that the task needs is unavailable: about eight hours."""
 _ENDS = 10
 
 
 class Ending(StrEnum):
-    """What became of a run, for logs and metrics."""
+    """Ending of a run, for logs and metrics."""
 
     DONE = "done"
     FAILED = "failed"
@@ -44,24 +44,26 @@ class Ending(StrEnum):
 
 
 class ObsoleteError(ConflictError):
-    """There is nothing left to do for the task: what it was to work on has gone or changed."""
+    """The task has become pointless: its inputs are gone or changed."""
 
 
 class TaskKind(Protocol):
-    """Knows how to run one kind of task. Every write carries the control's fence."""
+    """Runs tasks of one kind. Every write carries the control's fence."""
 
     @property
     def max_parallel(self) -> int:
-        """How many tasks of the kind a minion runs at a time."""
+        """Number of tasks of the kind that a minion runs at the same time."""
         ...
 
     def run(self, task: TaskRecord, control: TaskControl) -> EndedTask:
-        """Run to the end, in a thread, going on from whatever an earlier run left; returns what to note.
-        InvalidInputError: it cannot be done; ObsoleteError: it need not be done; other MerlotErrors: try later."""
+        """Run the task to its end, in a thread, and continue whatever an earlier run left; return what to record.
+
+        Raises InvalidInputError if the task cannot be done, ObsoleteError if it need not be done, and another
+        MerlotError if it should be tried again later."""
         ...
 
     def undo(self, task: TaskRecord, control: TaskControl) -> None:
-        """Take back what runs of the task have begun, unless it is complete."""
+        """Undo what runs of the task have begun, unless the task is complete."""
         ...
 
 
@@ -73,14 +75,14 @@ def _max_attempts(error: Exception) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Runs one task that is leased."""
+    """Runs one leased task."""
 
     metastore: Metastore
     clock: Clock
     kind: TaskKind
 
     def execute(self, task_id: str, kind_name: str, control: TaskControl) -> Ending:
-        """Run the task if it is still there. Bugs end as failures too."""
+        """Run the task if it still exists. A bug in a task ends it as a failure, too."""
         task = queue.find_task(self.metastore, kind_name, task_id)
         if task is None or task.record.state is TaskState.POISONED:
             return Ending.DONE
@@ -123,7 +125,7 @@ class Execution:
         return self._end(task, ended, control)
 
     def _begun(self, task: QueuedTask, control: TaskControl, started_ms: int) -> QueuedTask:
-        """Say who runs it; runs before that ended without a word are deaths, unless their minions live."""
+        """Record who runs the task. Earlier runs without an ending count as deaths, unless their minions live."""
         record = task.record
         said = queue.progress(self.metastore, record.kind, record.id)
         silent = [] if said is None or not said.owner else [f"{said.owner}@{said.started_ms}"]
@@ -143,7 +145,8 @@ class Execution:
         return task
 
     def _has_survived(self, run: str) -> bool:
-        """Whether the process that began a run lives: then it lost its lease, or could not say how the run ended."""
+        """Return whether the process that began a run still lives: it lost its lease, or could not record the run's
+        ending."""
         owner, _, begun_ms = run.rpartition("@")
         path = paths.live(owner)
         node = self.metastore.get(path)
@@ -179,7 +182,7 @@ class Execution:
         return Ending.POISONED
 
     def _poison(self, task: QueuedTask, control: TaskControl, text: str) -> TaskRecord:
-        """Set it aside at once: another attempt would end the same way."""
+        """Set the task aside at once, because another attempt would fail the same way."""
         return queue.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, most=1)
 
     def _cancel(self, task: QueuedTask, control: TaskControl, reason: str) -> Ending:
@@ -198,19 +201,19 @@ class Execution:
         return Ending.CANCELLED
 
     def _end(self, task: QueuedTask, ended: EndedTask, control: TaskControl) -> Ending:
-        """Its node may have been changed meanwhile, by a cancellation: what is done is done."""
-        found: QueuedTask | None = task
+        """Record the ending, even if a cancellation has changed the task's node meanwhile."""
+        current: QueuedTask | None = task
         for _ in range(_ENDS):
-            if found is None:
+            if current is None:
                 self._forget_progress(task.record)
                 return Ending.DONE
             try:
-                queue.end(self.metastore, found, ended, control.fence)
+                queue.end(self.metastore, current, ended, control.fence)
                 return Ending.DONE
             except (ConflictError, NotFoundError):
                 if not control.lease.is_held(self.metastore):
                     raise
-                found = queue.find_task(self.metastore, task.record.kind, task.record.id)
+                current = queue.find_task(self.metastore, task.record.kind, task.record.id)
         raise ConflictError(f"task cannot be ended, its node changes all the time task={task.record.id}")
 
     def _forget_progress(self, record: TaskRecord) -> None:

@@ -1,5 +1,6 @@
-"""What ended tasks leave in the metastore: the nodes of their leases, which must outlive every holder that may wake,
-and what minions said of tasks that they did not live to take leave of."""
+"""Delete what ended tasks leave in the metastore: lease nodes, which must outlive every holder that may still wake, and
+progress that dead minions wrote.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from merlot.values.periods import DAY_MS
 _LOG = logging.getLogger(__name__)
 
 LEASE_KEPT_MS = DAY_MS
-"""A process that is frozen for longer than this finds its lease gone, which fences it as well."""
+"""Age at which a lease node is deleted. A process that was frozen for longer finds its lease gone, which fences it,
+too."""
 
 
 def sweep(metastore: Metastore, kinds: Iterable[str], clock: Clock) -> int:
-    """Delete the leases of tasks that ended a day ago, and the progress of those that have ended; returns how many
-    nodes. Never raises: it is tried again."""
+    """Delete leases of tasks that ended a day ago and progress of all ended tasks; return the number of nodes. Never
+    raises: the next sweep tries again."""
     num_deleted = 0
     try:
         for kind in kinds:

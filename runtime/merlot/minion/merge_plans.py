@@ -1,4 +1,4 @@
-"""From a task's record to the plans of its merges."""
+"""Derive the plans of a task's merges from its record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BUILDER = "merlot_minion"
 
 
 def merge_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
-    """What becomes of the rows of the task's windows. Rows of the rest are left to `rest_plan`."""
+    """Return the plan for the rows in the task's windows; `rest_plan` covers the other rows."""
     spec = table.spec
     return MergePlan(
         table=table.raw_name,
@@ -34,8 +34,8 @@ def merge_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan
         windows=config.windows,
         round_period=None if config.round_period is None else periods.parse(config.round_period),
         aggregations={
-            name: Aggregation(function=one.function.upper(), parameters=one.parameters)
-            for name, one in config.aggregations.items()
+            name: Aggregation(function=aggregation.function.upper(), parameters=aggregation.parameters)
+            for name, aggregation in config.aggregations.items()
         },
         erased=frozenset(config.erase_dimensions),
         max_records_per_segment=config.max_records_per_segment,
@@ -46,7 +46,7 @@ def merge_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan
 
 
 def rest_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
-    """The rows that the inputs have beyond the windows: aligned to buckets, and otherwise as they are."""
+    """Return the plan for the rows beyond the windows: they are aligned to buckets and stay otherwise unchanged."""
     return dataclasses.replace(
         merge_plan(table, config, clock),
         merge_type=MergeType.CONCAT,
@@ -60,7 +60,7 @@ def rest_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
 
 
 def rounding_that_moves(table: Table, config: MergeTaskConfig) -> str | None:
-    """The period that the task rounds times to, unless they are as coarse already."""
+    """Return the period that the task rounds times to; None if they are as coarse already."""
     spec = table.spec
     field = None if spec.time_column is None else spec.table_schema.field(spec.time_column)
     if field is None or config.round_period is None:
@@ -69,19 +69,19 @@ def rounding_that_moves(table: Table, config: MergeTaskConfig) -> str | None:
 
 
 def output_prefix(config: MergeTaskConfig) -> str:
-    """What the names of the windows' outputs begin with: each shard has its own."""
+    """Return the prefix of the names of the windows' outputs; each shard has its own."""
     return config.output_prefix if config.shard is None else f"{config.output_prefix}_s{config.shard}"
 
 
 def reaches(record: SegmentRecord, windows: Sequence[Window]) -> bool:
-    """Whether a segment may have rows in one of the windows."""
+    """Return whether a segment may have rows in one of the windows."""
     if record.start_time_ms is None or record.end_time_ms is None:
         return True
     return any(record.start_time_ms < end and start <= record.end_time_ms for start, end in windows)
 
 
 def shuffle(plan: MergePlan, paths: Sequence[Path], folder: Path, num_shards: int, control: TaskControl) -> list[Path]:
-    """Rows of the plan's windows to one file per shard, equal keys to the same one."""
+    """Distribute the rows of the plan's windows to one file per shard, rows of equal keys to the same file."""
     built = merge_shuffle.shuffle(
         plan,
         paths,
@@ -90,4 +90,4 @@ def shuffle(plan: MergePlan, paths: Sequence[Path], folder: Path, num_shards: in
         lambda phase, rows, num_bytes: control.tell(phase.value, rows=rows, num_bytes=num_bytes),
         control.is_stopped,
     )
-    return [one.path for one in built]
+    return [segment.path for segment in built]

@@ -1,7 +1,7 @@
-"""The task MergeRollupTask: fetch the inputs, merge them, and have the outputs take their place by segment lineage.
+"""The task MergeRollupTask: fetch the input segments, merge them, and let the outputs replace them by segment lineage.
 
-Each step finds what an earlier run left, whoever ran it: an entry that is complete, outputs that are published, or
-nothing, and then the same inputs give the same files. A large bucket goes through more tasks: see `shards`.
+Each step continues what an earlier run of any minion left: a completed entry, published outputs, or nothing, in which
+case the same inputs give the same files. A large bucket is split into several tasks: see `shards`.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ from merlot.store.deepstore import DeepStore
 _LOG = logging.getLogger(__name__)
 
 DISK_SHARE = 2.5
-"""Room that a merge needs, in sizes of its inputs: they, the outputs, and what is spilled."""
+"""Disk space that a merge needs, in sizes of its inputs: for the inputs, the outputs and spilled rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSettings:
-    """What a minion gives to merges."""
+    """Resources of a minion's merges."""
 
     folder: Path
-    """For files under way; belongs to the minion."""
+    """Directory for temporary files; belongs to the minion."""
     open_store: Callable[[str | None], DeepStore]
-    """The deep store of a URI; None is the cluster's own."""
+    """Opens the deep store of a URI; None is the cluster's own."""
     memory_bytes: int = 1 << 30
-    """For each merge."""
+    """Memory of each merge."""
     max_parallel: int = 1
     load_timeout_s: float = 600.0
-    """How long to wait until servers have loaded the outputs, before the task fails and is tried again."""
+    """Seconds to wait for servers to load the outputs; then the task fails and is tried again."""
     load_look_s: float = 1.0
     spark: SparkLauncher | None = None
 
@@ -102,7 +102,7 @@ class MergeRollup:
 
 @dataclass
 class _Work:
-    """One run."""
+    """One run of a task."""
 
     metastore: Metastore
     clock: Clock
@@ -159,29 +159,29 @@ class _Work:
         )
 
     def _check_wanted(self) -> None:
-        """ObsoleteError if the manifest says otherwise by now, and nobody has come to cancel the task."""
+        """Raise ObsoleteError if the manifest no longer asks for the task, even if the task was not cancelled yet."""
         record = rollups.find_rollup(self.metastore, self.config.rollup)
         if record is None:
             return
         try:
             manifest = rollups.spec_of(record)
         except InvalidInputError as error:
-            # Of a newer version. The leader, which may be of that version too, has the say.
+            # A newer version wrote it. The leader, which may be of that version, decides.
             _LOG.warning("MergeRollupTask cannot be read name=%s cause=%s", record.name, error)
             return
         if is_outdated(self.config, manifest.spec):
             raise ObsoleteError(f"manifest has changed rollup={record.name} revision={record.revision}")
 
     def _inputs(self, view: TableView) -> list[SegmentRecord]:
-        """The records of the inputs; ObsoleteError if one of them is part of the table no more."""
-        found = []
+        """Return the records of the inputs; raise ObsoleteError if one of them is no longer part of the table."""
+        records = []
         for text in self.config.inputs:
             key = SegmentKey.parse(text)
             record = view.visible.get(key.name)
             if record is None or record.crc != key.crc:
                 raise ObsoleteError(f"input was replaced or removed meanwhile segment={text}")
-            found.append(record)
-        return found
+            records.append(record)
+        return records
 
     def _fetch(self, records: Sequence[SegmentRecord]) -> list[Path]:
         folder = self.folder / "in"
@@ -202,7 +202,7 @@ class _Work:
         return paths
 
     def _merged(self, inputs: Sequence[SegmentRecord], files: Sequence[Path] | None = None) -> list[BuiltSegment]:
-        """Outputs of the windows, and of the rest where there is one. `files`: the inputs, if they are here."""
+        """Merge the windows and, if there is one, the rest. files: the fetched inputs, if they are here."""
         paths = list(files) if files is not None else self._fetch(inputs)
         folder = self.folder / "out"
         shutil.rmtree(folder, ignore_errors=True)
@@ -215,7 +215,7 @@ class _Work:
 
     def _rest(self, inputs: Sequence[SegmentRecord], paths: Sequence[Path] | None) -> list[BuiltSegment]:
         if paths is None:
-            paths = self._fetch([one for one in inputs if merge_plans.reaches(one, self.config.rest)])
+            paths = self._fetch([record for record in inputs if merge_plans.reaches(record, self.config.rest)])
         folder = self.folder / "rest"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -249,13 +249,13 @@ class _Work:
         inputs: Sequence[SegmentRecord],
         outputs: Sequence[BuiltSegment] | Sequence[SegmentRecord],
     ) -> EndedTask:
-        """Start, upload, publish, end. The names are known before the first upload, so that nobody else takes the
-        inputs meanwhile."""
-        names = [one.metadata.name if isinstance(one, BuiltSegment) else one.name for one in outputs]
+        """Start the replacement, upload and publish the outputs, end the replacement. The outputs' names are declared
+        before the first upload, so that no other task takes the inputs meanwhile."""
+        names = [output.metadata.name if isinstance(output, BuiltSegment) else output.name for output in outputs]
         self._start(entry, names)
         self.control.reached("entry started")
-        built = [one for one in outputs if isinstance(one, BuiltSegment)]
-        records = self._upload(built) if built else [one for one in outputs if isinstance(one, SegmentRecord)]
+        built = [output for output in outputs if isinstance(output, BuiltSegment)]
+        records = self._upload(built) if built else [output for output in outputs if isinstance(output, SegmentRecord)]
         return self._publish(inputs, records)
 
     def _start(self, entry: LineageEntry | None, names: Sequence[str]) -> None:
@@ -263,7 +263,7 @@ class _Work:
         self.control.tell("START")
         table, fence = self.task.table, self.control.fence
         if entry is not None and entry.state is LineageState.IN_PROGRESS and set(entry.segments_to) != set(names):
-            # Another version of Merlot built other files: its are taken back.
+            # Another version of Merlot built different files: its replacement is reverted.
             replacements.revert_replacement(self.metastore, table, entry.id, fence=fence, context=self.context)
         replacement = Replacement(
             segments_from=[SegmentKey.parse(text) for text in self.config.inputs],
@@ -316,7 +316,7 @@ class _Work:
         )
 
     def _finish(self, entry_id: str) -> EndedTask:
-        """Wait until servers have the outputs, and switch."""
+        """Wait until servers have loaded the outputs, then switch to them."""
         deadline = Deadline(self.settings.load_timeout_s)
         while True:
             self.control.check()
@@ -340,7 +340,7 @@ class _Work:
             return self._done(entry)
 
     def _done(self, entry: LineageEntry) -> EndedTask:
-        """Nothing is left to do but to clean up; what the replacement did is told by whoever ended it."""
+        """Clean up after the replacement; the run that ended it has recorded the outcome."""
         self.undoing.remove_shuffled()
         self.control.reached("files removed")
         segments = load(self.metastore, self.task.table).segments
@@ -360,7 +360,8 @@ class _Work:
         )
 
     def _shuffle(self, inputs: Sequence[SegmentRecord]) -> EndedTask:
-        """Rows of the inputs to one file per shard; then the shards' tasks are queued, and begin once this one ends."""
+        """Distribute the inputs' rows to one file per shard and queue the shards' tasks, which begin once this one
+        ends."""
         shuffle = self._queued_shuffle()
         if not shuffle:
             shuffle = self.control.lease.token
@@ -372,9 +373,10 @@ class _Work:
         return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
 
     def _queued_shuffle(self) -> str:
-        """The one of which an earlier run has begun to queue the shards' tasks: then its files are all there."""
+        """Return the shuffle whose shard tasks an earlier run has begun to queue: all of its files are there. Empty if
+        none."""
         queued = queue.list_tasks(self.metastore, self.task.kind).values()
-        parts = (one.record for one in queued if queue.whole_of(one.record.id) == self.task.id)
+        parts = (task.record for task in queued if queue.whole_of(task.record.id) == self.task.id)
         return next((queue.merge_config(part).shuffle for part in parts), "")
 
     def _make_shards(self, inputs: Sequence[SegmentRecord], shards: ShardFiles) -> None:
@@ -394,8 +396,8 @@ class _Work:
         self.control.reached("shards uploaded")
 
     def _merge_shard(self, entry: LineageEntry | None, shard: int, inputs: Sequence[SegmentRecord]) -> EndedTask:
-        """Build and upload one shard's outputs. Whoever finds that all shards are there has them take the inputs'
-        place: two may find it at once, and do the same."""
+        """Build and upload the outputs of one shard. The run that finds all shards done ends the replacement; two runs
+        may find it at the same time and do the same."""
         shards = self.shards(self.config.shuffle)
         if shards.outputs_of(shard) is None:
             check_room(self.folder, round(DISK_SHARE * self.config.num_bytes / self.config.num_shards))
@@ -413,7 +415,7 @@ class _Work:
 
 
 def _has_all(view: TableView, entry: LineageEntry, config: MergeTaskConfig) -> bool:
-    """Whether every output is published: then there is nothing to build."""
+    """Return whether every output is published, so that nothing has to be built."""
     records = [view.segment(name) for name in entry.segments_to]
     return all(record is not None and record.replaces == config.entry for record in records)
 

@@ -1,4 +1,4 @@
-"""Makes the file that takes the place of sealed segments of an upsert table: some docs of each, in their order."""
+"""Build the file that replaces sealed segments of an upsert table, from some docs of each in their order."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from merlot.upsert.rewriting import kept_docs
 from merlot.upsert.valid_docs import Longs
 
 DISK_SHARE: Final = 2.0
-"""Room that is needed, in sizes of the segments' files: they and what is made of them."""
+"""Disk space that is needed, in sizes of the segments' files: for the fetched files and the new one."""
 BUILDER: Final = "merlot_minion"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileMaker:
-    """For one task, in its folder."""
+    """Builds and uploads files for one task, in the task's directory."""
 
     table: Table
     name: TableName
@@ -49,7 +49,8 @@ class FileMaker:
     clock: Clock
 
     def kept(self, record: SegmentRecord, valid: Longs) -> Longs:
-        """Docs that stay: all of a key with several valid ones, which could not be told apart after (`rewriting`)."""
+        """Return the docs to keep. If a key has several valid docs, all its docs stay: a new file could not tell them
+        apart (`upsert.rewriting`)."""
         schema = self.table.spec.table_schema
         fields = [field for name in schema.primary_key if (field := schema.field(name)) is not None]
         every = np.arange(record.total_docs, dtype=np.uint32)
@@ -59,7 +60,7 @@ class FileMaker:
             return kept_docs(KeyColumns(fields).of(pa.table(columns)), valid)
 
     def make(self, records: Sequence[SegmentRecord], docs: Longs) -> SegmentRecord:
-        """Upload a file under the last segment's name. docs: of all of them, numbered from one to the next."""
+        """Upload a file under the last segment's name. docs: docs to keep, numbered through all segments."""
         paths = self._fetched(records)
         self.control.tell("BUILD", rows=len(docs))
         firsts = np.cumsum([0, *(record.total_docs for record in records)])

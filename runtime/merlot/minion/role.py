@@ -1,4 +1,6 @@
-"""A minion from start to drain: registered, asked for its health and its tasks, and given time to give them back."""
+"""A minion from start to drain: it registers, serves its health and tasks over HTTP, and gives tasks back when it
+stops.
+"""
 
 from __future__ import annotations
 
@@ -38,45 +40,45 @@ _LOG = logging.getLogger(__name__)
 
 TASKS_FOLDER = "tasks"
 OVER_S = 1.0
-"""Between two looks at whether the one task is over."""
+"""Seconds between two checks whether the only task is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinionConfig:
-    """Port 0: any; None: no endpoint."""
+    """Settings of a minion. Port 0: any free port; None: no endpoint."""
 
     host: str = "127.0.0.1"
     bind_host: str | None = None
     http_port: int | None = 0
     instance: str | None = None
-    """Default: Minion_{host}_{http port}."""
+    """Name of the instance. Default: Minion_{host}_{http port}."""
     data_dir: Path | None = None
-    """For files under way, emptied at the start; None: no task that needs files is run."""
+    """Directory for temporary files, emptied at the start; None: no task that needs files is run."""
     deep_store: str | None = None
     """URI of the cluster's deep store."""
     deep_store_prefixes: tuple[str, ...] = ()
-    """Below which tables may name deep stores of their own, besides the cluster's."""
+    """URI prefixes below which tables may name deep stores of their own, besides the cluster's."""
     slots: int = 1
-    """Tasks that run at a time."""
+    """Tasks that run at the same time."""
     memory_bytes: int = 1 << 30
-    """Of all tasks together."""
+    """Memory of all tasks together."""
     drain_timeout_s: float = 20.0
     load_timeout_s: float = 600.0
-    """How long a merge waits for servers to load its outputs."""
+    """Seconds that a merge waits for servers to load its outputs."""
     spark: SparkLauncher | None = None
-    """None: Spark in local mode, if pyspark is installed."""
+    """Way to start Spark jobs; None: Spark in local mode, if pyspark is installed."""
     leaves_spark: bool = False
-    """Tasks that need Spark are run by others."""
+    """True if tasks that need Spark are left to other minions."""
     only_task: str | None = None
-    """Id of the one task that it runs; see `until_over`."""
+    """Id of the only task that it runs; see `until_over`."""
     kinds: Mapping[str, TaskKind] = field(default_factory=dict)
-    """More kinds of tasks."""
+    """Additional kinds of tasks."""
     reached: CrashPoint | None = None
-    """Told the steps of tasks; for tests."""
+    """Called with the steps of tasks; for tests."""
 
 
 class MinionRole:
-    """One minion on the running event loop."""
+    """A minion on the running event loop."""
 
     def __init__(self, metastore: Metastore, config: MinionConfig, *, clock: Clock | None = None) -> None:
         self._metastore = metastore
@@ -92,11 +94,11 @@ class MinionRole:
 
     @property
     def instance(self) -> InstanceId:
-        """Its name among the instances."""
+        """Name of the instance."""
         return InstanceId(self._config.instance or f"Minion_{self._config.host}_{self.http_port}")
 
     def not_ready(self) -> str | None:
-        """Why it takes no task now; None if it does."""
+        """Return why it takes no tasks now; None if it does."""
         if self._is_draining:
             return "draining"
         if self._task is not None and self._task.done():
@@ -104,7 +106,8 @@ class MinionRole:
         return "starting" if self._registration is None else None
 
     async def start(self) -> None:
-        """Register and look for tasks. UnavailableError if the port is taken or the metastore silent."""
+        """Register and begin to take tasks. Raises UnavailableError if the port is taken or the metastore does not
+        answer."""
         await asyncio.to_thread(self._clear_folder)
         await self._start_http()
         record = InstanceRecord(
@@ -126,18 +129,18 @@ class MinionRole:
         self._task = asyncio.create_task(self._worker.run())
 
     async def until_over(self) -> None:
-        """Until the one task is no more, or was set aside, whoever did it."""
+        """Wait until the only task is gone or set aside, by any minion."""
         assert self._config.only_task is not None
         while True:
             with contextlib.suppress(MerlotError):
-                found = await asyncio.to_thread(self._find_only_task)
-                if found is None or found.record.state is TaskState.POISONED:
+                task = await asyncio.to_thread(self._find_only_task)
+                if task is None or task.record.state is TaskState.POISONED:
                     return
             await asyncio.sleep(OVER_S)
 
     def _find_only_task(self) -> QueuedTask | None:
-        found = (queue.find_task(self._metastore, kind, str(self._config.only_task)) for kind in self._kinds)
-        return next((one for one in found if one is not None), None)
+        tasks = (queue.find_task(self._metastore, kind, str(self._config.only_task)) for kind in self._kinds)
+        return next((task for task in tasks if task is not None), None)
 
     def _takes(self, task: TaskRecord) -> bool:
         if self._config.only_task is not None:
@@ -145,7 +148,7 @@ class MinionRole:
         return not (self._config.leaves_spark and queue.needs_spark(task))
 
     async def stop(self) -> None:
-        """Take no new task, have the running ones give themselves back, leave."""
+        """Take no new task, have running tasks given back, and leave the cluster."""
         self._is_draining = True
         if self._worker is not None:
             await self._worker.drain(self._config.drain_timeout_s)
@@ -204,6 +207,6 @@ class MinionRole:
         self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 
     async def _tasks(self, _: web.Request) -> web.Response:
-        """What it runs now."""
+        """Answer the tasks that run now."""
         running = [] if self._worker is None else self._worker.running
         return web.json_response({"instance": self.instance, "slots": self._config.slots, "running": running})

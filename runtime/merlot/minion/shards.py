@@ -1,8 +1,9 @@
-"""What the shards of one large bucket share: files in the deep store, under `{table}/.shuffle/{entry}/{shuffle}/`.
+"""Files that the shards of one large bucket share, in the deep store under `{table}/.shuffle/{entry}/{shuffle}/`.
 
-`{shard}.mseg` holds a shard's rows, `{shard}.json` the records of its outputs once they are uploaded. Each file is put
-whole and again with the same content, so any number of runs may meet here. Each shuffle has a folder of its own: what a
-minion writes that wakes after the bucket was taken back and shuffled anew, nobody reads.
+`{shard}.mseg` holds the rows of a shard, `{shard}.json` the records of its outputs once these are uploaded. Each file
+is uploaded whole, and always with the same content, so any number of runs may work at the same time. Each shuffle has a
+directory of its own: if a minion wakes after the bucket was taken back and shuffled again, nobody reads what it
+writes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from merlot.store.deepstore import DeepStore
 
 
 class ShardFiles:
-    """The shards' files of one shuffle."""
+    """Files of the shards of one shuffle."""
 
     def __init__(self, store: DeepStore, table: TableName, entry: str, shuffle: str) -> None:
         self._store = store
@@ -39,13 +40,13 @@ class ShardFiles:
             control.reached("shard uploaded")
 
     def fetch_input(self, shard: int, folder: Path) -> Path:
-        """The rows of one shard; NotFoundError if they are gone."""
+        """Download the rows of one shard; raise NotFoundError if they are gone."""
         path = folder / f"shard-{shard}.mseg"
         self._store.fetch(self._input_url(shard), path, verify=verify_file)
         return path
 
     def put_outputs(self, shard: int, records: Sequence[SegmentRecord]) -> None:
-        """Say that a shard is merged, and into what."""
+        """Record that a shard is merged, and its outputs."""
         rows = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in records]
         with TemporaryDirectory(prefix="merlot-shard-") as folder:
             path = Path(folder) / "outputs.json"
@@ -53,7 +54,7 @@ class ShardFiles:
             self._store.put(path, self._output_url(shard))
 
     def outputs_of(self, shard: int) -> list[SegmentRecord] | None:
-        """Into what a shard was merged; None if it is not done, or a file of that is gone."""
+        """Return the outputs of a merged shard; None if it is not merged or an output's file is gone."""
         with TemporaryDirectory(prefix="merlot-shard-") as folder:
             path = Path(folder) / "outputs.json"
             try:
@@ -65,18 +66,18 @@ class ShardFiles:
         return records if is_there else None
 
     def all_outputs(self, num_shards: int) -> list[SegmentRecord] | None:
-        """Into what all shards were merged; None while one is not done."""
+        """Return the outputs of all shards; None while a shard is not merged."""
         if any(self._store.modified_ms(self._output_url(shard)) is None for shard in range(num_shards)):
             return None
-        found = [self.outputs_of(shard) for shard in range(num_shards)]
-        return None if None in found else [record for records in found if records is not None for record in records]
+        outputs = [self.outputs_of(shard) for shard in range(num_shards)]
+        return None if None in outputs else [record for records in outputs if records is not None for record in records]
 
     def forget_outputs(self, shard: int) -> None:
-        """Have the shard merged anew: its outputs are to be deleted."""
+        """Have the shard merged again, because its outputs will be deleted."""
         self._store.delete(self._output_url(shard))
 
     def remove(self, shards: Iterable[int]) -> None:
-        """Delete the files of shards; those that are gone are fine."""
+        """Delete the files of shards, if they exist."""
         for shard in shards:
             self._store.delete(self._input_url(shard))
             self._store.delete(self._output_url(shard))

@@ -1,4 +1,4 @@
-"""A merge as a Spark job, in a process of its own: the minion gives it the task and publishes what it has built."""
+"""Run a merge as a Spark job in a process of its own; the minion publishes the segments that the job has uploaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXIT_WRONG_INPUT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkOrder:
-    """What a job is to do."""
+    """Work of a job."""
 
     task: TaskRecord
     table: Table
@@ -36,28 +36,31 @@ class SparkOrder:
     deep_store: str
 
     def to_json(self) -> dict[str, Any]:
-        """As the job reads it."""
+        """Return the JSON that the job reads."""
         return {
             "task": json.loads(self.task.model_dump_json(by_alias=True)),
             "table": manifest.dump(self.table),
-            "inputs": [json.loads(one.model_dump_json(by_alias=True, exclude_defaults=True)) for one in self.inputs],
+            "inputs": [
+                json.loads(record.model_dump_json(by_alias=True, exclude_defaults=True)) for record in self.inputs
+            ],
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkLauncher:
-    """How this minion starts Spark."""
+    """Starts Spark jobs for this minion."""
 
     master: str = "local[2]"
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def is_possible() -> bool:
-        """Whether pyspark and the job are installed here."""
+        """Return whether pyspark and the job are installed."""
         return find_spec("pyspark") is not None and find_spec("merlot_spark") is not None
 
     def run(self, order: SparkOrder, folder: Path, control: TaskControl) -> list[SegmentRecord]:
-        """Run the job to its end; the records of the segments that it has uploaded. Ends it if the task is stopped."""
+        """Run the job and return the records of the segments that it has uploaded. The job ends early if the task is
+        stopped."""
         folder.mkdir(parents=True, exist_ok=True)
         document, report, log = folder / "task.json", folder / "report.json", folder / "log.txt"
         report.unlink(missing_ok=True)
@@ -68,16 +71,16 @@ class SparkLauncher:
             *(text for name, value in self.settings.items() for text in ("--conf", f"{name}={value}")),
         ]
         code = _run(command, log, control)
-        found: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
-        if code == 0 and "records" in found:
-            return [SegmentRecord.model_validate(one) for one in found["records"]]
-        reason = found.get("error") or _last_line(log) or f"exit code {code}"
+        answer: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+        if code == 0 and "records" in answer:
+            return [SegmentRecord.model_validate(record) for record in answer["records"]]
+        reason = answer.get("error") or _last_line(log) or f"exit code {code}"
         family = InvalidInputError if code == EXIT_WRONG_INPUT else UnavailableError
         raise family(f"Spark job failed task={order.task.id} cause={reason}")
 
 
 def _run(command: Sequence[str], log: Path, control: TaskControl) -> int:
-    """Exit code of a command in a process group of its own, which ends with the task."""
+    """Run a command in a process group of its own and return its exit code. The group ends with the task."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

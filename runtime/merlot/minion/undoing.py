@@ -1,8 +1,8 @@
-"""Takes back what a merge task has begun: its replacement, what its shards share, and files that no record names.
+"""Undo what a merge task has begun: its replacement, the files that its shards share, and uploads that no record names.
 
-Whoever undoes may be frozen between any two steps and wake when the same work, under the same names, has been done by
-another minion. So what changes the metastore carries the task's lease, files of segments go to the trash in such a
-write, and only what shards share, which can be made again, is deleted here, after a look at the lease.
+The undoing process may be frozen between any two steps and wake after another minion has done the same work under the
+same names. So every change of the metastore carries the task's lease; segment files go to the trash in such a write;
+and only shared files of shards, which can be made again, are deleted here, after a check of the lease.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Undoing:
-    """What one task has begun."""
+    """Work that one task has begun."""
 
     metastore: Metastore
     clock: Clock
@@ -43,7 +43,7 @@ class Undoing:
     control: TaskControl
 
     def undo(self) -> None:
-        """Take it all back, unless the replacement is complete."""
+        """Undo all of it, unless the replacement is complete."""
         entry = replacements.find_entry(self.metastore, self.task.table, self.config.entry)
         self.control.reached("undo begun")
         if entry is not None and entry.state is LineageState.COMPLETED:
@@ -56,7 +56,7 @@ class Undoing:
             )
             self.control.reached("entry reverted")
         if self.task.state is TaskState.POISONED:
-            # It may be tried again, when the tasks of the other shards are no more: what they made stays.
+            # The bucket may be merged again once the tasks of the other shards are gone: their outputs stay.
             is_last = False
             if self.config.shard is not None:
                 self._check_lease()
@@ -72,12 +72,12 @@ class Undoing:
         self._discard_unnamed(is_last=is_last)
 
     def remove_shuffled(self) -> None:
-        """Delete what shards share, and what shuffles left that came to no end."""
+        """Delete files that shards share, and those of abandoned shuffles."""
         if self.config.num_shards > 1:
-            # Listed before the look at the lease: what others put there later is not in the list.
-            found = self.store.list_below(self.task.table, f"{SHUFFLE_FOLDER}/{self.config.entry}")
+            # Listed before the check of the lease, so that files that others upload later are not in the list.
+            urls = self.store.list_below(self.task.table, f"{SHUFFLE_FOLDER}/{self.config.entry}")
             self._check_lease()
-            for url in found:
+            for url in urls:
                 self.store.delete(url)
 
     @property
@@ -85,18 +85,20 @@ class Undoing:
         return ShardFiles(self.store, self.task.table, self.config.entry, self.config.shuffle)
 
     def _check_lease(self) -> None:
-        """Before what cannot carry a fence: another minion may have begun the same work anew."""
+        """Raise ConflictError unless the lease is held, before a change that cannot carry a fence: another minion may
+        have begun the same work again."""
         if not self.control.lease.is_held(self.metastore):
             raise ConflictError(f"lease is lost, the task is another minion's task={self.task.id}")
 
     def _siblings(self) -> list[str]:
-        """Other tasks that are queued for the same entry."""
+        """Return other tasks that are queued for the same entry."""
         base = self.task.id.rpartition("-")[0] if self.config.shard is not None else self.task.id
         queued = queue.list_tasks(self.metastore, self.task.kind)
-        return [one for one in queued if one != self.task.id and (one == base or one.startswith(f"{base}-"))]
+        return [id_ for id_ in queued if id_ != self.task.id and (id_ == base or id_.startswith(f"{base}-"))]
 
     def _discard_unnamed(self, *, is_last: bool) -> None:
-        """Files of outputs that were uploaded and never published: this task's, or all of the entry's."""
+        """Discard outputs that were uploaded and never published: this task's, or the whole entry's if this is its last
+        task."""
         prefixes = [self.config.output_prefix if is_last else merge_plans.output_prefix(self.config)]
         if self.config.rest_prefix and (is_last or self.config.shard in (None, 0)):
             prefixes.append(self.config.rest_prefix)
@@ -105,8 +107,8 @@ class Undoing:
         except NotFoundError:
             return
         names = tuple(f"{prefix}_" for prefix in prefixes)
-        found = self.store.list(self.task.table)
-        unnamed = [url for url in found if url not in named and url.rpartition("/")[2].startswith(names)]
+        urls = self.store.list(self.task.table)
+        unnamed = [url for url in urls if url not in named and url.rpartition("/")[2].startswith(names)]
         self.control.reached("files listed")
         if unnamed:
             discard(

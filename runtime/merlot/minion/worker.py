@@ -1,8 +1,9 @@
-"""Works off queues: one child of `/TASKS/{kind}` is one task; whoever leases it runs it, and deletes it when done.
+"""Take tasks from the queues and run them. A child of `/TASKS/{kind}` is a task; the minion that leases it runs it and
+deletes it at the end.
 
-A task whose minion dies is free again when the minion's session ends; so tasks are idempotent, and fence what they
-write with their lease. Once in a while the worker looks whether each running task is still wanted and still its own,
-and writes down how far it is.
+If a minion dies, its tasks are free again when its session ends; so tasks are idempotent and fence their writes with
+their lease. The worker regularly checks that each running task is still wanted and its lease still held, and records
+the task's progress.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from merlot.wakeups import WakeUp
 _LOG = logging.getLogger(__name__)
 
 PAUSE_S = 5.0
-"""Between two looks at the queues, when no watch calls."""
+"""Seconds between two looks at the queues when no watch fires."""
 LOOK_S = 0.5
-"""Between two looks at whether running tasks are still wanted."""
+"""Seconds between two checks of running tasks."""
 PROGRESS_S = 1.0
 SWEEP_S = 600.0
 
@@ -57,17 +58,17 @@ class _Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker is made for."""
+    """Settings of a worker."""
 
     slots: int = 1
-    """Tasks at a time."""
+    """Tasks that run at the same time."""
     takes: Callable[[TaskRecord], bool] = lambda _: True
-    """Which tasks it runs; the others are left to others."""
+    """Selects the tasks that it runs; other workers run the rest."""
     reached: CrashPoint | None = None
 
 
 class Worker:
-    """Runs up to `slots` tasks at a time. Used on the event loop."""
+    """Runs up to `slots` tasks at the same time. Used on the event loop."""
 
     def __init__(
         self,
@@ -95,24 +96,24 @@ class Worker:
 
     @property
     def running(self) -> list[dict[str, Any]]:
-        """The tasks that it runs now, for people."""
+        """Running tasks, for people."""
         return [
             {
-                "kind": one.kind,
-                "id": one.task_id,
-                "table": one.table,
-                "phase": one.control.said.phase,
-                "rows": one.control.said.rows,
-                "rowsTotal": one.control.said.rows_total,
-                "bytes": one.control.said.num_bytes,
-                "startedMs": one.started_ms,
-                "stopping": one.control.stop_reason,
+                "kind": task.kind,
+                "id": task.task_id,
+                "table": task.table,
+                "phase": task.control.said.phase,
+                "rows": task.control.said.rows,
+                "rowsTotal": task.control.said.rows_total,
+                "bytes": task.control.said.num_bytes,
+                "startedMs": task.started_ms,
+                "stopping": task.control.stop_reason,
             }
-            for one in self._running.values()
+            for task in self._running.values()
         ]
 
     async def run(self) -> None:
-        """Until cancelled. Tasks under way go on: see `drain`."""
+        """Run until cancelled. Tasks that have begun continue: see `drain`."""
         wake_up = self._wake_up = WakeUp()
         watches = await asyncio.to_thread(self._watch, wake_up)
         _LOG.info("minion works kinds=%s slots=%d", ",".join(sorted(self._kinds)) or "none", self._slots)
@@ -127,14 +128,14 @@ class Worker:
             await asyncio.gather(looking, return_exceptions=True)
 
     async def drain(self, timeout_s: float) -> None:
-        """Begin nothing more; have running tasks give themselves back, and wait for that so long."""
+        """Begin no more tasks, have running tasks given back, and wait for them up to the timeout."""
         self._is_draining = True
-        for one in self._running.values():
-            one.control.stop(StopReason.DRAIN)
+        for task in self._running.values():
+            task.control.stop(StopReason.DRAIN)
         if self._jobs:
             await asyncio.wait(self._jobs, timeout=timeout_s)
-        for one in self._running.values():
-            _LOG.warning("task does not stop, its lease ends with the session task=%s", one.task_id)
+        for task in self._running.values():
+            _LOG.warning("task does not stop, its lease ends with the session task=%s", task.task_id)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _watch(self, wake_up: WakeUp) -> list[Watch]:
@@ -166,7 +167,7 @@ class Worker:
     def _free_slots(self, kind: str) -> int:
         if self._is_draining:
             return 0
-        of_kind = Counter(one.kind for one in self._running.values())[kind]
+        of_kind = Counter(task.kind for task in self._running.values())[kind]
         return min(self._slots - len(self._running), self._kinds[kind].max_parallel - of_kind)
 
     def _is_due(self, task: QueuedTask) -> bool:
@@ -194,84 +195,87 @@ class Worker:
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    async def _run(self, one: _Running) -> None:
+    async def _run(self, task: _Running) -> None:
         loop = asyncio.get_running_loop()
         started = time.monotonic()
-        execution = Execution(self._metastore, self._clock, self._kinds[one.kind])
-        _LOG.info("task begins kind=%s task=%s table=%s", one.kind, one.task_id, one.table)
+        execution = Execution(self._metastore, self._clock, self._kinds[task.kind])
+        _LOG.info("task begins kind=%s task=%s table=%s", task.kind, task.task_id, task.table)
         ending = Ending.LOST
         try:
-            ending = await loop.run_in_executor(self._threads, execution.execute, one.task_id, one.kind, one.control)
+            ending = await loop.run_in_executor(self._threads, execution.execute, task.task_id, task.kind, task.control)
         except Exception:  # noqa: BLE001 - the outermost loop of a task
-            _LOG.exception("task failed by a bug of the worker kind=%s task=%s", one.kind, one.task_id)
+            _LOG.exception("task failed by a bug of the worker kind=%s task=%s", task.kind, task.task_id)
         finally:
             seconds = time.monotonic() - started
-            telemetry.MINION_TASKS.labels(one.kind, ending).inc()
-            telemetry.MINION_TASK_SECONDS.labels(one.kind).observe(seconds)
-            telemetry.MINION_RUNNING.labels(one.kind).dec()
-            _LOG.info("task ends kind=%s task=%s ending=%s seconds=%.1f", one.kind, one.task_id, ending, seconds)
-            await loop.run_in_executor(self._threads, self._leave, one, ending)
-            del self._running[one.task_id]
+            telemetry.MINION_TASKS.labels(task.kind, ending).inc()
+            telemetry.MINION_TASK_SECONDS.labels(task.kind).observe(seconds)
+            telemetry.MINION_RUNNING.labels(task.kind).dec()
+            _LOG.info("task ends kind=%s task=%s ending=%s seconds=%.1f", task.kind, task.task_id, ending, seconds)
+            await loop.run_in_executor(self._threads, self._leave, task, ending)
+            del self._running[task.task_id]
             if self._wake_up is not None:
                 self._wake_up.call()
 
     async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            for one in list(self._running.values()):
+            for task in list(self._running.values()):
                 try:
-                    await asyncio.to_thread(self._look, one)
+                    await asyncio.to_thread(self._look, task)
                 except MerlotError as error:
                     # A silent metastore stops no task: its writes are fenced.
-                    _LOG.info("cannot look after task task=%s cause=%s", one.task_id, error)
+                    _LOG.info("cannot look after task task=%s cause=%s", task.task_id, error)
             if time.monotonic() > self._next_sweep:
                 self._next_sweep = time.monotonic() + SWEEP_S
                 await asyncio.to_thread(sweep, self._metastore, self._kinds, self._clock)
 
-    def _leave(self, one: _Running, ending: Ending) -> None:
-        """Nothing of it is written from here on, and the next one may have it."""
-        with one.lock:
-            one.is_over = True
+    def _leave(self, task: _Running, ending: Ending) -> None:
+        """Release the lease; nothing of the task is written afterwards."""
+        with task.lock:
+            task.is_over = True
         if ending is not Ending.LOST:
             with contextlib.suppress(MerlotError):
-                self._metastore.delete(paths.task_progress(one.kind, one.task_id))
-        one.control.lease.release(self._metastore)
+                self._metastore.delete(paths.task_progress(task.kind, task.task_id))
+        task.control.lease.release(self._metastore)
 
-    def _look(self, one: _Running) -> None:
-        with one.lock:
-            if not one.is_over:
-                self._look_at(one)
+    def _look(self, running: _Running) -> None:
+        with running.lock:
+            if not running.is_over:
+                self._look_at(running)
 
-    def _look_at(self, one: _Running) -> None:
-        task = queue.find_task(self._metastore, one.kind, one.task_id)
-        if not one.control.lease.is_held(self._metastore):
-            one.control.stop(StopReason.LOST)
+    def _look_at(self, running: _Running) -> None:
+        task = queue.find_task(self._metastore, running.kind, running.task_id)
+        if not running.control.lease.is_held(self._metastore):
+            running.control.stop(StopReason.LOST)
             return
         if task is None or task.record.state is TaskState.CANCELLED:
-            one.control.stop(StopReason.CANCELLED)
+            running.control.stop(StopReason.CANCELLED)
         elif task.record.state is TaskState.QUEUED:
-            self._write_progress(one)
+            self._write_progress(running)
 
-    def _write_progress(self, one: _Running) -> None:
-        said = one.control.said
+    def _write_progress(self, running: _Running) -> None:
+        reported = running.control.said
         now = time.monotonic()
-        if not said.phase or now - one.written_at < PROGRESS_S:
+        if not reported.phase or now - running.written_at < PROGRESS_S:
             return
         progress = TaskProgress(
-            phase=said.phase,
-            rows=said.rows,
-            rows_total=said.rows_total,
-            num_bytes=said.num_bytes,
-            started_ms=one.started_ms,
+            phase=reported.phase,
+            rows=reported.rows,
+            rows_total=reported.rows_total,
+            num_bytes=reported.num_bytes,
+            started_ms=running.started_ms,
             updated_ms=self._clock.now_ms(),
             owner=str(self._instance),
         )
-        if one.written is not None and one.written.model_copy(update={"updated_ms": progress.updated_ms}) == progress:
+        if (
+            running.written is not None
+            and running.written.model_copy(update={"updated_ms": progress.updated_ms}) == progress
+        ):
             return
-        queue.write_progress(self._metastore, one.kind, one.task_id, progress)
-        one.written, one.written_at = progress, now
+        queue.write_progress(self._metastore, running.kind, running.task_id, progress)
+        running.written, running.written_at = progress, now
 
 
 def _turn(task: QueuedTask) -> tuple[bool, int, str]:
-    """Those to undo first, then by age."""
+    """Return the sort key of a task: tasks to undo come first, then the oldest."""
     return task.record.state is not TaskState.CANCELLED, task.record.created_ms, task.record.id

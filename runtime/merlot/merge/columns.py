@@ -1,6 +1,6 @@
-"""A column of rows on their way from inputs to outputs: values by dictionary where the inputs have one.
+"""Columns of rows on their way from inputs to outputs: dictionary-encoded where the inputs have dictionaries.
 
-Dictionaries of many segments become one by their entries alone; then a row costs one look-up in a table of ids,
+Dictionaries of many segments are merged by their entries alone; then a row costs one look-up in a table of ids,
 whatever its value is. Arrays are borrowed from mapped files where possible and never written to.
 """
 
@@ -29,27 +29,28 @@ Rows = NDArray[np.uint32]
 Values: TypeAlias = Array | pa.Array
 TEXT_LIMIT = (1 << 31) - 1
 _MANY_VALUES = 4
-"""Per row: with more, to look which rows have is less work than to look which values occur."""
+"""Dictionary entries per row from which on it is cheaper to code the rows that exist than to mark the entries that
+occur."""
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """One column of some rows, as a segment stores values: with defaults in the place of nulls."""
+    """One column of several rows, as a segment stores it: nulls hold the default value."""
 
     field: FieldSpec
     num_rows: int
     values: Values
-    """Distinct values, ascending, if there are `ids`; else one per row (or per element of a multi-value row)."""
+    """Distinct values, ascending, if there are `ids`; else one value per row, or per element of a multi-value row."""
     ids: Array | None = None
-    """Of dtype `id_dtype(len(values))`."""
+    """Dictionary ids of dtype `id_dtype(len(values))`."""
     offsets: NDArray[np.int64] | None = None
-    """Of a multi-value column: where the elements of each row start."""
+    """Start of each row's elements, if the column is multi-value."""
     nulls: NDArray[np.bool_] | None = None
     every_value_occurs: bool = False
 
     def take(self, rows: Rows | slice) -> "Column":
-        """The rows at some places, in that order."""
+        """Return the rows at these places, in this order."""
         if isinstance(rows, slice):
             return self if rows == slice(0, self.num_rows) else self._slice(rows.start, rows.stop)
         offsets, flat = self.offsets, self.values if self.ids is None else self.ids
@@ -77,14 +78,14 @@ class Column:
         return Column(field=self.field, num_rows=num_rows, values=values, ids=ids, offsets=offsets, nulls=nulls)
 
     def coded(self) -> "Column":
-        """The same rows with a dictionary."""
+        """Return the same rows with a dictionary."""
         if self.ids is not None:
             return self
         coded = code(self.field.type, self.values)
         return self.recoded(coded, every_value_occurs=True)
 
     def recoded(self, coded: Coded, *, every_value_occurs: bool) -> "Column":
-        """The same rows, by another dictionary."""
+        """Return the same rows with another dictionary."""
         return Column(
             field=self.field,
             num_rows=self.num_rows,
@@ -96,7 +97,7 @@ class Column:
         )
 
     def with_dictionary(self, values: Values) -> "Column":
-        """Each entry replaced by another value; several may become equal."""
+        """Replace each dictionary entry by another value; several entries may become equal."""
         assert self.ids is not None
         mapped = code(self.field.type, values)
         ids = np.empty(len(self.ids), id_dtype(mapped.cardinality))
@@ -104,13 +105,13 @@ class Column:
         return self.recoded(Coded(ids, mapped.values), every_value_occurs=self.every_value_occurs)
 
     def plain(self) -> Values:
-        """A value per row, or per element."""
+        """Return a value per row, or per element."""
         if self.ids is None:
             return self.values
         return self.values[self.ids] if isinstance(self.values, np.ndarray) else self.values.take(pa.array(self.ids))
 
     def for_build(self) -> BuildColumn:
-        """What a segment is built from: a dictionary of just the values that occur, or values."""
+        """Return the input of a segment's builder: values, or a dictionary of only the values that occur."""
         facts: dict[str, Any] = {"field": self.field, "num_docs": self.num_rows, "offsets": None, "nulls": None}
         if self.offsets is not None:
             facts["offsets"] = self.offsets.astype(np.uint32)
@@ -122,7 +123,7 @@ class Column:
         return CodedColumn(**facts, coded=self._compact(self.ids), num_nulls=num_nulls)
 
     def compact(self) -> "Column":
-        """The same rows, by a dictionary of just the values that occur."""
+        """Return the same rows with a dictionary of only the values that occur."""
         return self if self.ids is None else self.recoded(self._compact(self.ids), every_value_occurs=True)
 
     def _compact(self, ids: Array) -> Coded:
@@ -131,9 +132,10 @@ class Column:
             return Coded(ids, values)
         ids = read_only(ids)
         if len(values) > _MANY_VALUES * len(ids):
-            found = code(TypeName.INT, ids)
+            recoded = code(TypeName.INT, ids)
             return Coded(
-                found.ids, values.take(pa.array(found.values)) if isinstance(values, pa.Array) else values[found.values]
+                recoded.ids,
+                values.take(pa.array(recoded.values)) if isinstance(values, pa.Array) else values[recoded.values],
             )
         ranks = np.zeros(len(values), np.uint32)
         bits.mark_present(ids, 0, ranks)
@@ -143,12 +145,12 @@ class Column:
             return Coded(ids, values)
         dense = np.empty(len(ids), id_dtype(cardinality))
         bits.lookup_ranks(ids, 0, ranks, dense)
-        kept = values[present] if isinstance(values, np.ndarray) else values.filter(pa.array(present))
-        return Coded(dense, kept)
+        occurring = values[present] if isinstance(values, np.ndarray) else values.filter(pa.array(present))
+        return Coded(dense, occurring)
 
 
 def concat(pieces: Sequence[Column]) -> Column:
-    """Rows of one field, one piece after another; at least one piece."""
+    """Concatenate the rows of one field; at least one piece."""
     if len(pieces) == 1:
         return pieces[0]
     offsets = _concat_offsets(pieces)
@@ -170,7 +172,7 @@ def concat(pieces: Sequence[Column]) -> Column:
 
 
 def concat_values(parts: Sequence[Values]) -> Values:
-    """One array of all; with 64-bit offsets where 32-bit ones do not reach."""
+    """Concatenate arrays; offsets become 64-bit where 32 bits do not reach."""
     numbers = [part for part in parts if isinstance(part, np.ndarray)]
     if numbers:
         return np.concatenate(numbers)
@@ -180,12 +182,12 @@ def concat_values(parts: Sequence[Values]) -> Values:
 
 
 def fixed_dtype(field: FieldSpec) -> np.dtype[Any] | None:
-    """Dtype of a field's values; None of text and bytes."""
+    """Return the dtype of a field's values; None for text and bytes."""
     return STORED_DTYPES.get(field.type)
 
 
 def _merge_dictionaries(pieces: Sequence[Column]) -> tuple[Values, Array]:
-    """One dictionary of all entries, and all ids by it."""
+    """Merge the dictionaries; return the merged entries and all ids by them."""
     entries = code(pieces[0].field.type, concat_values([piece.values for piece in pieces]))
     ids = np.empty(sum(len(_ids(piece)) for piece in pieces), id_dtype(entries.cardinality))
     entry = row = 0

@@ -1,9 +1,9 @@
-"""Values of a metric in one group to one value.
+"""Fold the values of a metric in each group into one value.
 
-Nulls do not count; a group of nulls alone is null. Sums of whole numbers are exact in 128 bits and must fit the
-metric's type in the end; those of BIG_DECIMAL are exact; those of floats are compensated, so that the order of rows
-does not show. A query may count a null as the metric's default: `beaten_by_default` tells where a least or greatest
-value would be another then.
+Nulls are skipped; a group of only nulls is null. Sums of whole numbers are exact in 128 bits and must fit the metric's
+type at the end; sums of BIG_DECIMAL are exact; sums of floats are compensated, so that they do not depend on the order
+of rows. A query may count a null as the metric's default: `beaten_by_default` finds the minima and maxima that would
+differ then.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,33 +38,32 @@ class SumOverflowError(InvalidInputError):
 
 
 def check(plan: MergePlan) -> None:
-    """Raises InvalidInputError if a metric cannot be aggregated as planned."""
+    """Raise InvalidInputError if a metric cannot be aggregated as planned."""
     for field in plan.schema.fields:
         if plan.folds(field):
             _fold_of(field, aggregation_of(plan, field))
 
 
 def aggregation_of(plan: MergePlan, field: FieldSpec) -> Aggregation:
-    """What the plan says of a metric; SUM if nothing."""
+    """Return the plan's aggregation of a metric; SUM by default."""
     return plan.aggregations.get(field.name, Aggregation())
 
 
 def fold(column: Column, target: FieldSpec, how: Aggregation, groups: Groups) -> Column:
-    """A value per group, of the type of `target`; raises SumOverflowError, SketchError."""
+    """Return a value per group, of the type of `target`; raise SumOverflowError, SketchError."""
     return _fold_of(target, how)(column, target, groups)
 
 
 def is_extreme(how: Aggregation) -> bool:
-    """Whether it is the least or greatest value."""
+    """Return whether the aggregation is MIN or MAX."""
     return how.function.upper() in ("MIN", "MAX")
 
 
 def beaten_by_default(folded: Column, how: Aggregation) -> NDArray[np.bool_]:
-    """Of least or greatest values, a row per group, those that are not what they would be if the default were among the
-    group's values."""
+    """Mark the groups whose minimum or maximum would differ if the default were among their values."""
     is_min, default, values = how.function.upper() == "MIN", folded.field.default_value, folded.values
     if isinstance(values, np.ndarray):
-        # What is no number gives way to any.
+        # NaN gives way to any number.
         beaten = ~(values <= default) if is_min else ~(values >= default)
     elif isinstance(default, Decimal):
         encoded = values.dictionary_encode()
@@ -78,7 +77,7 @@ def beaten_by_default(folded: Column, how: Aggregation) -> NDArray[np.bool_]:
 
 
 def is_sum(how: Aggregation) -> bool:
-    """Whether a result may need a wider type than its values."""
+    """Return whether a result may need a wider type than its values."""
     return how.function.upper() in ("SUM", "COUNT")
 
 
@@ -94,8 +93,8 @@ def _fold_of(field: FieldSpec, how: Aggregation) -> Fold:
         return partial(_sketch, name, how.parameters)
     function = FOLDS.get(name)
     if function is None:
-        known = ", ".join((*FOLDS, *MERGES))
-        raise InvalidInputError(f"unknown aggregation column={field.name} function={how.function}; one of {known}")
+        names = ", ".join((*FOLDS, *MERGES))
+        raise InvalidInputError(f"unknown aggregation column={field.name} function={how.function}; one of {names}")
     if is_sum(how) and field.type not in _NUMBERS:
         raise InvalidInputError(f"{field.type} cannot be summed column={field.name}; make the column a dimension")
     return function
@@ -114,7 +113,7 @@ def _sum(column: Column, target: FieldSpec, groups: Groups) -> Column:
 
 
 def _count(column: Column, target: FieldSpec, groups: Groups) -> Column:
-    """Each row counts its value, a null its default."""
+    """Count a row as its value, and a null as its default."""
     return _sum(_without_nulls(column), target, groups)
 
 
@@ -142,11 +141,11 @@ def _sketch(name: str, parameters: Mapping[str, str], column: Column, target: Fi
 
 
 FOLDS: Final[Mapping[str, Fold]] = {"SUM": _sum, "MIN": _minimum, "MAX": _maximum, "COUNT": _count}
-"""What a metric may be aggregated by."""
+"""Aggregations of metrics, by name."""
 
 
 def _extreme(column: Column, target: FieldSpec, groups: Groups, *, is_min: bool) -> Column:
-    """By dict ids where there are any: they are in the order of values."""
+    """Compare dictionary ids, if there are any: they are in the order of the values."""
     if column.ids is None and not isinstance(column.values, np.ndarray):
         column = column.coded()
     flat, of_rows, is_null = _valid_flat(column, column.values if column.ids is None else column.ids, groups)
@@ -169,7 +168,7 @@ def _without_nulls(column: Column) -> Column:
 
 
 def _valid(column: Column, groups: Groups) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
-    """Values that are not null, their groups, and which groups have none."""
+    """Return the values that are not null, their groups, and the groups that have none."""
     return _valid_flat(column, column.plain(), groups)
 
 
@@ -178,16 +177,16 @@ def _valid_flat(
 ) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
     if column.nulls is None or not column.nulls.any():
         return flat, groups.of_rows, None
-    kept = ~column.nulls
-    of_rows = groups.of_rows[kept]
+    is_valid = ~column.nulls
+    of_rows = groups.of_rows[is_valid]
     is_null = np.ones(len(groups), np.bool_)
     is_null[of_rows] = False
-    values = flat[kept] if isinstance(flat, np.ndarray) else flat.filter(pa.array(kept))
+    values = flat[is_valid] if isinstance(flat, np.ndarray) else flat.filter(pa.array(is_valid))
     return values, of_rows, is_null if is_null.any() else None
 
 
 def _result(target: FieldSpec, values: Values, is_null: NDArray[np.bool_] | None) -> Column:
-    """A column of results; null ones hold the default value."""
+    """Return a column of results; null results hold the default value."""
     if is_null is not None:
         default = target.default_value
         if isinstance(values, np.ndarray):
@@ -224,7 +223,7 @@ def _fitting(target: FieldSpec, sums: NDArray[np.int64]) -> Values:
 
 
 def _fitting_float(target: FieldSpec, sums: NDArray[np.float64]) -> Values:
-    """A sum that DOUBLE holds must not become infinite in FLOAT."""
+    """Check that a sum that DOUBLE holds does not become infinite in FLOAT."""
     if target.type is TypeName.FLOAT and (np.abs(sums[np.isfinite(sums)]) > np.finfo(np.float32).max).any():
         raise _overflow(target)
     return sums.astype(fixed_dtype(target))

@@ -1,6 +1,6 @@
-"""A hash of each row's key, the same in every process: rows with equal keys go the same way.
+"""Hash each row's key, equally in every process, so that rows with equal keys go the same way.
 
-Values are hashed, not ids, each entry of a dictionary once. Widened values hash as what they became.
+Values are hashed, not ids, and each dictionary entry once. A widened value hashes as the value that it became.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ _NULL = np.uint64(0x6E756C6C6E756C6C)
 
 
 def key_hashes(plan: MergePlan, source: Source, selection: Selection) -> Hashes:
-    """Of each selected row: equal where all key columns are."""
+    """Return a hash per selected row, equal where all key columns are equal."""
     rows = np.zeros(num_rows(selection), np.uint64)
     for field in plan.key_fields():
         if field.name not in plan.erased:
@@ -43,7 +43,7 @@ def _value_hashes(values: Values) -> Hashes:
         kernels.hash_bytes(offsets.astype(np.int64), data, out)
         return out
     if values.dtype.kind == "f":
-        # One zero, one NaN.
+        # Both zeros hash alike, and so do all NaNs.
         wide = values.astype(np.float64) + 0.0
         wide[np.isnan(wide)] = np.nan
         numbers = wide.view(np.uint64)

@@ -1,7 +1,7 @@
-"""How many rows fit in memory at once. Estimate only, from footers; nothing is read.
+"""Estimate how many rows fit into memory at once, from footers alone.
 
-One column is in memory at a time, beside a few numbers per row: key words, groups, an order. Reading it, mapping its
-ids to the merged dictionary, putting its rows in order and packing them takes up to four arrays of its size.
+One column is in memory at a time, beside a few numbers per row: key words, groups, an order. To read it, map its ids to
+the merged dictionary, order its rows and pack them takes up to four arrays of its size.
 """
 
 import ctypes
@@ -17,9 +17,9 @@ from merlot.segment.metadata import ColumnMetadata
 
 _COPIES: Final = 4
 _ENTRY_BYTES: Final = 64
-"""To merge a dictionary entry: its slot in a hash table, its place in an order, its rank."""
+"""Bytes to merge a dictionary entry: its slot in a hash table, its place in an order, its rank."""
 _FIXED_BYTES: Final = 16 << 20
-"""The process itself beside the rows, numbers of blocks, buffers of files."""
+"""Bytes of the process itself beside the rows, block numbers and file buffers."""
 _LEAST_ROWS: Final = 10_000
 
 
@@ -27,19 +27,19 @@ _LIBC: Final[Any] = ctypes.CDLL(None)
 
 
 def release() -> None:
-    """Give freed memory back to the system: between steps, since the allocators keep what may be of use again."""
+    """Return freed memory to the system between steps; allocators keep it otherwise."""
     if hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
     pa.default_memory_pool().release_unused()
 
 
 def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> int:
-    """How many of the selected rows may be merged at once; at least one."""
+    """Return how many of the selected rows may be merged at once; at least one."""
     rows = num_rows(selection)
     if not rows:
         return 1
     docs = sum(segment.num_docs for segment in _segments(selection))
-    # Of an erased column nothing is read: its entry in each footer need not be looked at.
+    # An erased column is not read: its footer entries do not matter.
     read = [name for name in plan.schema.names if name not in plan.erased]
     with no_collections():
         widest = max([_column_bytes(selection, name) for name in read], default=0.0) / max(docs, 1)
@@ -48,16 +48,17 @@ def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> i
 
 
 def _row_bytes(plan: MergePlan, selection: Selection) -> float:
-    """Keys and orders, per row."""
+    """Estimate the bytes per row of keys and orders."""
     if plan.merge_type is MergeType.CONCAT:
         return 40.0 if plan.indexing.sorted_columns else 4.0
-    bits = sum(1 if one.name in plan.erased else _key_bits(selection, one.name) for one in plan.key_fields())
-    # The words twice (as they grow, and side by side), once more in the table of groups; groups, slots, orders.
+    bits = sum(1 if field.name in plan.erased else _key_bits(selection, field.name) for field in plan.key_fields())
+    # Words are stored twice (while they grow, and side by side) and once in the table of groups. The rest is for
+    # groups, slots and orders.
     return 3 * 8 * (bits // 63 + 1) + 48
 
 
 def _key_bits(selection: Selection, name: str) -> int:
-    """Bits of a column's codes at most."""
+    """Return an upper bound of the bits in a column's codes."""
     entries = sum(_entries(segment.metadata.columns.get(name)) for segment in _segments(selection))
     return max(min(entries, num_rows(selection)), 1).bit_length()
 
@@ -78,7 +79,7 @@ def _column_bytes(selection: Selection, name: str) -> float:
 
 
 def _decoded_bytes(column: ColumnMetadata) -> float:
-    """Of one segment's column, in all the forms that a merge gives it."""
+    """Estimate the bytes of one segment's column in all the forms that a merge gives it."""
     count, entries = column.total_values, column.cardinality or 0
     lists = 24 * count if column.multi_value else 0
     if column.encoding.has_dictionary:

@@ -1,4 +1,4 @@
-"""Codes of columns that compare like their values, and the order of rows by words of them."""
+"""Codes of columns that compare like their values, and the order of rows by such codes."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from merlot.vectors.groups import KeyWords
 
 
 def order_of(keys: KeyWords) -> Rows | None:
-    """Rows by their keys, equal ones as they are; None if they are in order."""
+    """Order rows by their keys; equal ones keep their order. None if the rows are in order."""
     if not keys.words or (len(keys.words) == 1 and bits.is_sorted(keys.words[0])):
         return None
     rows = np.arange(keys.num_rows, dtype=np.uint32)
@@ -21,14 +21,14 @@ def order_of(keys: KeyWords) -> Rows | None:
 
 
 def order_codes(column: Column) -> tuple[Array, int]:
-    """Numbers in the order of a column's values, as its dictionary has them, and how many there are."""
+    """Return numbers in the order of a column's values, as in its dictionary, and how many there are."""
     coded = column.coded()
     assert coded.ids is not None
     return coded.ids, len(coded.values)
 
 
 def key_codes(column: Column) -> tuple[Array, int]:
-    """As `order_codes`, of lists too; values that are equal get equal ones, and a null one of its own, the last."""
+    """Return codes like `order_codes`, also for lists: equal values get equal codes, and null gets the last code."""
     coded = with_one_zero(column.coded())
     codes, cardinality = order_codes(coded) if coded.offsets is None else list_codes(coded)
     if column.nulls is not None and column.nulls.any():
@@ -38,7 +38,7 @@ def key_codes(column: Column) -> tuple[Array, int]:
 
 
 def with_one_zero(column: Column) -> Column:
-    """The column with 0.0 in the place of -0.0, which equals it."""
+    """Replace -0.0 by 0.0, which equals it."""
     values = column.values
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or not (np.signbit(values) & (values == 0)).any():
         return column
@@ -46,10 +46,10 @@ def with_one_zero(column: Column) -> Column:
 
 
 def list_codes(column: Column) -> tuple[Array, int]:
-    """Codes of whole lists, ordered by their elements."""
+    """Return codes of whole lists, ordered by their elements."""
     assert column.ids is not None
     assert column.offsets is not None
-    # The bytes of big-endian ids compare as the ids do.
+    # The bytes of big-endian ids compare like the ids.
     data = np.ascontiguousarray(column.ids.astype(column.ids.dtype.newbyteorder(">")))
     offsets = (column.offsets - column.offsets[0]) * data.itemsize
     lists = pa.Array.from_buffers(pa.large_binary(), column.num_rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

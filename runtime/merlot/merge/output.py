@@ -1,4 +1,4 @@
-"""Ordered rows to output segments: even slices, built side by side, one column at a time."""
+"""Write ordered rows into output segments: even slices, built side by side, one column at a time."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Rows(Protocol):
-    """Rows of an output, in their order."""
+    """Rows of an output in their order."""
 
     @property
     def num_rows(self) -> int: ...
@@ -30,17 +30,17 @@ class Rows(Protocol):
 
 @dataclass(slots=True)
 class Watch:
-    """What whoever runs a merge hears and says."""
+    """Progress that a merge reports to its caller, and the caller's wish to cancel."""
 
     progress: Callable[[Phase, int, int], None]
     cancelled: Callable[[], bool]
     rows: int = 0
-    """Input rows that are done with."""
+    """Input rows that are finished."""
     bytes: int = 0
-    """Bytes of the outputs that are done."""
+    """Bytes of finished outputs."""
 
     def tell(self, phase: Phase, rows: int | None = None) -> None:
-        """Report; raises MergeCancelledError if nobody wants the result."""
+        """Report progress; raise MergeCancelledError if the caller has cancelled."""
         self.progress(phase, self.rows if rows is None else rows, self.bytes)
         if self.cancelled():
             raise MergeCancelledError("merge was cancelled")
@@ -48,7 +48,7 @@ class Watch:
 
 @dataclass(slots=True)
 class Outputs:
-    """The segments of one merge so far; numbers them."""
+    """Segments that one merge has written so far; numbers them."""
 
     plan: MergePlan
     directory: Path
@@ -56,7 +56,7 @@ class Outputs:
     built: list[BuiltSegment] = field(default_factory=list)
 
     def write(self, rows: Rows, input_rows: int) -> None:
-        """Build the segments of some ordered rows, no larger than the plan allows, as equal as can be."""
+        """Build segments of ordered rows, as equal in size as possible and no larger than the plan allows."""
         plan = self.plan
         slices = even_slices(rows.num_rows, plan.max_records_per_segment)
         names = self._names(rows, slices)
@@ -79,7 +79,7 @@ class Outputs:
         self.watch.tell(Phase.WRITE)
 
     def discard(self) -> None:
-        """Delete what was built."""
+        """Delete the segments built so far."""
         for segment in self.built:
             segment.path.unlink(missing_ok=True)
 
@@ -96,7 +96,7 @@ class Outputs:
         )
 
     def _names(self, rows: Rows, slices: Sequence[slice]) -> list[str]:
-        """`{prefix}_{minTime}_{maxTime}_{number}`; without a time column, `{prefix}_{number}`."""
+        """Return `{prefix}_{minTime}_{maxTime}_{number}`, or `{prefix}_{number}` without a time column."""
         first = len(self.built)
         plan = self.plan
         if plan.time_column is None:
@@ -110,7 +110,7 @@ class Outputs:
 
 
 def _bounds(time: Column) -> tuple[str, str]:
-    """Least and greatest value, as text that a file name may hold."""
+    """Return the least and greatest value as text for a file name."""
     if time.ids is not None:
         low, high = time.values[int(time.ids.min())], time.values[int(time.ids.max())]
     elif isinstance(time.values, np.ndarray):

@@ -1,4 +1,4 @@
-"""Rows by partition: an output should hold rows of one, as brokers prune by it."""
+"""Split rows by partition: an output should hold rows of one, since brokers prune by it."""
 
 from collections.abc import Mapping
 
@@ -20,19 +20,19 @@ _MOST_CODES = 1 << 63
 
 
 def split(plan: MergePlan, source: Source, selection: Selection) -> list[Selection]:
-    """The rows of each partition, one after another.
+    """Return the rows of each partition, one after another.
 
-    Rows that become one must be of one part: for rollup and dedup each distinct value is asked for its partition,
-    whatever footers say, and lists are not divided. For concat what a footer says is taken, else values are asked,
-    unless the source of the table is trusted to partition: then what it mixed stays together, apart from what it did
-    not."""
+    Rows that become one must be in one part: for rollup and dedup the partition of each distinct value is computed,
+    whatever footers say, and lists are not divided. For concat a footer that names a partition is trusted; otherwise
+    partitions are computed from values, unless the table's source is trusted to partition: then rows that it mixed stay
+    together, apart from the others."""
     if plan.partitioning is None or set(plan.partitioning.columns) & plan.erased:
         return [selection]
-    found: dict[tuple[int, ...], list[Part]] = {}
+    parts_by_key: dict[tuple[int, ...], list[Part]] = {}
     for part in selection:
         for key, rows in _by_partition(plan, source, part, plan.partitioning).items():
-            found.setdefault(key, []).append(rows)
-    return [found[key] for key in sorted(found)]
+            parts_by_key.setdefault(key, []).append(rows)
+    return [parts_by_key[key] for key in sorted(parts_by_key)]
 
 
 def _by_partition(
@@ -40,12 +40,12 @@ def _by_partition(
 ) -> Mapping[tuple[int, ...], Part]:
     names = sorted(partitioning.columns)
     is_by_value = plan.merge_type is not MergeType.CONCAT
-    known = [_MIXED if is_by_value else _one_partition(plan, part, name) for name in names]
-    if _MIXED not in known or (partitioning.enforce is PartitionEnforcement.ASSERT and not is_by_value):
-        return {tuple(known): part}
+    footer_partitions = [_MIXED if is_by_value else _one_partition(plan, part, name) for name in names]
+    if _MIXED not in footer_partitions or (partitioning.enforce is PartitionEnforcement.ASSERT and not is_by_value):
+        return {tuple(footer_partitions): part}
     columns = [
         (np.array([number]), None) if number != _MIXED else _computed(plan, source, part, name)
-        for name, number in zip(names, known, strict=True)
+        for name, number in zip(names, footer_partitions, strict=True)
     ]
     codes, space = np.zeros(part.num_rows, np.uint64), 1
     for numbers, of_rows in columns:
@@ -59,16 +59,17 @@ def _by_partition(
         return {tuple(int(numbers[0]) for numbers, _ in columns): part}
     order = np.argsort(codes.astype(np.min_scalar_type(space)), kind="stable").astype(np.uint32)
     edges = np.flatnonzero(np.diff(codes[order], prepend=codes[order[0]] + np.uint64(1)))
-    found = {}
+    parts = {}
     for rows in np.split(order, edges[1:]):
         first = int(rows[0])
         key = tuple(int(numbers[0 if of_rows is None else of_rows[first]]) for numbers, of_rows in columns)
-        found[key] = part.sub(rows)
-    return found
+        parts[key] = part.sub(rows)
+    return parts
 
 
 def _one_partition(plan: MergePlan, part: Part, name: str) -> int:
-    """What the footer says of all rows, if it is by the same function and of the values that will be written."""
+    """Return the partition that the footer gives for all rows, if it used the same function on the values to be
+    written."""
     info = part.segment.metadata.partitions.get(name)
     is_rounded = name == plan.time_column and plan.round_period is not None
     if info is None or len(info.partitions) != 1 or is_rounded:
@@ -84,33 +85,35 @@ def _one_partition(plan: MergePlan, part: Part, name: str) -> int:
 def _computed(
     plan: MergePlan, source: Source, part: Part, name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.intp] | None]:
-    """Partitions that occur, ascending, and the place of each row's among them; no places where there is one."""
+    """Return the partitions that occur, ascending, and the place of each row's partition among them; no places if there
+    is only one."""
     field = plan.schema.field(name)
     assert field is not None, "a manifest names existing columns"
     if field.multi_value:
         return np.array([_MIXED]), None
     assert plan.partitioning is not None
     function = plan.partitioning.columns[name]
-    # Zeros that are equal have one partition, whatever their sign.
+    # Equal zeros have one partition, whatever their sign.
     column = with_one_zero(source.column(field, [part])).compact().coded()
     assert column.ids is not None
-    found = quick_partitions(field.type, function, column.values)
+    partitions = quick_partitions(field.type, function, column.values)
     numbers, places = np.unique(
-        _one_by_one(field, function, column.values) if found is None else found, return_inverse=True
+        _one_by_one(field, function, column.values) if partitions is None else partitions, return_inverse=True
     )
     return numbers, None if len(numbers) == 1 else places[column.ids]
 
 
 def _one_by_one(field: FieldSpec, function: PartitionFunctionSpec, values: Values) -> NDArray[np.int64]:
-    """Rows whose partition the function does not tell stay together, apart from the others."""
+    """Compute partitions one by one. Rows whose partition the function cannot tell stay together, apart from the
+    others."""
     try:
         partition_of = partition_functions.get(function)
     except InvalidInputError:
         return np.full(len(values), _MIXED, np.int64)
-    found = []
+    partitions = []
     for text in texts(field.type, values):
         try:
-            found.append(partition_of(text))
+            partitions.append(partition_of(text))
         except InvalidInputError:
-            found.append(_MIXED)
-    return np.array(found, np.int64)
+            partitions.append(_MIXED)
+    return np.array(partitions, np.int64)

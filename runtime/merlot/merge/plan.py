@@ -1,4 +1,4 @@
-"""What to merge and into what: everything but the rows."""
+"""Describe a merge: everything but the rows."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ Window = tuple[int, int]
 
 
 class MergeCancelledError(ConflictError):
-    """Whoever asked for the merge no longer wants it, or lost the right to it."""
+    """The caller no longer wants the merge, or lost the right to it."""
 
 
 class MergeType(StrEnum):
-    """What becomes of rows."""
+    """Treatment of rows."""
 
     CONCAT = "concat"
-    """All are kept."""
+    """All rows stay."""
     ROLLUP = "rollup"
-    """Those that agree in all but metrics become one."""
+    """Rows that agree in everything but metrics become one."""
     DEDUP = "dedup"
-    """Those that agree in all columns become one."""
+    """Rows that agree in all columns become one."""
 
 
 class Phase(StrEnum):
-    """Where a merge is."""
+    """Phase of a merge."""
 
     READ = "READ"
     ORDER = "ORDER"
@@ -43,7 +43,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aggregation:
-    """How a metric's values become one."""
+    """Aggregation of a metric's values."""
 
     function: str = "SUM"
     parameters: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -51,7 +51,7 @@ class Aggregation:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePlan:
-    """One merge. The windows are buckets, in order and apart; no output holds rows of two."""
+    """One merge. Its windows are disjoint buckets in order; no output holds rows of two."""
 
     table: str
     """Raw table name."""
@@ -61,28 +61,28 @@ class MergePlan:
     partitioning: PartitioningSpec | None = None
     merge_type: MergeType = MergeType.CONCAT
     windows: tuple[Window, ...] = ()
-    """None: all rows of the inputs are one bucket."""
+    """Buckets; empty: all rows of the inputs are one bucket."""
     round_period: Period | None = None
-    """Time is rounded down to this."""
+    """Period that times are rounded down to."""
     aggregations: Mapping[str, Aggregation] = dataclasses.field(default_factory=dict)
-    """By metric; SUM where nothing is said."""
+    """Aggregation by metric; SUM by default."""
     erased: frozenset[str] = frozenset()
     """Dimensions that become null."""
     max_records_per_segment: int = MAX_RECORDS_PER_SEGMENT
     segment_name_prefix: str = "merged"
     drops_outside: bool = False
-    """Rows outside all windows: left out if true, else an error, since nobody would have them afterwards."""
+    """True: rows outside all windows are left out. False: they are an error, since they would be lost."""
     creation: CreationFacts = dataclasses.field(default_factory=CreationFacts)
 
     def time_field(self) -> FieldSpec:
-        """The time column; raises InvalidInputError if the table has none."""
+        """Time column; raises InvalidInputError if the table has none."""
         field = None if self.time_column is None else self.schema.field(self.time_column)
         if field is None or field.time_format is None:
             raise InvalidInputError(f"a merge by time needs a time column table={self.table}")
         return field
 
     def check(self) -> None:
-        """Raises InvalidInputError if the plan contradicts itself."""
+        """Raise InvalidInputError if the plan contradicts itself."""
         for name in sorted(self.erased):
             field = self.schema.field(name)
             if field is None or field.role is not FieldRole.DIMENSION:
@@ -95,11 +95,11 @@ class MergePlan:
             raise InvalidInputError(f"a segment needs room for a row got={self.max_records_per_segment}")
 
     def folds(self, field: FieldSpec) -> bool:
-        """Whether values of a column are aggregated, rather than part of the group key."""
+        """Return whether values of a column are aggregated, rather than part of the group key."""
         return self.merge_type is MergeType.ROLLUP and field.role is FieldRole.METRIC
 
     def key_fields(self) -> tuple[FieldSpec, ...]:
-        """Columns that rows must agree in to become one: sorted columns first, then the others by name."""
+        """Return the columns in which rows must agree to become one: sorted columns first, then the others by name."""
         position = {name: place for place, name in enumerate(self.indexing.sorted_columns)}
         keys = [field for field in self.schema.fields if not self.folds(field)]
         return tuple(sorted(keys, key=lambda field: (position.get(field.name, len(position)), field.name)))

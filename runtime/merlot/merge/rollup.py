@@ -1,8 +1,8 @@
-"""Rows that agree in their key columns become one: rollup folds their metrics, dedup keeps the first.
+"""Merge rows that agree in their key columns into one: rollup folds their metrics, dedup keeps the first row.
 
-Beyond what memory holds it goes in steps: runs of the input rows are folded each into a small segment on disk, with
-metrics wide enough for any part of a sum; if those together are still too large, they are folded again by ranges of a
-hash of the key, so that equal keys always meet.
+If the rows do not fit into memory, the merge goes in steps: each run of input rows is folded into a small segment on
+disk, with metrics wide enough for any part of a sum. If these segments are together still too large, they are folded
+again by ranges of a hash of the key, so that equal keys always meet.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ _WHOLE_64_BITS = 1 << 63
 
 
 class Folded(Rows):
-    """Groups of selected rows, in the order of the table's sorted columns, then of the others."""
+    """Groups of selected rows, ordered by the table's sorted columns, then by the others."""
 
     def __init__(self, plan: MergePlan, target: TableSchema, source: Source, selection: Selection) -> None:
         self._plan = plan
@@ -55,8 +55,8 @@ class Folded(Rows):
         self._order = order_of(keys.take(self._groups.first_rows))
 
     def _nulls_apart(self, keys: KeyWords, groups: Groups) -> Groups:
-        """The groups, parted where a null would be lost that a query may count as its default: beside a least value
-        that is above the default, or a greatest below. Then answers are what they were, whether nulls count or not."""
+        """Split groups in which a null would be lost that a query may count as its default, beside a minimum above the
+        default or a maximum below it. Then answers stay the same, whether nulls count or not."""
         is_parted = False
         for field in self._plan.schema.fields:
             how = folds.aggregation_of(self._plan, field)
@@ -76,7 +76,7 @@ class Folded(Rows):
         return len(self._groups)
 
     def column(self, field: FieldSpec) -> Column:
-        """A column of one row per group."""
+        """Return a column of one row per group."""
         read = self._plan.schema.field(field.name)
         assert read is not None
         if self._plan.folds(read):
@@ -108,7 +108,7 @@ def fold_rows(plan: MergePlan, source: Source, selection: Selection, outputs: Ou
 
 
 def _segment_of(selection: Selection, row: int) -> str:
-    """The name of the input that a row is of."""
+    """Return the name of the input segment of a row."""
     for part in selection:
         if row < part.num_rows:
             return part.segment.metadata.name
@@ -117,7 +117,7 @@ def _segment_of(selection: Selection, row: int) -> str:
 
 
 class _Spill:
-    """Where runs go, and how large they are."""
+    """Directory and size of spilled runs."""
 
     def __init__(self, directory: Path, outputs: Outputs, room: int) -> None:
         self.directory = directory
@@ -128,7 +128,7 @@ class _Spill:
 def _fold_runs(
     plan: MergePlan, source: Source, selection: Selection, spill: _Spill
 ) -> tuple[list[BuiltSegment], MergePlan]:
-    """Each run of `room` rows folded into a segment on disk, and the plan that reads those."""
+    """Fold each run of `room` rows into a segment on disk; return the segments and the plan that reads them."""
     wide = _widened(plan, selection)
     watch = spill.outputs.watch
     runs = Outputs(_for_spill(wide), spill.directory, watch)
@@ -143,14 +143,14 @@ def _fold_runs(
 
 
 def _parts_by_key(plan: MergePlan, source: Source, memory_bytes: int) -> Iterator[Selection]:
-    """All rows of the source, in parts that fit in memory and share no key."""
+    """Split all rows of the source into parts that fit into memory and share no key."""
     selection = source.everything()
     rows = num_rows(selection)
     number = -(-rows // memory.rows_that_fit(plan, selection, memory_bytes))
     if number <= 1:
         yield selection
         return
-    # Shuffling cuts by the remainder of the hash; its higher half is independent of that.
+    # Shuffling uses the remainder of the hash; its upper half is independent of that.
     parts = [
         (hashing.key_hashes(plan, source, [part]) >> np.uint64(32)).astype(np.uint32) % np.uint32(number)
         for part in selection
@@ -159,7 +159,7 @@ def _parts_by_key(plan: MergePlan, source: Source, memory_bytes: int) -> Iterato
 
 
 def _widened(plan: MergePlan, selection: Selection) -> MergePlan:
-    """The plan for folded runs: sums that might not fit, though the whole would, get a wider type."""
+    """Return the plan for folded runs: sums whose parts might not fit get a wider type."""
     fields = []
     for field in plan.schema.fields:
         how = folds.aggregation_of(plan, field)

@@ -1,7 +1,8 @@
-"""Inputs too large for one task to shards that tasks of their own merge: equal keys always meet in one.
+"""Distribute inputs that are too large for one task to shards, which separate tasks merge: equal keys always meet in
+one shard.
 
-A shard is a segment with rows of all windows; folding them is left to the merge of the shard. Rows of a rollup or dedup
-go by a hash of their key, those of a concatenation by their place.
+A shard is a segment with rows of all windows; the merge of the shard folds them. Rows of a rollup or dedup are
+distributed by a hash of their key, rows of a concatenation by their position.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,9 +29,9 @@ def shuffle(
     progress: Callable[[Phase, int, int], None],
     cancelled: Callable[[], bool],
 ) -> list[BuiltSegment]:
-    """Write `{prefix}_shard_{number}` for each shard, an empty one too; a failure leaves none behind.
+    """Write `{prefix}_shard_{number}` for each shard, even an empty one; a failure leaves none behind.
 
-    Memory is a column of one shard, and a few bytes per row. Raises as `task.run`."""
+    Memory: a column of one shard and a few bytes per row. Raises the errors of `task.run`."""
     if num_shards < 1:
         raise InvalidInputError(f"a shuffle needs at least one shard got={num_shards}")
     watch = Watch(progress, cancelled)

@@ -1,7 +1,7 @@
-"""Rows of input segments, by column: which rows a window takes, and their values under today's schema.
+"""Rows of input segments by column: the rows in a window, and their values under the present schema.
 
-Columns are those of `segment.under_schema`, as a query sees them. Nothing decoded is kept once a column has been read:
-memory is one column's.
+Columns are those of `segment.under_schema`, as a query sees them. Decoded values are dropped once a column has been
+read: memory holds one column.
 """
 
 import gc
@@ -33,7 +33,7 @@ from merlot.vectors.decimals import plain_text
 
 _SMALL_DICTIONARY: Final = 1024
 Docs = Rows | slice
-"""Some docs of a segment, ascending."""
+"""Docs of a segment, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Part:
         return self.num_rows == self.segment.num_docs
 
     def sub(self, rows: Rows | slice) -> "Part":
-        """Of the part's rows, those at some places, ascending."""
+        """Return the part's rows at these places, ascending."""
         if not isinstance(self.docs, slice):
             return Part(self.segment, self.docs[rows])
         if isinstance(rows, slice):
@@ -65,35 +65,35 @@ Selection = Sequence[Part]
 
 
 def num_rows(selection: Selection) -> int:
-    """How many rows a selection has."""
+    """Return the number of rows in a selection."""
     return sum(part.num_rows for part in selection)
 
 
 def sub_selection(selection: Selection, rows: Rows) -> Selection:
-    """Of a selection's rows, those at some places, ascending."""
-    found, start = [], 0
+    """Return the selection's rows at these places, ascending."""
+    parts, start = [], 0
     for part in selection:
         stop = start + part.num_rows
         first, last = np.searchsorted(rows, [start, stop])
         if last > first:
-            found.append(part.sub((rows[first:last] - np.uint32(start)).astype(np.uint32)))
+            parts.append(part.sub((rows[first:last] - np.uint32(start)).astype(np.uint32)))
         start = stop
-    return found
+    return parts
 
 
 def slice_selection(selection: Selection, start: int, stop: int) -> Selection:
-    """Of a selection's rows, [start, stop)."""
-    found, base = [], 0
+    """Return rows [start, stop) of a selection."""
+    parts, base = [], 0
     for part in selection:
         first, last = max(start - base, 0), min(stop - base, part.num_rows)
         if first < last:
-            found.append(part.sub(slice(first, last)))
+            parts.append(part.sub(slice(first, last)))
         base += part.num_rows
-    return found
+    return parts
 
 
 def split_selection(selection: Selection, numbers: Sequence[Rows], number: int) -> Iterator[Selection]:
-    """Rows by their number, 0 to `number` - 1, some maybe without rows; `numbers` has an array for each part."""
+    """Group rows by their number, 0 to `number` - 1; a group may be empty. numbers: an array for each part."""
     for wanted in range(number):
         picked = [
             part.sub(np.flatnonzero(of_part == wanted).astype(np.uint32))
@@ -103,28 +103,28 @@ def split_selection(selection: Selection, numbers: Sequence[Rows], number: int) 
 
 
 class Source:
-    """The inputs of one merge; one thread's."""
+    """Inputs of one merge. Used by one thread."""
 
     def __init__(self, plan: MergePlan, segments: Sequence[ImmutableSegment]) -> None:
         self._plan = plan
         self.segments = sorted(segments, key=_by_time)
 
     def everything(self) -> Selection:
-        """All rows; inputs by time, rows in the order of their docs."""
+        """Return all rows: inputs by time, rows in the order of their docs."""
         parts = [Part(segment, _valid(segment)) for segment in self.segments]
         return [part for part in parts if part.num_rows]
 
     def select(self, windows: Sequence[Window]) -> Sequence[Selection]:
-        """Rows of each window, in order and apart, in the order of `everything`. A segment's times are read once,
-        however many windows it reaches into."""
-        found: list[list[Part]] = [[] for _ in windows]
+        """Return the rows of each window, in the order of `everything`. windows: disjoint, in order. A segment's times
+        are read once, however many windows it reaches into."""
+        parts: list[list[Part]] = [[] for _ in windows]
         for part in self.everything():
             for place, rows in self._by_window(part, windows):
-                found[place].append(rows)
-        return found
+                parts[place].append(rows)
+        return parts
 
     def _by_window(self, part: Part, windows: Sequence[Window]) -> Iterator[tuple[int, Part]]:
-        """Places of the windows that have rows of a whole segment, with those."""
+        """Yield the places of the windows that have rows of a whole segment, with these rows."""
         first, last = 0, len(windows)
         least, greatest = part.segment.metadata.start_time_ms, part.segment.metadata.end_time_ms
         if least is not None and greatest is not None:
@@ -142,7 +142,7 @@ class Source:
                 yield place, part.sub(rows)
 
     def column(self, field: FieldSpec, selection: Selection) -> Column:
-        """A column of the selected rows: erased, rounded, as the plan says."""
+        """Read a column of the selected rows, erased and rounded as the plan says."""
         if field.name in self._plan.erased:
             return constant_column(field, num_rows(selection), is_null=True)
         column = _read_small(field, selection) or _read_each(field, selection)
@@ -151,18 +151,18 @@ class Source:
         return column
 
     def nulls(self, field: FieldSpec, selection: Selection) -> NDArray[np.bool_] | None:
-        """Which selected rows of a column are null, without reading its values; None if none is."""
+        """Mark the selected rows that are null in a column, without reading its values; None if none is."""
         pieces = []
         for part in selection:
-            found = _nulls(column_under(part.segment, field), part.docs)
-            pieces.append(np.zeros(part.num_rows, np.bool_) if found is None else found)
+            is_null = _nulls(column_under(part.segment, field), part.docs)
+            pieces.append(np.zeros(part.num_rows, np.bool_) if is_null is None else is_null)
         whole = np.concatenate(pieces) if pieces else np.zeros(0, np.bool_)
         return whole if whole.any() else None
 
 
 @contextmanager
 def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:
-    """Open the inputs; raises CorruptionError, NotFoundError or UnavailableError if one cannot be read."""
+    """Open the inputs; raise CorruptionError, NotFoundError or UnavailableError if one cannot be read."""
     segments: list[ImmutableSegment] = []
     try:
         with no_collections():
@@ -176,7 +176,7 @@ def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Hundreds of footers and their entries are many objects and no garbage: looking for some took two thirds of the
+    """Pause garbage collection: hundreds of footers are many objects and no garbage. Collections took two thirds of the
     time to open them."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -188,7 +188,7 @@ def no_collections() -> Iterator[None]:
 
 
 def _valid(segment: ImmutableSegment) -> Docs:
-    """The docs that count."""
+    """Return the docs that queries see."""
     valid = segment.valid_docs
     if isinstance(valid, EveryDoc):
         return slice(0, segment.num_docs)
@@ -197,7 +197,7 @@ def _valid(segment: ImmutableSegment) -> Docs:
 
 
 def constant_column(field: FieldSpec, rows: int, *, is_null: bool) -> Column:
-    """The default value in every row."""
+    """Return a column with the default value in every row."""
     return Column(
         field=field,
         num_rows=rows,
@@ -222,7 +222,7 @@ def _by_time(segment: ImmutableSegment) -> tuple[bool, int, str]:
 
 
 def _read_small(field: FieldSpec, selection: Selection) -> Column | None:
-    """The selected rows, where inputs are so small that they are read together."""
+    """Read the selected rows together, if the inputs are small enough; else None."""
     whole = read_together(field, [part.segment for part in selection])
     if whole is None or all(part.is_whole for part in selection):
         return whole
@@ -236,7 +236,7 @@ def _read_small(field: FieldSpec, selection: Selection) -> Column | None:
 
 
 def _read_each(field: FieldSpec, selection: Selection) -> Column:
-    """The selected rows, one input after another."""
+    """Read the selected rows, one input after another."""
     pieces = [_read(part, field) for part in selection]
     for part in selection:
         part.segment.close()
@@ -246,7 +246,7 @@ def _read_each(field: FieldSpec, selection: Selection) -> Column:
 def _read(part: Part, field: FieldSpec) -> Column:
     reader = column_under(part.segment, field)
     column = _read_lists(part, field, reader) if field.multi_value else _read_values(part, field, reader)
-    # Of some rows of a large segment, its whole dictionary would be most of the memory.
+    # For a few rows of a large segment, its whole dictionary would take most of the memory.
     return column if part.is_whole or len(column.values) <= _SMALL_DICTIONARY else column.compact()
 
 
@@ -266,7 +266,7 @@ def _read_values(part: Part, field: FieldSpec, reader: RowReader) -> Column:
 
 
 def _dictionary(reader: RowReader) -> OrderedDictionary | None:
-    """Of a sealed segment's column: `Column` takes ascending values."""
+    """Return the dictionary of a sealed segment's column: `Column` takes ascending values."""
     dictionary = reader.dictionary
     assert dictionary is None or isinstance(dictionary, OrderedDictionary)
     return dictionary

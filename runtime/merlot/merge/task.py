@@ -1,4 +1,4 @@
-"""One merge, from input files to output files."""
+"""Run one merge, from input files to output files."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,10 +31,10 @@ def run(
 ) -> list[BuiltSegment]:
     """Build the outputs of a merge in `directory`, which exists; a failure leaves none behind.
 
-    `progress` is told the phase, how many input rows are done with and how many bytes were written; both callables are
-    asked on this thread, once a column at least. Equal inputs and plans give equal content crcs.
-    Raises InvalidInputError if the rows cannot be merged as planned, MergeCancelledError, CorruptionError of an input,
-    UnavailableError if a file cannot be read or written."""
+    progress: called with the phase, the finished input rows and the bytes written. Both callables are called on this
+    thread, at least once per column. Equal inputs and plans give equal content CRCs. Raises InvalidInputError if the
+    rows cannot be merged as planned, MergeCancelledError, CorruptionError of an input, UnavailableError if a file
+    cannot be read or written."""
     plan.check()
     folds.check(plan)
     watch = Watch(progress, cancelled)
@@ -57,7 +57,7 @@ def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outpu
     rows = num_rows(selection)
     room = rows_that_fit(plan, selection, memory_bytes)
     slices = even_slices(rows, min(plan.max_records_per_segment, room))
-    # As many whole outputs at a time as fit.
+    # As many whole outputs at a time as fit into memory.
     batches = even_slices(len(slices), max(1, room // (slices[0].stop - slices[0].start)))
     for batch in batches:
         outputs.watch.tell(Phase.ORDER)
@@ -68,7 +68,7 @@ def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outpu
 
 
 class _Concatenated(Rows):
-    """Selected rows in the order of the table's sorted columns, equal ones as they come."""
+    """Selected rows in the order of the table's sorted columns; equal rows keep their order."""
 
     def __init__(self, plan: MergePlan, source: Source, selection: Selection) -> None:
         self._source = source

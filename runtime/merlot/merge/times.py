@@ -1,4 +1,4 @@
-"""Instants of a time column's values: which are in a window, and what they become when time is rounded down."""
+"""Instants of a time column's values: the values in a window, and values rounded down to a period."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -26,13 +26,14 @@ _LAST_MS: Final = 253_402_300_799_999
 
 
 def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
-    """Rows of a time column by the window that their time is in, ascending; those in none are left out. Windows are in
-    order and apart. Raises InvalidInputError if a value is no instant."""
+    """Group the rows of a time column by window, ascending; rows in no window are left out.
+
+    windows: disjoint, in order. Raises InvalidInputError if a value is no instant."""
     distinct = column if _step_ms(column.field) is not None else column.coded()
     millis = _millis(distinct.field, distinct.values)
     starts, ends = (np.array(edges, np.int64) for edges in zip(*windows, strict=True))
     places = np.searchsorted(starts, millis, "right")
-    # 0 is no window.
+    # 0 stands for no window.
     places[(places > 0) & (millis >= ends[places - 1])] = 0
     numbers = places.astype(np.min_scalar_type(len(windows)))
     of_rows = numbers if distinct.ids is None else numbers[distinct.ids]
@@ -42,7 +43,7 @@ def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
 
 
 def rounded(column: Column, period: Period) -> Column:
-    """The column with each instant rounded down to the start of its period, as `time_rounding` has it."""
+    """Round each instant down to the start of its period, as `time_rounding` does."""
     distinct = column.coded()
     return distinct.with_dictionary(_round(distinct.field, distinct.values, period))
 
@@ -53,21 +54,22 @@ def _round(field: FieldSpec, values: Values, period: Period) -> Values:
         return _round_numbers(values, step, period)
     stored: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
     date_format = _format(field)
-    found = [time_rounding.round_value(date_format, value, period) for value in stored]
+    times = [time_rounding.round_value(date_format, value, period) for value in stored]
     if isinstance(values, np.ndarray):
-        return np.array([int(one) for one in found], values.dtype)
-    return pa.array([str(one) for one in found], values.type)
+        return np.array([int(time) for time in times], values.dtype)
+    return pa.array([str(time) for time in times], values.type)
 
 
 def _round_numbers(values: Array, step: Fraction, period: Period) -> Array:
-    """What the type cannot hold stays as it is, and so do months of years that no calendar has."""
+    """Round numbers; values that the type cannot hold stay unchanged, and so do months of years that no calendar
+    has."""
     millis = _scaled(values, step)
     floors = _floor(millis, period)
-    found = _times(floors, 1 / step)
-    is_kept = _is_clipped(values, step) | (floors > millis) | (found < np.iinfo(values.dtype).min) | (found > values)
+    times = _times(floors, 1 / step)
+    is_kept = _is_clipped(values, step) | (floors > millis) | (times < np.iinfo(values.dtype).min) | (times > values)
     if period.months:
         is_kept |= (millis < _FIRST_MS) | (millis > _LAST_MS)
-    return np.where(is_kept, values, found).astype(values.dtype)
+    return np.where(is_kept, values, times).astype(values.dtype)
 
 
 def _floor(millis: Millis, period: Period) -> Millis:

@@ -1,7 +1,7 @@
-"""Comparison columns: values as i64 that order as the values do, and what a time to live comes to in them.
+"""Comparison columns: values as i64 that order like the stored values, and times to live in their units.
 
 NULL (the smallest i64) stands for null, and so does LONG's smallest value, which is its default for null. Times written
-by a pattern are compared as milliseconds. Which value is the largest so far never depends on when anybody looked.
+by a pattern are compared as milliseconds. The largest value so far never depends on when somebody reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from merlot.values.types import TypeName
 Longs = NDArray[np.int64]
 
 NOTHING: Final = NULL
-"""The largest value seen before there was any; as a bound: nothing is below it."""
+"""Largest value seen before the first one; as a bound, nothing is below it."""
 LARGEST: Final = (1 << 63) - 1
 _LARGEST_FINITE: Final = int(np.array([np.finfo(np.float64).max]).view(np.int64)[0])
 _WHOLE: Final = (TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.BOOLEAN)
@@ -36,7 +36,7 @@ _TEXTS: Final = (TypeName.STRING,)
 
 @dataclass(frozen=True)
 class ComparisonColumn:
-    """One column by which rows of a key are compared."""
+    """A column by which rows of a key are compared."""
 
     field: FieldSpec
 
@@ -49,21 +49,21 @@ class ComparisonColumn:
 
     @property
     def name(self) -> str:
-        """The column's name."""
+        """Name of the column."""
         return self.field.name
 
     @property
     def is_plain(self) -> bool:
-        """Whether values are what is stored."""
+        """Return whether values are compared as they are stored."""
         return not self._reads_text and not self.is_floating
 
     @property
     def is_floating(self) -> bool:
-        """Whether values are doubles, whose order differs from their distances."""
+        """Return whether values are doubles, whose i64 keep their order but not their distances."""
         return self.field.type in _FLOATING
 
     def values(self, rows: pa.Table) -> Longs:
-        """The values of rows; raises InvalidInputError for text that is no time."""
+        """Return the values of rows; raise InvalidInputError for text that is no time."""
         column = rows.column(self.field.name)
         if self._reads_text:
             return _by_distinct(column, self._millis)
@@ -78,21 +78,22 @@ class ComparisonColumn:
         return values
 
     def filled(self, rows: pa.Table, values: Longs) -> pa.Table:
-        """The rows with these values where the column is null; where they are NULL, it stays null."""
+        """Fill these values into the rows where the column is null; a NULL leaves it null."""
         place = rows.schema.get_field_index(self.field.name)
         if place < 0 or not rows.column(place).null_count:
             return rows
         if self._reads_text:
             assert self.field.time_format is not None
             write = self.field.time_format.from_millis
-            known = pa.array([None if value == NULL else write(value) for value in values.tolist()])
+            given = pa.array([None if value == NULL else write(value) for value in values.tolist()])
         else:
-            known = pa.array(ordered_back(values) if self.is_floating else values, mask=values == NULL)
-        column = pc.coalesce(rows.column(place), known.cast(rows.column(place).type))
+            given = pa.array(ordered_back(values) if self.is_floating else values, mask=values == NULL)
+        column = pc.coalesce(rows.column(place), given.cast(rows.column(place).type))
         return rows.set_column(place, rows.schema.field(place), column)
 
     def to_live(self, text: str) -> float:
-        """A time to live in units of the values, rounded up; raises InvalidInputError if they have no such unit."""
+        """Return a time to live in units of the values, rounded up; raise InvalidInputError if they have no such
+        unit."""
         if text.isdecimal():
             return int(text)
         if self.field.time_format is None:
@@ -100,7 +101,7 @@ class ComparisonColumn:
         return -(-duration_ms(text) // self._step_ms)
 
     def limits(self, sent_ms: Longs, skew_ms: int) -> Longs:
-        """Up to which value a row raises the largest so far, by when it was sent; -1: not known, any value does."""
+        """Return up to which value a row may raise the largest one, by when it was sent. -1: unknown, any value may."""
         step = self._step_ms
         limits = np.minimum(sent_ms + skew_ms, LARGEST // step.denominator) * step.denominator // step.numerator
         if self.is_floating:
@@ -109,11 +110,11 @@ class ComparisonColumn:
 
     @property
     def largest(self) -> int:
-        """No larger value is anything to measure a time to live from: infinity and NaN are not."""
+        """Largest value from which a time to live can be measured; infinity and NaN are none."""
         return _LARGEST_FINITE if self.is_floating else LARGEST
 
     def below(self, values: Longs, distance: float | None) -> Longs:
-        """What is so far below values; NOTHING where there is no distance, or no value."""
+        """Return the values minus a distance; NOTHING where there is no distance or no value."""
         if distance is None:
             return np.full_like(values, NOTHING)
         if self.is_floating:
@@ -137,19 +138,19 @@ class ComparisonColumn:
 
 
 def ordered(numbers: NDArray[np.float64]) -> Longs:
-    """Doubles as i64 of the same order: -0.0 is 0.0, NaN comes last."""
+    """Map doubles to i64 of the same order: -0.0 is 0.0, NaN comes last."""
     bits = np.where(np.isnan(numbers), np.nan, numbers + 0.0).view(np.int64)
     values: Longs = bits ^ (bits >> 63 & LARGEST)
     return values
 
 
 def ordered_back(values: Longs) -> NDArray[np.float64]:
-    """The doubles that `ordered` was given."""
+    """Invert `ordered`."""
     return (values ^ (values >> 63 & LARGEST)).view(np.float64)
 
 
 def _by_distinct(column: pa.ChunkedArray, read: Callable[[int | str], int]) -> Longs:
-    """Read each distinct value once."""
+    """Parse each distinct value once."""
     encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()

@@ -1,7 +1,7 @@
-"""Mode DEDUP: which rows of a batch are the first of their keys. The others are nowhere afterwards.
+"""Mode DEDUP: find the rows of a batch that are the first of their keys; the others are dropped.
 
-So only rows that are kept raise the largest value seen, and whoever replays the rows that are stored comes to the same
-state. A row is kept as well if the one before it is past its time to live, by the rule of `expiry`.
+Only rows that stay raise the largest value seen, so a replay of the stored rows arrives at the same state. A row also
+stays if the row before it has outlived its time to live, by the rule of `expiry`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Firsts:
-    """What became of the rows of a batch, (N,) each, and how far the partition has come."""
+    """Verdicts on the rows of a batch, (N,) each, and the watermark after it."""
 
     kept: Flags
     late: Flags
@@ -33,17 +33,17 @@ class Firsts:
 def first_rows(
     rules: Rules, index: KeyIndex, mark: Watermark, keys: Keys, values: Longs, sent_ms: Longs | None
 ) -> Firsts:
-    """The rows whose keys are not in the index, or dead there; the index stays as it is."""
+    """Find the rows whose keys are not in the index, or dead there; the index stays unchanged."""
     numbers, firsts = _numbered(keys)
-    known = index.find(Keys(keys.high[firsts], keys.low[firsts]))
+    present = index.find(Keys(keys.high[firsts], keys.low[firsts]))
     kept, late = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
     to_live = -1 if rules.time_to_live is None else int(rules.time_to_live)
     largest = kernels.keep_first(
         numbers,
         values,
         limits(rules, sent_ms, len(values)),
-        known.is_there,
-        known.values,
+        present.is_there,
+        present.values,
         mark.largest,
         to_live,
         mark.frozen.alive_from,
@@ -55,7 +55,7 @@ def first_rows(
 
 
 def _numbered(keys: Keys) -> tuple[Longs, Longs]:
-    """A number for each different key of the rows, and the first row of each."""
+    """Number the distinct keys of the rows; return each row's number and the first row of each key."""
     order = np.lexsort((keys.low, keys.high))
     high, low = keys.high[order], keys.low[order]
     is_new = np.ones(len(order), np.bool_)

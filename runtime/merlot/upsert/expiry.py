@@ -1,8 +1,8 @@
-"""Which keys are dead: decided by the largest comparison value before a row in the stream, never by a clock.
+"""Decide which keys are dead, by the largest comparison value before a row in the stream, never by a clock.
 
-A key is dead to a row if its value is below the largest one seen so far less the time to live. Whether it is still in
-the index makes no difference, so pruning may come at any time. Bounds never fall: what was dead under one time to live
-stays dead under a longer one (`frozen`), since nobody may know its key any more.
+A key is dead to a row if its value is below the largest one seen so far minus the time to live. It makes no difference
+whether it is still in the index, so pruning may come at any time. Bounds never fall: a key that was dead under one time
+to live stays dead under a longer one (`frozen`), since the index may have forgotten it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Longs = NDArray[np.int64]
 
 
 class Bounds(NamedTuple):
-    """Below which value keys, and deleted keys, are dead."""
+    """Values below which keys, and deleted keys, are dead."""
 
     alive_from: int
     deleted_from: int
@@ -32,31 +32,31 @@ NO_BOUNDS: Final = Bounds(NOTHING, NOTHING)
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How far a partition has come; values as `ComparisonColumn.values` gives them."""
+    """Progress of a partition, in values of `ComparisonColumn.values`."""
 
     largest: int = NOTHING
-    """The largest value seen."""
+    """Largest value seen."""
     frozen: Bounds = NO_BOUNDS
-    """What bounds had come to when a time to live last changed."""
+    """Bounds at the last change of a time to live."""
 
     def bounds(self, rules: Rules) -> Bounds:
-        """What is dead now."""
+        """Return the present bounds."""
         largest = np.array([self.largest])
         alive, deleted = _below(rules, largest)
         return Bounds(max(int(alive[0]), self.frozen.alive_from), max(int(deleted[0]), self.frozen.deleted_from))
 
     def changed(self, rules: Rules) -> Watermark:
-        """The watermark for those who follow other rules from here on."""
+        """Return the watermark with which to follow other rules from now on."""
         return replace(self, frozen=self.bounds(rules))
 
 
 def advance(
     mark: Watermark, rules: Rules, values: Longs, sent_ms: Longs | None
 ) -> tuple[Watermark, tuple[Longs, Longs], Longs]:
-    """The watermark after rows of these values, the bounds that each of them sees, and the largest value before it.
+    """Return the watermark after rows of these values, the bounds that each row sees, and the largest value before it.
 
-    sent_ms (N,): when their messages were made, as `Rules.sent_ms` has it.
-    A value further in the future of its message than the rules allow raises nothing, nor do infinity and NaN."""
+    sent_ms (N,): times of their messages, as of `Rules.sent_ms`. A value that is further ahead of its message's time
+    than the rules allow does not raise the watermark; nor do infinity and NaN."""
     before = np.empty_like(values)
     largest = largest_before(values, limits(rules, sent_ms, len(values)), mark.largest, before)
     alive, deleted = _below(rules, before)
@@ -70,7 +70,7 @@ def _below(rules: Rules, largest: Longs) -> tuple[Longs, Longs]:
 
 
 def limits(rules: Rules, sent_ms: Longs | None, count: int) -> Longs:
-    """Up to which value each row raises the largest seen."""
+    """Return up to which value each row may raise the largest one."""
     column = rules.comparisons[0]
     if rules.max_future_skew_ms is None or sent_ms is None:
         return np.full(count, column.largest, np.int64)

@@ -1,8 +1,8 @@
-"""The index of a partition's primary keys: shards of open-addressing tables (`kernels.upsert`), with one writer.
+"""Index of a partition's primary keys: shards of open-addressing tables (`kernels.upsert`) with one writer.
 
-A shard grows by an eighth once it is nine tenths full, and at another time than its neighbours: an entry of 32 bytes
-(one comparison value) takes 36 to 40 bytes, 38 on average, and while a shard grows, a sixty-fourth of the keys are
-there twice. Tables past LARGE_BYTES are mapped, so that their memory goes back to the system with them.
+A shard grows by an eighth once it is nine tenths full, at another time than its neighbours: an entry of 32 bytes (one
+comparison value) takes 36 to 40 bytes, 38 on average; while a shard grows, a sixty-fourth of the keys is stored twice.
+Tables larger than LARGE_BYTES are memory-mapped, so that the system gets their memory back.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FIRST_SLOTS: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """Rows to be entered, (N,) each; `values` (N, C), of which NULLs are filled in from what a row replaces.
+    """Rows to enter, (N,) each; `values` (N, C), whose NULLs are filled in from the row that is replaced.
 
-    places are `kernels.upsert`'s; alive_from and deleted_from the bounds that each row sees."""
+    places are those of `kernels.upsert`; alive_from and deleted_from are the bounds that each row sees."""
 
     keys: Keys
     values: Longs
@@ -39,9 +39,9 @@ class Entries:
     alive_from: Longs
     deleted_from: Longs
     verdicts: NDArray[np.uint8] = field(init=False)
-    """What became of each row."""
+    """Verdict on each row."""
     replaced: Longs = field(init=False)
-    """The place that each row took its key from; 0: none."""
+    """Place that each row took its key from; 0: none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verdicts", np.zeros(len(self.places), np.uint8))
@@ -49,14 +49,14 @@ class Entries:
 
 
 class Found(NamedTuple):
-    """Whether keys are in the index, and the first comparison value of those that are, (N,) each."""
+    """Keys that are in the index, and the first comparison value of each, (N,) each."""
 
     is_there: NDArray[np.bool_]
     values: Longs
 
 
 class Shard:
-    """One table."""
+    """A table of a part of the keys."""
 
     def __init__(self, number: int, num_values: int) -> None:
         self._number = number
@@ -65,7 +65,7 @@ class Shard:
 
     @property
     def num_keys(self) -> int:
-        """Entries."""
+        """Number of entries."""
         return int(self._used[0])
 
     @property
@@ -74,7 +74,7 @@ class Shard:
         return int(self._table.nbytes)
 
     def upsert(self, rows: Longs, entries: Entries) -> None:
-        """Enter rows of a batch, in order."""
+        """Enter rows of a batch in order."""
         keys, done = entries.keys, 0
         bounds = entries.alive_from, entries.deleted_from
         while True:
@@ -88,11 +88,11 @@ class Shard:
             self._grow()
 
     def find(self, rows: Longs, keys: Keys, found: Found) -> None:
-        """As the kernel."""
+        """Look keys up: see the kernel."""
         kernels.find(rows, keys.high, keys.low, self._table, self._capacity, found.is_there, found.values)
 
     def take_from(self, other: Shard, rows: Longs, keys: Keys) -> None:
-        """Move the keys of rows out of another shard, in which they are if not in this one."""
+        """Move the keys of rows here from another shard, unless they are here already."""
         done = 0
         while other.num_keys:
             old = other._table, other._capacity, other._used
@@ -102,15 +102,15 @@ class Shard:
             self._grow()
 
     def renumber(self, rows: Longs, keys: Keys, places: Longs) -> None:
-        """Give keys of rows, which are here, other places."""
+        """Change the places of keys that are in the shard."""
         kernels.renumber(rows, keys.high, keys.low, places, self._table, self._capacity)
 
     def relocate(self, segments: Longs, starts: Longs, docs: Longs, target: int) -> None:
-        """As the kernel; `prune` before anything else."""
+        """Relocate entries: see the kernel. `prune` has to be called before anything else."""
         kernels.relocate(segments, starts, docs, target, self._table)
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
-        """As the kernel."""
+        """Renumber docs: see the kernel."""
         kernels.move_tail(segment, first_doc, target, self._table)
 
     def reserve(self, num_keys: int) -> None:
@@ -120,27 +120,27 @@ class Shard:
             self._rebuild(slots, kernels.NULL, kernels.NULL)
 
     def prune(self, alive_from: int, deleted_from: int) -> None:
-        """Take out what is dead, and give its memory back."""
+        """Remove dead keys and free their memory."""
         if not self.num_keys:
             return
-        kept = kernels.count_alive(alive_from, deleted_from, self._table)
-        if not kept:
+        num_alive = kernels.count_alive(alive_from, deleted_from, self._table)
+        if not num_alive:
             self.clear()
-        elif kept < self.num_keys:
-            self._rebuild(self._slots_for(kept), alive_from, deleted_from)
+        elif num_alive < self.num_keys:
+            self._rebuild(self._slots_for(num_alive), alive_from, deleted_from)
 
     def clear(self) -> None:
-        """Take everything out; a shard that holds nothing has no table to write to."""
+        """Remove all keys. An empty shard has no table."""
         self._table, self._capacity = np.zeros((2, self._width), np.int64), 1
         self._used = np.zeros(2, np.int64)
 
     def arrays(self) -> Longs:
-        """The entries, by key."""
+        """Return the entries by key."""
         entries: Longs = self._table[self._table[:, kernels.PLACE] != 0]
         return entries
 
     def _slots_for(self, num_keys: int) -> int:
-        """Slots of a table that such shards grow through, one after the other."""
+        """Return the slots of the smallest table size for so many keys, of the sizes that a shard grows through."""
         slots = self._first_slots
         while num_keys >= _room(slots):
             slots = _next(slots)
@@ -151,15 +151,16 @@ class Shard:
 
     @property
     def _first_slots(self) -> int:
-        """Differs between neighbours, so that they grow at other times."""
+        """Return the slots of the first table; they differ between neighbours, so that these grow at different
+        times."""
         return _FIRST_SLOTS + self._number % 8
 
     def _rebuild(self, capacity: int, alive_from: int, deleted_from: int) -> None:
         while True:
             table, capacity = self._empty(capacity)
-            kept = kernels.rebuild(self._table, alive_from, deleted_from, capacity, table)
-            if kept >= 0:
-                self._set(table, capacity, kept)
+            num_alive = kernels.rebuild(self._table, alive_from, deleted_from, capacity, table)
+            if num_alive >= 0:
+                self._set(table, capacity, num_alive)
                 return
             capacity = _next(capacity)
 
@@ -173,7 +174,8 @@ class Shard:
 
 
 class KeyIndex:
-    """All shards; with `rotates`, twice: keys not written to since the last rotation are in the older ones."""
+    """All shards of a partition. With `rotates` there are two sets: the older one has keys not written since the last
+    rotation."""
 
     def __init__(self, num_values: int, *, rotates: bool = False) -> None:
         self._num_values = num_values
@@ -185,7 +187,7 @@ class KeyIndex:
 
     @property
     def shards(self) -> list[Shard]:
-        """Every table."""
+        """Return all tables."""
         return [*self._young, *(self._old or ())]
 
     @property
@@ -194,7 +196,7 @@ class KeyIndex:
 
     @property
     def num_keys(self) -> int:
-        """Keys in memory, among them those that are dead and not pruned yet."""
+        """Number of keys in memory, dead keys that were not pruned yet included."""
         return sum([shard.num_keys for shard in self.shards])
 
     @property
@@ -203,33 +205,33 @@ class KeyIndex:
         return sum([shard.nbytes for shard in self.shards])
 
     def upsert(self, entries: Entries) -> None:
-        """Enter a batch: as if its rows came one after the other."""
+        """Enter a batch, as if its rows came one after the other."""
         for number, rows in _by_shard(entries.keys):
             if self._old is not None:
                 self._young[number].take_from(self._old[number], rows, entries.keys)
             self._young[number].upsert(rows, entries)
 
     def find(self, keys: Keys) -> Found:
-        """What is known of keys."""
-        found = Found(np.zeros(len(keys.low), np.bool_), np.full(len(keys.low), kernels.NULL))
+        """Look keys up."""
+        entries = Found(np.zeros(len(keys.low), np.bool_), np.full(len(keys.low), kernels.NULL))
         for number, rows in _by_shard(keys):
             for shards in (self._young, self._old or ()):
                 if shards:
-                    shards[number].find(rows, keys, found)
-        return found
+                    shards[number].find(rows, keys, entries)
+        return entries
 
     def reserve(self, num_keys: int) -> None:
-        """Make room for so many keys, which are about to come."""
+        """Make room for keys that are about to come."""
         for shard in self._young:
             shard.reserve(num_keys // SHARDS)
 
     def renumber(self, keys: Keys, places: Longs, rows: Longs) -> None:
-        """Give keys of `rows` other places; all were just entered."""
-        for number, found in _by_shard(Keys(keys.high[rows], keys.low[rows])):
-            self._young[number].renumber(rows[found], keys, places)
+        """Change the places of the keys of `rows`, which were just entered."""
+        for number, selected in _by_shard(Keys(keys.high[rows], keys.low[rows])):
+            self._young[number].renumber(rows[selected], keys, places)
 
     def relocate(self, sources: dict[int, Longs], target: int) -> None:
-        """Move entries of segments by their docs' new numbers, -1: none, to another segment."""
+        """Move entries of segments to another segment, by the new numbers of their docs; -1: none."""
         segments = np.array(sorted(sources), np.int64)
         starts = np.cumsum([0, *(len(sources[segment]) for segment in segments.tolist())])
         docs = np.concatenate([np.zeros(0, np.int64), *(sources[segment] for segment in segments.tolist())])
@@ -238,31 +240,31 @@ class KeyIndex:
             shard.prune(kernels.NULL, kernels.NULL)
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
-        """Make docs of a segment from `first_doc` on the docs of another, from 0 on."""
+        """Make the docs of a segment from `first_doc` on the docs of another segment from 0 on."""
         for shard in self._filled:
             shard.move_tail(segment, first_doc, target)
 
     def prune(self, alive_from: int, deleted_from: int, shards: slice = slice(None)) -> None:
-        """Take out what is dead: from all tables, or from some."""
+        """Remove dead keys, from all tables or from a slice of them."""
         for shard in self.shards[shards]:
             shard.prune(alive_from, deleted_from)
 
     def rotate(self, alive_from: int, deleted_from: int) -> None:
-        """Drop the older tables, make the younger ones older. Keys of the older that are alive, because their values
-        are ahead of all others, go with the younger ones."""
+        """Drop the older tables and make the younger ones older. Keys of the older tables that are alive, because their
+        values are ahead of all others, move to the younger ones."""
         assert self._old is not None
         self.prune(alive_from, deleted_from, slice(SHARDS, None))
         self._join()
         self._young, self._old = self._old, self._young
 
     def set_rotates(self, rotates: bool) -> None:
-        """Have older tables from here on, or have them no more."""
+        """Start or stop to keep a set of older tables."""
         if self._old is not None:
             self._join()
         self._old = self._shards() if rotates else None
 
     def _join(self) -> None:
-        """Move what is in the older tables to the younger ones."""
+        """Move the keys of the older tables to the younger ones."""
         assert self._old is not None
         for young, old in zip(self._young, self._old, strict=True):
             if old.num_keys:
@@ -273,7 +275,7 @@ class KeyIndex:
 
 
 def _by_shard(keys: Keys) -> list[tuple[int, Longs]]:
-    """The rows of each shard that has any, in order."""
+    """Return the rows of each shard that has any, in order."""
     numbers = (keys.low & SHARDS - 1).astype(np.uint8)
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=SHARDS)).tolist()

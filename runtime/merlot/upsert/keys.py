@@ -1,9 +1,9 @@
 """Primary keys of a batch of rows as 128 bits each.
 
-Keys whose columns take up to 16 bytes together (a LONG, two LONGs, INT and TIMESTAMP, …) are kept whole: mixed so that
-they spread, which can be undone, so two keys are never taken for one. All others are hashed: two of n keys share their
-128 bits with a probability of n²/2¹²⁹, 1.5e-21 of a thousand million keys. Nothing outside of a process sees the bits:
-each has a salt of its own, so that nobody who chooses keys can choose where in the index they lie.
+Keys whose columns take up to 16 bytes together (a LONG, two LONGs, INT and TIMESTAMP, …) are stored whole. They are
+mixed by a bijection to spread them, so two keys are never taken for one. All other keys are hashed: two of n keys share
+their 128 bits with a probability of n²/2¹²⁹, or 1.5e-21 for a thousand million keys. Nothing outside of a process sees
+the bits: each process has a salt of its own, so nobody who chooses keys can choose their places in the index.
 """
 
 import os
@@ -25,7 +25,7 @@ from merlot.values.types import TypeName
 
 Words = NDArray[np.uint64]
 _SALT: Final = read_only(np.frombuffer(os.urandom(4 * WORD_BYTES), np.uint64))
-"""Two words for keys that are mixed, two for those that are hashed."""
+"""Two words for keys that are mixed, two for keys that are hashed."""
 _UNSIGNED: Final = {4: np.uint32, 8: np.uint64}
 
 
@@ -38,7 +38,7 @@ class Keys:
 
 
 class KeyColumns:
-    """The columns of a table's primary key."""
+    """Columns of a table's primary key."""
 
     def __init__(self, fields: Sequence[FieldSpec]) -> None:
         self.fields = tuple(fields)
@@ -51,11 +51,12 @@ class KeyColumns:
 
     @property
     def is_whole(self) -> bool:
-        """Whether keys are kept as they are, rather than hashed."""
+        """Return whether keys are stored whole, rather than hashed."""
         return self._places is not None
 
     def of(self, rows: pa.Table) -> Keys:
-        """The keys of rows as `build_segment` takes them; a null is its column's default value."""
+        """Return the keys of rows in the form that `build_segment` takes; a null counts as its column's default
+        value."""
         high, low = np.zeros(rows.num_rows, np.uint64), np.zeros(rows.num_rows, np.uint64)
         if self._places is None:
             self._hash(rows, high, low)
@@ -84,8 +85,8 @@ class KeyColumns:
 
 
 def joined(parts: Sequence[Keys]) -> Keys:
-    """The keys of rows one part after the other."""
-    return Keys(np.concatenate([one.high for one in parts]), np.concatenate([one.low for one in parts]))
+    """Concatenate keys."""
+    return Keys(np.concatenate([part.high for part in parts]), np.concatenate([part.low for part in parts]))
 
 
 def _filled(field: FieldSpec, rows: pa.Table) -> pa.Array:
@@ -96,7 +97,7 @@ def _filled(field: FieldSpec, rows: pa.Table) -> pa.Array:
 
 
 def _bits(field: FieldSpec, column: pa.Array) -> Words:
-    """Each value's bits as they are."""
+    """Return the bits of each value."""
     if field.type is TypeName.BOOLEAN:
         return np.asarray(column.cast(pa.uint8())).astype(np.uint64)
     if field.type is TypeName.TIMESTAMP:

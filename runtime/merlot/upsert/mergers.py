@@ -1,10 +1,10 @@
-"""How a column's new value meets the one before, in mode PARTIAL: a merger takes whole columns.
+"""Mergers of mode PARTIAL: how a column's new value meets the one before.
 
-A merger is a function of `Chains` and of all values, those that were there first, then a batch in order; it returns the
-batch's values merged. Several rows of one key are merged in order. Names are Pinot's; a null is no value: for each but
-FORCE_OVERWRITE the other one wins. A merger of one's own is found by its dotted name among the entry points of group
+A merger is a function of `Chains` and of all values: the previous ones, then a batch in order. It returns the batch's
+values merged; several rows of one key are merged in order. Names are Pinot's. A null is no value: except with
+FORCE_OVERWRITE the other value wins. A user's own merger is found by its dotted name among the entry points of group
 `merlot.mergers`: a function of the values before and the new ones, two arrays of the same length, null where there is
-none. It is called once for each row that a key has in a batch at most.
+no value. It is called at most once for each row that a key has in a batch.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """Which row each row of a batch is merged into."""
+    """The row that each row of a batch is merged into."""
 
     num_previous: int
-    """Rows that were there: the first ones."""
+    """Number of previous rows; they come first."""
     prior: Longs
-    """(N,) for each row of the batch: the row before it, or -1."""
+    """For each row of the batch, (N,): the row before it, or -1."""
 
-    def own(self, found: Any) -> Any:
-        """The part that belongs to the batch."""
-        return found[self.num_previous :]
+    def own(self, values: Any) -> Any:
+        """Return the part of an array that belongs to the batch."""
+        return values[self.num_previous :]
 
     def rows(self) -> Longs:
-        """All rows by their numbers."""
+        """Return the numbers of all rows."""
         return np.arange(self.num_previous + len(self.prior))
 
 
@@ -53,24 +53,24 @@ Merger = Callable[[FieldSpec, Chains, pa.Array], pa.Array]
 
 
 def merger_of(name: str) -> Merger:
-    """The merger of a strategy, or of a dotted name; raises InvalidInputError if there is none."""
-    found = _MERGERS.get(name)
-    if found is not None:
-        return found
+    """Return the merger of a strategy or of a dotted name; raise InvalidInputError if there is none."""
+    merger = _MERGERS.get(name)
+    if merger is not None:
+        return merger
     if "." not in name:
         raise InvalidInputError(f"no such merger name={name} known={', '.join(_MERGERS)}")
     return _own(name)
 
 
 class MergerError(InvalidInputError):
-    """Somebody's own merger fails of a row: nothing behind it is consumed until it does not."""
+    """A user's merger fails for a row: the partition consumes nothing behind it until the merger succeeds."""
 
     def __init__(self, text: str, *, row: int, again: Callable[[], object]) -> None:
         super().__init__(text)
         self.row = row
-        """Its number in the batch."""
+        """Number of the row in the batch."""
         self.again = again
-        """Calls the merger with the same values; raises InvalidInputError as long as it fails of them."""
+        """Calls the merger with the same values again; raises InvalidInputError while it fails for them."""
 
 
 @cache
@@ -97,18 +97,18 @@ def _by_depth(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, chains
         numbers = np.flatnonzero((chains.own(depths) == depth) & (chains.prior >= 0))
         before, new = (values.take(pa.array(rows)) for rows in (chains.prior[numbers], numbers + chains.num_previous))
         try:
-            found = _called(merge, name, before, new)
+            merged = _called(merge, name, before, new)
         except MergerError as error:
             error.row = int(numbers[error.row])
             raise
         mask = np.zeros(len(values), np.bool_)
         mask[numbers + chains.num_previous] = True
-        values = pc.replace_with_mask(values, pa.array(mask), found)
+        values = pc.replace_with_mask(values, pa.array(mask), merged)
     return chains.own(values)
 
 
 def _called(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> pa.Array:
-    """What somebody else's function returns, if it is of use; else it is said of which row it is not."""
+    """Call a user's merger and check its result; raise MergerError with the first row that it fails for."""
     try:
         return _checked(merge, name, before, new)
     except InvalidInputError as error:
@@ -118,7 +118,7 @@ def _called(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: 
 
 
 def _first_failing(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> int:
-    """The number of rows up to the one that it fails of."""
+    """Return the number of rows up to the first one that the merger fails for."""
     low, high = 0, len(new)
     while high - low > 1:
         middle = (low + high) // 2
@@ -132,13 +132,15 @@ def _first_failing(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, b
 
 def _checked(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> pa.Array:
     try:
-        found = merge(before, new)
+        merged = merge(before, new)
     except Exception as error:
         raise InvalidInputError(f"merger failed name={name} cause={error!r}") from error
-    if not isinstance(found, pa.Array) or len(found) != len(new) or found.type != new.type:
-        what = f"type={found.type} rows={len(found)}" if isinstance(found, pa.Array) else f"got={type(found).__name__}"
+    if not isinstance(merged, pa.Array) or len(merged) != len(new) or merged.type != new.type:
+        what = (
+            f"type={merged.type} rows={len(merged)}" if isinstance(merged, pa.Array) else f"got={type(merged).__name__}"
+        )
         raise InvalidInputError(f"a merger must return as many values of the same type name={name} {what}")
-    return found
+    return merged
 
 
 def _valid(values: pa.Array) -> NDArray[np.uint8]:
@@ -175,7 +177,7 @@ def _extreme(*, largest: bool) -> Merger:
 
 
 def _ranks(field: FieldSpec, values: pa.Array) -> Longs:
-    """Numbers from 1 on that order as the values do, alike for equal ones."""
+    """Return numbers from 1 on that order like the values, equal for equal values."""
     if field.type is TypeName.BIG_DECIMAL:
         encoded = values.dictionary_encode()
         distinct = [Decimal(text) for text in encoded.dictionary.to_pylist()]
@@ -198,7 +200,7 @@ def _increment(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
 
 
 def _add_decimals(chains: Chains, values: pa.Array) -> pa.Array:
-    """Row by row: numbers of any length are no work for a kernel."""
+    """Add row by row: kernels cannot add numbers of any length."""
     numbers = [None if text is None else Decimal(text) for text in values.to_pylist()]
     for number, before in enumerate(chains.prior.tolist()):
         row = chains.num_previous + number
@@ -230,7 +232,7 @@ def _union(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
     kinds, firsts = np.unique(_ranks(field, flat), return_index=True)
     elements = firsts[np.searchsorted(kinds, merged[: offsets[-1]])]
     united = _as_lists(chains, values, offsets, flat.take(pa.array(elements, pa.int64())))
-    # A list that no other was united with stays as it is, a first row's above all.
+    # A list that was not united with another one stays unchanged, above all a first row's.
     sources, valid = chains.rows(), _valid(values)
     num_lists = valid.astype(np.int64)
     kernels.sums(chains.prior, np.ones(len(values), np.uint8), num_lists)
@@ -240,13 +242,13 @@ def _union(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
 
 
 def _lists(values: pa.Array) -> tuple[pa.Array, Longs]:
-    """The elements of lists, and where each list begins; a null has none."""
+    """Return the elements of lists and the start of each list; a null has no elements."""
     lengths = np.asarray(pc.fill_null(pc.list_value_length(values), 0)).astype(np.int64)
     return values.flatten(), np.concatenate([[0], np.cumsum(lengths)])
 
 
 def _as_lists(chains: Chains, values: pa.Array, offsets: Longs, elements: pa.Array) -> pa.Array:
-    """Null where every list of the chain is."""
+    """Build lists; a list is null where every list of its chain is null."""
     sources = chains.rows()
     valid = _valid(values)
     kernels.last_values(chains.prior, valid, sources)

@@ -1,4 +1,4 @@
-"""Mode PARTIAL: rows of a batch merged into the rows of their keys, those of the same batch among them."""
+"""Mode PARTIAL: merge rows of a batch into the rows of their keys, rows of the same batch included."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from merlot.upsert.rules import Rules
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 PreviousRows = Callable[[Longs, Longs, Sequence[FieldSpec]], pa.Table]
-"""Columns of docs, by segment number and doc, in that order. May raise, as storage does: the partition is of no use
-then, and is built anew."""
+"""Reads columns of docs, given segment numbers and docs, in that order. If it raises, as storage may, the partition is
+unusable and rebuilt."""
 
 
 def merge(
     rows: pa.Table, rules: Rules, entries: Entries, is_merged: Flags, replaced_row: Longs, previous: PreviousRows
 ) -> pa.Table:
-    """The rows with the values of those that they replace merged in.
+    """Merge the values of replaced rows into the rows that replace them.
 
-    is_merged (N,): rows that replace one, neither of the two a deletion; replaced_row (N,): the row of the batch that
-    each one replaces, -1: none of the batch."""
+    is_merged (N,): rows that replace another, neither of both a deletion; replaced_row (N,): the row of the batch that
+    each row replaces, -1: none of the batch."""
     outside = is_merged & (replaced_row < 0)
     places = entries.replaced[outside]
     before = previous(places >> 32 & kernels.MAX_SEGMENT, places & 0xFFFFFFFF, rules.merged)
@@ -42,7 +42,7 @@ def merge(
         try:
             merged = merger_of(strategy)(field, chains, values)
         except MergerError as error:
-            key = {one.name: rows.column(one.name)[error.row].as_py() for one in rules.keys.fields}
+            key = {column: rows.column(column)[error.row].as_py() for column in rules.keys.names}
             raise MergerError(f"{error} column={name} key={key}", row=error.row, again=error.again) from error
         rows = rows.set_column(place, rows.schema.field(place), merged)
     return rows
@@ -54,7 +54,8 @@ def _joined(field: FieldSpec, before: pa.ChunkedArray, new: pa.ChunkedArray) -> 
 
 
 def _as_stored(field: FieldSpec, values: pa.Array) -> pa.Array:
-    """As the row will be read once it is stored, so that it matters to nobody whether it came in the same batch."""
+    """Return values as they will be read once stored, so that it makes no difference whether rows came in the same
+    batch."""
     flat = values.flatten() if field.multi_value else None
     if flat is None or not flat.null_count:
         return values

@@ -1,8 +1,8 @@
-"""The upserts of one partition: rows in, which of them are valid and which others are no more.
+"""Upserts of one partition: rows come in, some become valid and others cease to be.
 
-One thread calls everything but `cut` and `stats`, which any thread may read. `add` decides; nothing of it is seen until
-`publish`, which comes after the rows have been appended. Rows are decided as if they came one by one; between `add` and
-`publish` nothing else may happen to the partition.
+One thread calls everything but `cut` and `stats`, which any thread may read. `add` decides; readers see nothing of it
+until `publish`, which is called after the rows have been appended. Rows are decided as if they came one by one. Between
+`add` and `publish` nothing else may happen to the partition.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of the rows of one batch; masks have an element per row that was given."""
+    """Verdict on the rows of one batch; masks have an element per given row."""
 
     rows: pa.Table
-    """What is to be appended: rows that are kept, merged and marked as the rules say."""
+    """Rows to append, merged and marked as the rules say."""
     kept: Flags
-    """False: dropped, out of order or late."""
+    """False for rows that are dropped: out of order or late."""
     out_of_order: Flags
-    """Older than the row of its key that was there."""
+    """True for rows older than the present row of their key."""
     late: Flags
-    """Past the time to live when it came."""
+    """True for rows past the time to live when they came."""
     num_invalidated: int
-    """Docs that are valid no more, this batch's own among them."""
+    """Number of docs that are no longer valid, docs of this batch included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counts since the partition was built, and what it takes."""
+    """Counts since the partition was built, and its size."""
 
     keys: int = 0
     valid: int = 0
@@ -81,26 +81,26 @@ class PartitionUpserts:
         self._counts = Stats()
         self._next_scan = 0
         self._num_due = 0
-        """Tables that are pruned before long, the last ones of the index."""
+        """Number of tables still to prune, the last ones of the index."""
 
     @property
     def rules(self) -> Rules:
-        """What decides now."""
+        """Present rules."""
         return self._rules
 
     @property
     def watermark(self) -> Watermark:
-        """How far the partition has come."""
+        """Progress of the partition."""
         return self._mark
 
     @property
     def cut(self) -> Cut:
-        """The valid docs of all segments at one moment. Any thread."""
+        """Valid docs of all segments at one moment. Any thread."""
         return self._docs.cut
 
     @property
     def stats(self) -> Stats:
-        """How the partition is; of one moment if nobody adds rows meanwhile."""
+        """Counts of the partition, consistent if nobody adds rows meanwhile."""
         valid = sum([segment.num_valid for segment in self.cut.segments.values()])
         return replace(
             self._counts,
@@ -112,17 +112,17 @@ class PartitionUpserts:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that keys and valid docs take. Any thread."""
+        """Bytes of keys and valid docs. Any thread."""
         return self._index.nbytes + self._docs.nbytes
 
     def add(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
-        """Decide rows that arrive, of which those that are kept become docs of `segment` from `first_doc` on."""
+        """Decide rows that arrive. Those that stay become docs of `segment` from `first_doc` on."""
         if self._rules.mode is UpsertMode.DEDUP:
             return self._keep_first(rows, segment, first_doc)
         return self._decide(rows, segment, first_doc, self._rules)
 
     def replay(self, rows: pa.Table, segment: int, first_doc: int) -> None:
-        """As `add`, of rows that were appended before: none is dropped, merged or marked again."""
+        """Decide rows that were appended before: none is dropped, merged or marked again."""
         if self._rules.mode is UpsertMode.DEDUP:
             self._keep_all(rows, segment, first_doc)
             return
@@ -130,24 +130,24 @@ class PartitionUpserts:
         self._decide(rows, segment, first_doc, replace(stored, mode=UpsertMode.FULL))
 
     def publish(self) -> None:
-        """Let readers see what was added."""
+        """Show readers what was added."""
         for changes in self._pending:
             self._docs.apply(changes)
         self._pending.clear()
 
     def cut_at(self, segment: int, num_docs: int) -> tuple[Cut, Watermark] | None:
-        """The valid docs of all segments, and how far the partition had come, when `segment`, the one that rows are
-        added to, had so many docs; what was added is published. None if that is too long ago."""
-        told = self._num_docs.get(segment, 0)
-        if told <= num_docs:
-            return (self.cut, self._mark) if told == num_docs else None
-        tail = self._trace.since(segment, num_docs, told)
+        """Return the valid docs of all segments and the watermark as of when `segment`, the present one, had `num_docs`
+        docs; everything added is published. None if that is too long ago."""
+        present = self._num_docs.get(segment, 0)
+        if present <= num_docs:
+            return (self.cut, self._mark) if present == num_docs else None
+        tail = self._trace.since(segment, num_docs, present)
         if tail is None:
             return None
         return undone(self.cut, segment, num_docs, tail), replace(self._mark, largest=int(tail[0].before[0]))
 
     def checkpoint(self, end_offset: int) -> Checkpoint:
-        """What is kept of the partition at a commit; what was added is published."""
+        """Return the checkpoint of a commit; everything added is published."""
         segments = {
             number: SegmentSnapshot.of(docs, self._num_docs[number]) for number, docs in self.cut.segments.items()
         }
@@ -155,7 +155,8 @@ class PartitionUpserts:
 
     @classmethod
     def recovered(cls, rules: Rules, checkpoint: Checkpoint, previous_rows: PreviousRows | None = None) -> Self:
-        """A partition as it was, by the rules of then; `load` fills its index. Raises CorruptionError."""
+        """Rebuild a partition from its checkpoint and the rules of that time; `load` fills its index. Raises
+        CorruptionError."""
         partition = cls(rules, previous_rows)
         partition._docs = ValidDocs(checkpoint.cut())
         partition._mark = partition._rotated_at = checkpoint.watermark
@@ -165,24 +166,24 @@ class PartitionUpserts:
         return partition
 
     def may_load(self, largest: int) -> bool:
-        """Whether a segment with this largest comparison value may have docs that are alive."""
+        """Return whether a segment with this largest comparison value may have docs that are alive."""
         return largest >= min(self._mark.bounds(self._rules))
 
     @property
     def may_expire(self) -> bool:
-        """Whether anything can be dead now."""
+        """Return whether any key can be dead now."""
         return max(self._mark.bounds(self._rules)) > kernels.NULL
 
     def alive(self, rows: pa.Table) -> Flags:
-        """Which valid rows of a segment `load` has to be given; of the columns in `Rules.expiring`."""
+        """Mark the valid rows of a segment that `load` has to be given. rows: the columns of `Rules.expiring`."""
         bounds = self._mark.bounds(self._rules)
         values = self._rules.comparison_values(rows)[:, 0]
-        found: Flags = values >= np.where(self._rules.deleted(rows), max(bounds), bounds.alive_from)
-        return found
+        is_alive: Flags = values >= np.where(self._rules.deleted(rows), max(bounds), bounds.alive_from)
+        return is_alive
 
     def load(self, rows: pa.Table, segment: int, docs: Longs) -> None:
-        """Enter valid docs of a segment into the index of a partition that is being recovered, those that are alive;
-        raises CorruptionError if a key has two of them."""
+        """Enter valid docs of a segment that are alive into the index of a partition under recovery; raise
+        CorruptionError if a key has two of them."""
         bounds, alive = self._mark.bounds(self._rules), self.alive(rows)
         deleted, values = self._rules.deleted(rows), self._rules.comparison_values(rows)
         count = int(np.count_nonzero(alive))
@@ -239,19 +240,19 @@ class PartitionUpserts:
         return entries, before
 
     def _keep_first(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
-        """Mode DEDUP: rows whose keys are there are left out."""
+        """Drop rows whose keys exist (mode DEDUP)."""
         keys, values = self._rules.keys.of(rows), self._rules.comparison_values(rows)[:, 0]
-        found = first_rows(self._rules, self._index, self._mark, keys, values, self._rules.sent_ms(rows))
-        kept = rows if found.kept.all() else rows.filter(pa.array(found.kept))
-        self._keep_all(kept, segment, first_doc)
-        counts, dropped = self._counts, int(np.count_nonzero(~found.kept))
-        late = int(np.count_nonzero(found.late))
+        firsts = first_rows(self._rules, self._index, self._mark, keys, values, self._rules.sent_ms(rows))
+        first_of_keys = rows if firsts.kept.all() else rows.filter(pa.array(firsts.kept))
+        self._keep_all(first_of_keys, segment, first_doc)
+        counts, dropped = self._counts, int(np.count_nonzero(~firsts.kept))
+        late = int(np.count_nonzero(firsts.late))
         self._counts = replace(counts, late=counts.late + late, dropped=counts.dropped + dropped)
-        nothing = np.zeros(len(found.kept), np.bool_)
-        return Outcome(rows=kept, kept=found.kept, out_of_order=nothing, late=found.late, num_invalidated=0)
+        nothing = np.zeros(len(firsts.kept), np.bool_)
+        return Outcome(rows=first_of_keys, kept=firsts.kept, out_of_order=nothing, late=firsts.late, num_invalidated=0)
 
     def _keep_all(self, rows: pa.Table, segment: int, first_doc: int) -> None:
-        """Mode DEDUP: enter rows each of which is the first of its key. One that is there already is dead."""
+        """Enter rows that are the first of their keys (mode DEDUP). A key that is in the index already is dead."""
         _check(segment)
         rules, docs = self._rules, np.arange(first_doc, first_doc + rows.num_rows)
         values = rules.comparison_values(rows)
@@ -272,7 +273,7 @@ class PartitionUpserts:
         self._num_docs[segment] = max(self._num_docs.get(segment, 0), first_doc + rows.num_rows)
 
     def _note(self, decided: _Decided, deleted: Flags, segment: int, first_doc: int) -> None:
-        """Keep what `publish` shows."""
+        """Note what `publish` will show."""
         docs = decided.places & 0xFFFFFFFF
         outside = decided.replaced_outside
         self._pending.append(
@@ -294,7 +295,7 @@ class PartitionUpserts:
         )
 
     def committed(self) -> None:
-        """A segment of the partition was committed: let dead keys go, as the rules say, with `tidy`."""
+        """A segment of the partition was committed: let `tidy` remove dead keys, as the rules say."""
         match self._rules.pruning:
             case PruningStrategy.COMMIT:
                 self._num_due = len(self._index.shards)
@@ -304,22 +305,22 @@ class PartitionUpserts:
                 return
 
     def tidy(self) -> bool:
-        """Do a small part of what a commit left to do; returns whether there is more. All at once would take a second
-        of ten million keys, in which no row is read; whether a key is dead does not depend on it."""
+        """Do a small part of the work that a commit left; return whether more is left. All at once would take a second
+        for ten million keys, during which no row is read. Whether a key is dead does not depend on it."""
         if self._num_due:
             self._num_due -= 1
             self._prune(slice(self._num_due, self._num_due + 1))
         return self._num_due > 0
 
     def scan(self) -> None:
-        """Let the dead keys of a sixty-fourth of the index go, those of another at each call."""
+        """Remove the dead keys of a sixty-fourth of the index; each call takes the next part."""
         self._prune(slice(self._next_scan, self._next_scan + 1))
         self._next_scan = (self._next_scan + 1) % SHARDS
 
     def set_rules(self, rules: Rules) -> None:
-        """Follow other rules from here on; what was dead by the old ones stays dead.
+        """Follow other rules from now on; keys that were dead by the old rules stay dead.
 
-        Raises InvalidInputError if keys or what compares them are others: all rows have to be decided anew then."""
+        Raises InvalidInputError if the keys or the comparison differ: then all rows have to be decided again."""
         if rules.identity != self._rules.identity:
             raise InvalidInputError("key columns and comparison columns cannot be changed")
         if rules.pruning is not self._rules.pruning:
@@ -335,7 +336,8 @@ class PartitionUpserts:
         self._count_expired(before)
 
     def _rotate(self) -> None:
-        """Rotate once the time to live has passed since the last time: what was not written to since is dead."""
+        """Rotate once the time to live has passed since the last rotation: keys that were not written since are
+        dead."""
         alive_from, deleted_from = self._mark.bounds(self._rules)
         if alive_from <= self._rotated_at.largest:
             return
@@ -349,13 +351,13 @@ class PartitionUpserts:
         self._counts = replace(self._counts, expired=expired)
 
     def remove_segment(self, segment: int) -> None:
-        """Forget a segment, and the keys whose rows are in it."""
+        """Forget a segment and the keys whose rows are in it."""
         self._index.relocate({segment: np.zeros(0, np.int64)}, 0)
         self._docs.exchange({segment: None}, None)
         self._num_docs.pop(segment, None)
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
-        """Make the docs of a segment from `first_doc` on those of another, a new one, from 0 on."""
+        """Make the docs of a segment from `first_doc` on the docs of a new segment from 0 on."""
         self._trace.move_tail(segment, first_doc, target)
         self._index.move_tail(segment, first_doc, target)
         self._docs.move_tail(segment, first_doc, target)
@@ -364,8 +366,10 @@ class PartitionUpserts:
         self._num_docs[segment] = self._num_docs.get(segment, 0) - moved
 
     def replace_segments(self, sources: Mapping[int, Longs], target: int, num_docs: int) -> int:
-        """Put `target`, of so many docs, in the place of other segments, of each of which every doc has its new number
-        there, or -1. Returns how many valid docs are in it no more: those were not to be left out."""
+        """Replace segments by `target`, which has `num_docs` docs. sources: for each replaced segment, the new number
+        of every doc, or -1.
+
+        Returns the number of valid docs that `target` lacks; there should be none."""
         self._trace.clear()
         before = sum([self.cut.segments[number].num_valid for number in sources if number in self.cut.segments])
         self._index.relocate(dict(sources), target)
@@ -377,7 +381,7 @@ class PartitionUpserts:
 
 
 class _Decided:
-    """What the verdicts of a batch come to."""
+    """Result of the verdicts on a batch."""
 
     def __init__(self, batch: Entries, rules: Rules, segment: int, first_doc: int) -> None:
         verdicts = batch.verdicts
@@ -400,7 +404,7 @@ class _Decided:
         docs = first_doc + np.cumsum(self.kept) - 1
         self.places: Longs = batch.places & ~0xFFFFFFFF | docs
         self.replaced: Longs = np.where(inside, batch.replaced & ~0xFFFFFFFF | docs[self.replaced_row], batch.replaced)
-        """What each row replaced, by its doc as it is kept."""
+        """Place of the row that each row replaced, by its doc as it is stored."""
 
 
 def _appended(rows: pa.Table, rules: Rules, decided: _Decided) -> pa.Table:

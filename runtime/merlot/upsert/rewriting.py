@@ -1,8 +1,9 @@
-"""Which docs of a segment stay when it is rewritten, and which doc of the new file each of them is, by their keys.
+"""Decide which docs of a segment stay when it is rewritten, and find each of them in the new file by its key.
 
-Of a key with one valid row in the segment, or none, that row stays. With a time to live a key has more where the older
-ones had expired: then all its rows stay, since one of several could not be told from the others by its key. So a doc
-of the old file is found in the new one by its key alone, by whoever has both.
+Of a key with at most one valid row in the segment, only that row stays. With a time to live, a key may have several
+valid rows, if the older ones had expired when the newer ones came; then all its rows stay, since its key could not tell
+one of several from the others. So whoever has both files can find a doc of the old one in the new one by its key
+alone.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from merlot.upsert.valid_docs import Bits, SegmentDocs
 Longs = NDArray[np.int64]
 
 FEW: Final = 2
-"""Valid rows of one key from which on all its rows stay."""
+"""Number of valid rows of a key from which on all its rows stay."""
 
 
 def kept_docs(keys: Keys, valid: Longs) -> Longs:
-    """The docs that stay, of a segment with these keys, ascending."""
+    """Return the docs that stay of a segment with these keys, ascending."""
     groups, number = _groups(keys)
     stays = np.bincount(groups[valid], minlength=number)[groups] >= FEW
     stays[valid] = True
@@ -31,8 +32,8 @@ def kept_docs(keys: Keys, valid: Longs) -> Longs:
 
 
 def new_numbers(old: Keys, valid: Longs, new: Keys) -> Longs | None:
-    """The doc in the new file of each doc of the old one, -1: none. `valid`: docs of the old file that must be there.
-    None if one of them is not, or might be another."""
+    """Return the number in the new file of each doc of the old one; -1: none. valid: docs of the old file that the new
+    one must have. None if one of them is missing or ambiguous."""
     num_old, num_new = len(old.high), len(new.high)
     groups, number = _groups(joined([old, new]))
     of_old, of_new = groups[:num_old], groups[num_old:]
@@ -41,34 +42,34 @@ def new_numbers(old: Keys, valid: Longs, new: Keys) -> Longs | None:
     is_one = (in_new == 1) & (in_valid == 1)
     if (in_valid > 0)[~are_all & ~is_one].any():
         return None
-    found = np.full(num_old, -1, np.int64)
+    numbers = np.full(num_old, -1, np.int64)
     single = valid[is_one[of_old[valid]]]
     place_of = np.full(number, -1, np.int64)
     place_of[of_new] = np.arange(num_new)
-    found[single] = place_of[of_old[single]]
+    numbers[single] = place_of[of_old[single]]
     whole_old, whole_new = np.flatnonzero(are_all[of_old]), np.flatnonzero(are_all[of_new])
     # Stable, so rows of one key pair up in their order.
     by_old = whole_old[np.argsort(of_old[whole_old], kind="stable")]
     by_new = whole_new[np.argsort(of_new[whole_new], kind="stable")]
-    found[by_old] = by_new
-    return found if bool(np.all(np.diff(found[found >= 0]) > 0)) else None
+    numbers[by_old] = by_new
+    return numbers if bool(np.all(np.diff(numbers[numbers >= 0]) > 0)) else None
 
 
-def renumbered(snapshot: SegmentSnapshot, kept: Longs) -> SegmentSnapshot | None:
-    """The same valid docs, numbered as in the file that has the kept ones; None if it lacks one."""
-    docs = snapshot.docs()
+def renumbered(snapshot: SegmentSnapshot, docs: Longs) -> SegmentSnapshot | None:
+    """Renumber the valid docs for a file that holds only these docs; None if a valid doc is missing."""
+    valid = snapshot.docs()
     moved = []
-    for bits in (docs.live, docs.tombstones):
+    for bits in (valid.live, valid.tombstones):
         old = bits.docs()
-        places = np.searchsorted(kept, old)
-        if len(old) and (places[-1] >= len(kept) or not np.array_equal(kept[places], old)):
+        places = np.searchsorted(docs, old)
+        if len(old) and (places[-1] >= len(docs) or not np.array_equal(docs[places], old)):
             return None
         moved.append(Bits().changed(places, to=True))
-    return SegmentSnapshot.of(SegmentDocs(*moved), len(kept))
+    return SegmentSnapshot.of(SegmentDocs(*moved), len(docs))
 
 
 def _groups(keys: Keys) -> tuple[NDArray[np.int64], int]:
-    """A number for each row, the same for the same key, and how many there are."""
+    """Return a number for each row, equal for equal keys, and how many numbers there are."""
     order = np.lexsort((keys.low, keys.high))
     high, low = keys.high[order], keys.low[order]
     is_first = np.ones(len(order), np.bool_)

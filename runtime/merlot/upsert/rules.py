@@ -1,4 +1,4 @@
-"""What an UpsertConfig means for the rows of one table: columns resolved, times to live in the units they are in."""
+"""Rules of an UpsertConfig for one table: columns resolved, times to live in the units of the comparison column."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Rules:
     drops_out_of_order: bool = False
     marks_out_of_order: str | None = None
     time_to_live: float | None = None
-    """In units of the comparison column."""
+    """Time to live in units of the comparison column."""
     deleted_time_to_live: float | None = None
     skips_late: bool = False
     max_future_skew_ms: int | None = None
-    """How far ahead of its message's time a comparison value may be and still raise the largest seen."""
+    """How far a comparison value may be ahead of its message's time and still raise the largest one."""
     sent: FieldSpec | None = None
-    """The column that holds when the message was made. It is stored, so a replay knows it as well."""
+    """Column of the time when the message was made. It is stored, so that a replay knows it as well."""
     pruning: PruningStrategy = PruningStrategy.COMMIT
     merged: tuple[FieldSpec, ...] = ()
-    """The columns that are merged, mode PARTIAL only."""
+    """Columns that are merged; only in mode PARTIAL."""
     nulls_are_least: bool = False
-    """Whether a row without comparison value is older than all others, as of batches: of a stream it takes over that of
-    the row before it."""
+    """True for batches: a row without comparison value is older than all others. In a stream it takes the value of the
+    row before it."""
     strategies: Mapping[str, str] = field(default_factory=dict)
-    """The merger of each of them."""
+    """Name of each merged column's merger."""
 
     def __post_init__(self) -> None:
         if len(self.comparisons) != 1 and (self.time_to_live, self.deleted_time_to_live) != (None, None):
@@ -63,7 +63,7 @@ class Rules:
 
     @classmethod
     def of(cls, spec: UpsertSpec, schema: TableSchema, time_column: str | None) -> Self:
-        """The rules of a table; raises InvalidInputError if it cannot be upserted like this."""
+        """Resolve the rules of a table; raise InvalidInputError if it cannot be upserted by this spec."""
         names = spec.comparison_columns or (() if time_column is None else (time_column,))
         comparisons = tuple(ComparisonColumn(_field(schema, name)) for name in names)
         if not comparisons or not schema.primary_key:
@@ -96,36 +96,36 @@ class Rules:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What keys in an index, and their values, depend on."""
+        """Everything that the keys in an index and their values depend on."""
         compared = [column.field for column in self.comparisons]
         return tuple((field.name, field.type, field.format) for field in (*self.keys.fields, *compared))
 
     @property
     def compared_by(self) -> str:
-        """The column that the largest value is of: what was kept of another one, or of another type, means nothing."""
+        """Column of the largest value: a value of another column, or of another type, means nothing."""
         field = self.comparisons[0].field
         return f"{field.name}:{field.type}:{field.format or ''}"
 
     @cached_property
     def fields(self) -> tuple[FieldSpec, ...]:
-        """The columns that decide, each once: keys, comparison columns, the one that deletes, the messages' times."""
+        """Columns that decide, each once: keys, comparison columns, the deletion column, the message times."""
         others = [field for field in (self.deletes_by, self.sent) if field is not None]
-        found = (*self.keys.fields, *(column.field for column in self.comparisons), *others)
-        return tuple({field.name: field for field in found}.values())
+        fields = (*self.keys.fields, *(column.field for column in self.comparisons), *others)
+        return tuple({field.name: field for field in fields}.values())
 
     @cached_property
     def expiring(self) -> tuple[FieldSpec, ...]:
-        """Of these, the columns that tell whether a key is dead."""
+        """Those of `fields` that tell whether a key is dead."""
         return tuple(
             field for field in self.fields if field not in self.keys.fields or field == self.comparisons[0].field
         )
 
     def field(self, name: str) -> FieldSpec:
-        """A column that is merged."""
+        """Return a merged column by name."""
         return next(field for field in self.merged if field.name == name)
 
     def deleted(self, rows: pa.Table) -> NDArray[np.bool_]:
-        """Which rows delete their keys: by a true value, a number other than 0, or the text "true" or "1"."""
+        """Mark the rows that delete their keys: by a true value, a number other than 0, or the text "true" or "1"."""
         if self.deletes_by is None:
             return np.zeros(rows.num_rows, np.bool_)
         column = rows.column(self.deletes_by.name)
@@ -135,19 +135,19 @@ class Rules:
         return np.asarray(flags)
 
     def sent_ms(self, rows: pa.Table) -> NDArray[np.int64] | None:
-        """When the rows' messages were made, -1: not known; None if it does not matter."""
+        """Return when the rows' messages were made, -1: unknown; None if the rules do not use it."""
         if self.sent is None or self.max_future_skew_ms is None:
             return None
         return np.asarray(pc.fill_null(rows.column(self.sent.name).cast(pa.int64()), -1))
 
     def comparison_values(self, rows: pa.Table) -> NDArray[np.int64]:
-        """The comparison values of rows, (N, C)."""
+        """Return the comparison values of rows, (N, C)."""
         values = np.stack([column.values(rows) for column in self.comparisons], axis=1)
         return np.maximum(values, NULL + 1) if self.nulls_are_least else values
 
 
 def _field(schema: TableSchema, name: str) -> FieldSpec:
-    found = schema.field(name)
-    if found is None:
+    field = schema.field(name)
+    if field is None:
         raise InvalidInputError(f"the table has no column {name!r}")
-    return found
+    return field

@@ -1,7 +1,7 @@
-"""The snapshot of a segment's valid docs as bytes: two portable roaring bitmaps behind a header that names it.
+"""Bytes of a snapshot of a segment's valid docs: two portable roaring bitmaps behind a header with the segment's key.
 
-A snapshot belongs to one version of a segment, `name@crc`: one of a version that was replaced is refused, like one that
-is damaged, or written by a later release.
+A snapshot belongs to one version of a segment, `name@crc`. A snapshot of another version is refused, and so is a
+damaged one or one of a later release.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from merlot.upsert.checkpoint import SegmentSnapshot
 MAGIC: Final = b"MVALID\r\n"
 REVISION: Final = 1
 _FRONT: Final = struct.Struct("<8sII")
-"""Magic, CRC-32 of all that follows, length of the header."""
+"""Magic, CRC-32 of everything behind it, length of the header."""
 SUFFIX: Final = ".valid"
 
 
 def encode(key: str, snapshot: SegmentSnapshot) -> bytes:
-    """The bytes of a snapshot of the segment `name@crc`. Equal bits make equal bytes."""
+    """Encode a snapshot of the segment `name@crc`. Equal bits give equal bytes."""
     facts = {
         "revision": REVISION,
         "segment": key,
@@ -37,7 +37,8 @@ def encode(key: str, snapshot: SegmentSnapshot) -> bytes:
 
 
 def decode(key: str, data: bytes) -> SegmentSnapshot:
-    """What `encode` was given; CorruptionError if the bytes are not a whole snapshot of this version of the segment."""
+    """Decode the bytes of `encode`; raise CorruptionError if they are not a whole snapshot of this version of the
+    segment."""
     if len(data) < _FRONT.size:
         raise CorruptionError(f"snapshot is cut off segment={key} bytes={len(data)}")
     magic, checksum, size = _FRONT.unpack_from(data)
@@ -61,5 +62,5 @@ def decode(key: str, data: bytes) -> SegmentSnapshot:
 
 
 def file_name(key: str, data: bytes) -> str:
-    """Name of a snapshot's file: other bits have another one, so none is ever written to again."""
+    """Return the name of a snapshot's file. Different bits have different names, so no file is ever overwritten."""
     return f"{key}.{hashlib.blake2b(data, digest_size=8).hexdigest()}{SUFFIX}"

@@ -1,7 +1,7 @@
-"""What the last rows of a partition did, so that its valid docs as of a row a little while ago can still be told.
+"""Log of a partition's last rows, from which its valid docs as of a slightly earlier row can be restored.
 
-A segment's end is agreed on when rows behind it may have come already. What these replaced is put back then: the bits
-as of the end are a function of the stream, whoever tells them. Rows are remembered for as long as that takes.
+Replicas agree on a segment's end when rows behind it may have come already. The effects of these rows are undone then:
+the bits as of the end are a function of the stream, on every replica. Rows are remembered for as long as that takes.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from merlot.upsert.valid_docs import Bits, Cut, SegmentDocs
 Longs = NDArray[np.int64]
 
 REMEMBERED_ROWS: Final = 1 << 19
-"""16 bytes each. What is read while an end is agreed on, and then some."""
+"""Rows that are remembered, 16 bytes each: more than are consumed while replicas agree on an end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """Rows of a batch, docs of a segment from `first_doc` on."""
+    """Rows of a batch: docs of a segment from `first_doc` on."""
 
     segment: int
     first_doc: int
     replaced: Longs
-    """Place of what each took the place of, as it is numbered now; 0: nothing."""
+    """Place of the row that each row replaced, in the present numbering; 0: none."""
     before: Longs
-    """The largest comparison value before each."""
+    """Largest comparison value before each row."""
 
     def __len__(self) -> int:
         return len(self.replaced)
 
     def tail(self, doc: int) -> Traced:
-        """The rows from a doc on."""
+        """Return the rows from a doc on."""
         start = min(max(doc - self.first_doc, 0), len(self))
         return replace(
             self, first_doc=self.first_doc + start, replaced=self.replaced[start:], before=self.before[start:]
@@ -45,14 +45,14 @@ class Traced:
 
 
 class Trace:
-    """The last rows of a partition. One thread."""
+    """Last rows of a partition. Used by one thread."""
 
     def __init__(self) -> None:
         self._batches: deque[Traced] = deque()
         self._num_rows = 0
 
     def add(self, batch: Traced) -> None:
-        """Remember a batch, and forget what is long ago."""
+        """Remember a batch and forget old ones."""
         if not len(batch):
             return
         self._batches.append(batch)
@@ -66,7 +66,7 @@ class Trace:
         self._num_rows = 0
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
-        """Follow docs of a segment from `first_doc` on, which are another's from 0 on."""
+        """Renumber docs of a segment from `first_doc` on as docs of another segment from 0 on."""
         batches, self._batches = self._batches, deque()
         for old in batches:
             batch = replace(old, replaced=_moved(old.replaced, segment, first_doc, target))
@@ -81,13 +81,13 @@ class Trace:
                 self._batches.append(replace(tail, segment=target, first_doc=tail.first_doc - first_doc))
 
     def since(self, segment: int, doc: int, stop: int) -> list[Traced] | None:
-        """The rows of a segment from a doc up to `stop`; None if they are not all remembered."""
-        found = [tail for batch in self._batches if batch.segment == segment and len(tail := batch.tail(doc))]
-        return found if sum(map(len, found)) == stop - doc else None
+        """Return the rows of a segment from a doc up to `stop`; None if not all of them are remembered."""
+        batches = [tail for batch in self._batches if batch.segment == segment and len(tail := batch.tail(doc))]
+        return batches if sum(map(len, batches)) == stop - doc else None
 
 
 def undone(cut: Cut, segment: int, num_docs: int, tail: list[Traced]) -> Cut:
-    """The valid docs before the rows of a tail, of which `segment` then had so many docs."""
+    """Return the valid docs before the rows of a tail, when `segment` had `num_docs` docs."""
     segments = dict(cut.segments)
     current = segments.get(segment, SegmentDocs())
     segments[segment] = SegmentDocs(_without(current.live, num_docs), _without(current.tombstones, num_docs))

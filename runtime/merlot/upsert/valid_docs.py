@@ -1,8 +1,8 @@
-"""Which docs of a partition's segments are valid: one writer, any number of readers.
+"""Valid docs of a partition's segments: one writer, any number of readers.
 
 A reader takes `ValidDocs.cut`, one reference to all bits of the partition at one moment; nothing that a cut holds is
-written to again. The writer copies the pages that it changes (8 KB, 65,536 docs), and swaps that reference once per
-publication, so that a row that moves between two segments is seen once: in one of them, never in both, never in none.
+written to again. The writer copies the pages that it changes (8 KB, 65,536 docs) and replaces that reference once per
+publication, so that a reader sees a row that moves between two segments exactly once: never in both, never in none.
 Take the cut first and the rows after it: docs behind the bits of a cut are not valid in it.
 """
 
@@ -32,14 +32,14 @@ _NO_WORDS: Final = np.zeros(0, np.uint64)
 
 @dataclass(frozen=True)
 class Bits:
-    """A bit per doc, immutable."""
+    """Immutable set of docs: a bit per doc."""
 
     pages: tuple[Words, ...] = ()
     count: int = 0
-    """Bits that are set."""
+    """Number of set bits."""
 
     def changed(self, docs: Longs, *, to: bool) -> Bits:
-        """With other bits of `docs`, which come in any order."""
+        """Return the set with the bits of `docs`, in any order, changed."""
         if not len(docs):
             return self
         docs = np.sort(docs)
@@ -60,7 +60,7 @@ class Bits:
 
     @cached_property
     def words(self) -> Words:
-        """The bits, lowest first, as far as there are pages."""
+        """Return the bits, lowest first, as far as there are pages."""
         if not self.pages:
             return _NO_WORDS
         words = self.pages[0] if len(self.pages) == 1 else np.concatenate(self.pages)
@@ -69,20 +69,20 @@ class Bits:
         return words
 
     def docs(self) -> Longs:
-        """The docs whose bits are set."""
+        """Return the docs whose bits are set."""
         docs = np.empty(self.count, np.uint32)
         scan.list_docs(np.array(self.words), 0, docs)
         return docs.astype(np.int64)
 
     def serialized(self) -> bytes:
-        """A roaring bitmap in the portable format."""
+        """Return a roaring bitmap in the portable format."""
         bitmap = BitMap(self.docs().astype(np.uint32))
         bitmap.run_optimize()
         return bytes(bitmap.serialize())
 
     @classmethod
     def deserialized(cls, data: bytes, num_docs: int) -> Self:
-        """The bits of `serialized`; raises CorruptionError if these are not such bytes."""
+        """Parse the bytes of `serialized`; raise CorruptionError if they are no such bytes."""
         if roaring.count_bitmap(np.frombuffer(data, np.uint8), num_docs) < 0:
             raise CorruptionError(f"no roaring bitmap of valid docs bytes={len(data)} docs={num_docs}")
         docs = np.array(BitMap.deserialize(data).to_array(), np.int64)
@@ -92,7 +92,7 @@ class Bits:
 
 @dataclass(frozen=True)
 class SegmentDocs:
-    """The valid docs of one segment: rows of keys that are there, and rows that deleted theirs."""
+    """Valid docs of one segment: live rows, and tombstones, rows that deleted their keys."""
 
     live: Bits = field(default_factory=Bits)
     tombstones: Bits = field(default_factory=Bits)
@@ -109,55 +109,55 @@ class SegmentDocs:
         return words
 
     def docs(self) -> Longs:
-        """The docs of both, ascending."""
+        """Return the docs of both, ascending."""
         return np.sort(np.concatenate([self.live.docs(), self.tombstones.docs()]))
 
     @property
     def num_valid(self) -> int:
-        """Docs that are valid."""
+        """Number of valid docs."""
         return self.live.count + self.tombstones.count
 
 
 class Cut:
-    """The valid docs of every segment of a partition at one moment."""
+    """Valid docs of every segment of a partition at one moment."""
 
     def __init__(self, segments: Mapping[int, SegmentDocs]) -> None:
         self.segments = MappingProxyType(dict(segments))
 
     def valid(self, segment: int) -> Words | None:
-        """Bits of valid docs, lowest first; docs behind them are not valid. None: no such segment."""
-        found = self.segments.get(segment)
-        return None if found is None else found.valid
+        """Return the bits of valid docs, lowest first; docs behind them are not valid. None: no such segment."""
+        docs = self.segments.get(segment)
+        return None if docs is None else docs.valid
 
     def queryable(self, segment: int) -> Words | None:
-        """As `valid`, without rows that deleted their keys."""
-        found = self.segments.get(segment)
-        return None if found is None else found.live.words
+        """Return the bits of `valid` without tombstones."""
+        docs = self.segments.get(segment)
+        return None if docs is None else docs.live.words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What one batch does to a partition's bits."""
+    """Changes of a partition's bits by one batch."""
 
     segment: int
     live: Longs
-    """Docs of `segment` that are valid now."""
+    """Docs of `segment` that became valid."""
     tombstones: Longs
-    """Docs of `segment` that are valid now, and deleted their keys."""
+    """Docs of `segment` that became valid tombstones."""
     cleared_segments: Longs
     cleared_docs: Longs
-    """Docs that are valid no more, with their segments."""
+    """Docs that are no longer valid, with their segments."""
 
 
 class ValidDocs:
-    """The one writer's side."""
+    """The writer's side."""
 
     def __init__(self, cut: Cut | None = None) -> None:
         self._cut = cut or Cut({})
 
     @property
     def cut(self) -> Cut:
-        """What is valid now."""
+        """Present valid docs."""
         return self._cut
 
     @property
@@ -185,21 +185,21 @@ class ValidDocs:
         self._cut = Cut(segments)
 
     def exchange(self, removed: Mapping[int, Longs | None], target: int | None) -> None:
-        """Publish at once that segments are gone, and that their docs' bits are those of `target` by their new numbers,
-        -1: none."""
+        """Publish at once that segments are gone and that the bits of their docs belong to `target` under new numbers.
+        removed: the new numbers of each segment's docs, -1: none."""
         segments = dict(self._cut.segments)
-        found = SegmentDocs()
-        for number, docs in removed.items():
-            source = segments.pop(number, SegmentDocs())
-            if docs is not None:
-                live, tombstones = (_moved(bits, docs) for bits in (source.live, source.tombstones))
-                found = SegmentDocs(found.live.changed(live, to=True), found.tombstones.changed(tombstones, to=True))
+        merged = SegmentDocs()
+        for segment, numbers in removed.items():
+            source = segments.pop(segment, SegmentDocs())
+            if numbers is not None:
+                live, tombstones = (_moved(bits, numbers) for bits in (source.live, source.tombstones))
+                merged = SegmentDocs(merged.live.changed(live, to=True), merged.tombstones.changed(tombstones, to=True))
         if target is not None:
-            segments[target] = found
+            segments[target] = merged
         self._cut = Cut(segments)
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
-        """Publish that the docs of a segment from `first_doc` on are those of another, from 0 on."""
+        """Publish that the docs of a segment from `first_doc` on are docs of another segment from 0 on."""
         segments = dict(self._cut.segments)
         source = segments.get(segment, SegmentDocs())
         live, tombstones = source.live.docs(), source.tombstones.docs()

@@ -71,6 +71,30 @@ class StubbornLife(Life):
             time.sleep(0.1)
 
 
+@contextmanager
+def written(life: Life, draw: random.Random) -> Iterator[None]:
+    """Write all the while the block runs; afterwards every write was acknowledged."""
+    is_over = threading.Event()
+    problems: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            while not is_over.wait(BETWEEN_S):
+                life.act(draw)
+        except BaseException as problem:  # noqa: BLE001 - raised in the thread of the test
+            problems.append(problem)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+    for problem in problems:
+        raise problem
+
+
 @dataclass(frozen=True)
 class Means:
     """How this machine lets processes be hurt."""
@@ -160,29 +184,6 @@ class HurtCluster:
                 process.start()
         for process in self.roles.values():
             process.wait_ready()
-
-    @contextmanager
-    def written(self, draw: random.Random) -> Iterator[None]:
-        """Write all the while the block runs; afterwards every write was acknowledged."""
-        is_over = threading.Event()
-        problems: list[BaseException] = []
-
-        def write() -> None:
-            try:
-                while not is_over.wait(BETWEEN_S):
-                    self.life.act(draw)
-            except BaseException as problem:  # noqa: BLE001 - raised in the thread of the test
-                problems.append(problem)
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
-        for problem in problems:
-            raise problem
 
     # The faults
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import pytest
-from hurt_cluster import FAULTS, ZOOKEEPER, HurtCluster, Means, library_is_there
+from hurt_cluster import FAULTS, ZOOKEEPER, HurtCluster, Means, library_is_there, written
 from tests.budget import count, seed
 from tests.faults.networks import can_part
 
@@ -55,7 +55,7 @@ def survives(hurt: HurtCluster, fault: AbstractContextManager[None]) -> None:
     """Write and ask before a fault, while it lasts, and after it."""
     life = hurt.life
     with life.probed():
-        with hurt.written(random.Random(seed())):
+        with written(life, random.Random(seed())):
             with fault:
                 time.sleep(FAULT_S)
             hurt.mend()

@@ -33,6 +33,8 @@ LATER = range(100, 100_000)
 LATER_MS = START_MS + LATER[0] * DAY_MS
 HONEST = "127.0.0.9"
 """The address of the honest client. Hostile ones have others, by which shares go."""
+SERVED_S = 4 * PATIENCE_S
+"""Whoever is not served by then is not served at all."""
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900 + 4 * SECONDS)]
@@ -103,6 +105,8 @@ class HonestClient:
 
     deployment: Deployment
     times_s: list[float] = field(default_factory=list)
+    """Of queries, and below of publishes."""
+    publish_s: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     num_days: int = 0
     least: int = 0
@@ -112,7 +116,7 @@ class HonestClient:
         """The JSON of an answer with status 200."""
         connection = None if is_new else self._kept.get(port)
         if connection is None:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S, source_address=(HONEST, 0))
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SERVED_S, source_address=(HONEST, 0))
             if not is_new:
                 self._kept[port] = connection
         connection.request("POST", path, json.dumps(fields), {"Content-Type": "application/json"})
@@ -166,7 +170,9 @@ class HonestClient:
         (record,) = upload_orders(self.deployment.store, [LATER[self.num_days]], 10)
         body = {"records": [record.model_dump(mode="json", by_alias=True, exclude_defaults=True)]}
         self.num_days += 1
+        started = time.monotonic()
         self.request(self.deployment.ports.controller, "/segments/orders/publish", body)
+        self.publish_s.append(time.monotonic() - started)
 
     def look_for_later_days(self) -> bool:
         """Whether all days answer that were published meanwhile: no fewer than before in any case."""
@@ -206,7 +212,7 @@ def lives_on(deployment: Deployment, honest: HonestClient) -> None:
     print(
         f"{NUM_CLIENTS} hostile clients, {len(times_ms)} light queries: p50 {middle:.0f} ms, p99 {late:.0f} ms, {peaks}"
     )
-    print(f"rounds: {told['rounds']}")
+    print(f"{honest.num_days} publishes, the slowest {max(honest.publish_s):.1f} s; rounds: {told['rounds']}")
     assert honest.wrong == []
     assert [one.name for one in deployment.processes if not one.is_running] == []
     assert told["faults"] == {}

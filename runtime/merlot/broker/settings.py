@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 PLAN_CACHE_BYTES: Final = 8_000_000
-STAGE_MEMORY_BYTES: Final = 512_000_000
+MOST_STAGE_MEMORY_BYTES: Final = 512_000_000
+STAGES_SHARE: Final = 2
+"""All queries of more than one stage that run at a time take one part of so many of the process's memory."""
 STAGE_SPILL_BYTES: Final = 2_000_000_000
 QUERY_LOG_FORMS: Final = 500
 QUERY_LOG_SAMPLES: Final = 3
@@ -22,11 +24,19 @@ class BrokerSettings:
     """Of all texts and encoded plans together: a tree takes some twenty times as much."""
     stage_queries: int = 2
     """Queries of more than one stage that run at a time; others wait."""
-    stage_memory_bytes: int = STAGE_MEMORY_BYTES
-    """Of one such query, for what its leaves bring, and as much again for what is made of it."""
+    stage_memory_bytes: int | None = None
+    """Of one such query, for what its leaves bring, and as much again for what is made of it; None: by the memory."""
     stage_spill_bytes: int = STAGE_SPILL_BYTES
     """Of one such query on disk, once its memory is full."""
     query_log_forms: int = QUERY_LOG_FORMS
     """Queries that are remembered for `merlot advise`, those that differ in constants counted as one; 0: none."""
     query_log_samples: int = QUERY_LOG_SAMPLES
     """Texts, constants included, that are kept of each; 0: none, so that no constant is kept."""
+
+
+def stage_memory_bytes(settings: BrokerSettings, total_bytes: int) -> int:
+    """Return how much memory the leaves of one query may take, and its engine as much again, in a process that may take
+    `total_bytes`. Pure."""
+    if settings.stage_memory_bytes is not None:
+        return settings.stage_memory_bytes
+    return min(MOST_STAGE_MEMORY_BYTES, total_bytes // STAGES_SHARE // (2 * settings.stage_queries))

@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
+from merlot import memory
 from merlot.broker.leaves import MAX_RUNS, Asked, Asking, Leaves, added
 from merlot.broker.planning.planner import PlannedQuery, PlannedStages
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
-from merlot.broker.settings import BrokerSettings
+from merlot.broker.settings import BrokerSettings, stage_memory_bytes
 from merlot.broker.stages_explained import explain_stages
 from merlot.broker.tables import ServedTable
 from merlot.codes import QueryErrorCode
@@ -57,6 +58,7 @@ class Stages:
     def __init__(self, leaves: Leaves, settings: BrokerSettings) -> None:
         self._leaves = leaves
         self._settings = settings
+        self._memory_bytes = stage_memory_bytes(settings, memory.total_bytes())
         self._turns = asyncio.Semaphore(settings.stage_queries)
         self._executor = ThreadPoolExecutor(settings.stage_queries, thread_name_prefix="stages")
         self._num_waiting = 0
@@ -125,7 +127,7 @@ class Stages:
     async def _above(self, stages: PlannedStages, asked: Mapping[str, Asked], deadline: float) -> ResultTable:
         limits = [table.spec.limits for table in stages.bound.tables.values()]
         settings = self._settings
-        memory_bytes = min(settings.stage_memory_bytes, account.TOTAL.query_bytes)
+        memory_bytes = min(self._memory_bytes, account.TOTAL.query_bytes)
         engine = Engine(
             EngineLimits(memory_bytes=memory_bytes, spill_bytes=settings.stage_spill_bytes),
             max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),

@@ -113,7 +113,7 @@ def of_broker(
         _size(
             "--stage-memory",
             "Memory of such a query for its leaves, and as much again for its engine.",
-            default="512 MB",
+            default="an eighth of it, 512 MB at most",
         ),
     ] = None,
     stage_spill: Annotated[
@@ -133,7 +133,7 @@ def of_broker(
         inline_values=inline_values,
         plan_cache_bytes=plan_cache or BROKER.plan_cache_bytes,
         stage_queries=stage_queries,
-        stage_memory_bytes=stage_memory or BROKER.stage_memory_bytes,
+        stage_memory_bytes=stage_memory,
         stage_spill_bytes=stage_spill or BROKER.stage_spill_bytes,
         query_log_forms=query_log,
         query_log_samples=query_log_samples,

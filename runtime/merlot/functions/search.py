@@ -14,9 +14,12 @@ from merlot.functions.comparisons import to_mask
 from merlot.functions.function import Family, text, whole
 from merlot.functions.text import ints
 from merlot.tree.types import BOOLEAN, INT, SqlType
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 SEARCH: Final = Family("Searching strings")
+CELLS_PER_CHECK: Final = 1 << 15
+"""Pairs of letters that are compared, in some ten milliseconds, between two looks at a query's deadline."""
 
 
 def _test(args: Sequence[Vector], by_arrow: Callable[..., Any], by_python: Callable[[str, str], bool]) -> Any:
@@ -133,8 +136,12 @@ def _levenshtein_distance(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _edits(left: str, right: str) -> int:
-    before = list(range(len(right) + 1))
+    """Two long texts take seconds: ask again and again whether the query is to stop."""
+    before, check = list(range(len(right) + 1)), account.current().account.check
+    rows_per_check = max(1, CELLS_PER_CHECK // len(before))
     for row, letter in enumerate(left, 1):
+        if check is not None and not row % rows_per_check:
+            check()
         now = [row]
         for column, other in enumerate(right, 1):
             now.append(min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != other)))

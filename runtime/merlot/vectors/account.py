@@ -171,6 +171,13 @@ class Spending:
             self.account.add(what, num_bytes)
             self.held_bytes += num_bytes
 
+    def resize(self, what: str, before: int, after: int) -> None:
+        """Count something that has `after` bytes from now on, and had `before`; 0: nothing."""
+        change = (after if after > SMALL_BYTES else 0) - (before if before > SMALL_BYTES else 0)
+        if change:
+            self.account.add(what, change)
+            self.held_bytes += change
+
     def settle(self, what: str, mark: int, num_bytes: int) -> None:
         """Hold nothing from a mark on but these bytes."""
         if num_bytes <= SMALL_BYTES:
@@ -198,6 +205,9 @@ class _Nobody(Spending):
 
     def hold(self, what: str, num_bytes: int) -> None:
         self.expect(what, num_bytes)
+
+    def resize(self, what: str, before: int, after: int) -> None:
+        self.expect(what, after - before)
 
     def settle(self, what: str, mark: int, num_bytes: int) -> None:
         """Nothing is held."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
+from merlot.vectors import account
 
 WORD: Final = 1 << 63
 """Combinations that a word of several codes can tell apart; a code of 64 bits has one to itself."""
@@ -104,13 +105,17 @@ class Packing:
 
 
 class GroupTable:
-    """Groups of keys of `width` words, by order of arrival; memory grows with the groups."""
+    """Groups of keys of `width` words, by order of arrival; memory grows with the groups.
+
+    The query that the thread works for holds the table's memory until `close`."""
 
     def __init__(self, width: int, num_rows: int) -> None:
         """num_rows: of keys expected at most."""
         self.num_groups = 0
         self._width = width
         self._room = max(LEAST_ROOM, min(num_rows, MOST_ROOM_AT_FIRST))
+        self._num_bytes = 0
+        self._hold(self._bytes_of(self._room))
         self._keys = np.empty((self._room, width), np.uint64)
         self._slots = _slots_for(self._room)
 
@@ -132,6 +137,17 @@ class GroupTable:
         """Key of each group, (G, W)."""
         return self._keys[: self.num_groups]
 
+    def close(self) -> None:
+        """Hold the memory no longer: whoever asks lets go of the table next."""
+        self._hold(0)
+
+    def _hold(self, num_bytes: int) -> None:
+        account.current().resize("groups", self._num_bytes, num_bytes)
+        self._num_bytes = num_bytes
+
+    def _bytes_of(self, room: int) -> int:
+        return room * self._width * 8 + _num_slots(room) * 4
+
     def _assign(self, words: Words, start: int, stop: int, groups: NDArray[np.uint32]) -> None:
         if self._width == 1:
             keys = words[0, start:stop]
@@ -142,19 +158,26 @@ class GroupTable:
             self.num_groups = kernels.assign_wide(words, start, stop, self.num_groups, self._slots, self._keys, groups)
 
     def _grow(self) -> None:
+        before = self._num_bytes
         self._room *= 2
+        self._hold(before + self._bytes_of(self._room))
         larger = np.empty((self._room, self._width), np.uint64)
         larger[: self.num_groups] = self.keys()
         self._keys = larger
         self._slots = _slots_for(self._room)
+        self._hold(self._num_bytes - before)
         if self._width == 1:
             kernels.fill_slots(self.keys().reshape(-1), self._slots)
         else:
             kernels.fill_slots_wide(self.keys(), self._slots)
 
 
+def _num_slots(room: int) -> int:
+    return 1 << (2 * room - 1).bit_length()
+
+
 def _slots_for(room: int) -> NDArray[np.uint32]:
-    return np.full(1 << (2 * room - 1).bit_length(), kernels.EMPTY, np.uint32)
+    return np.full(_num_slots(room), kernels.EMPTY, np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +198,7 @@ def group(keys: KeyWords) -> Groups:
         return Groups(np.zeros(keys.num_rows, np.uint32), np.zeros(min(1, keys.num_rows), np.uint32))
     if len(keys.words) == 1 and is_dense(keys.spaces[0], keys.num_rows):
         of_rows = np.empty(keys.num_rows, np.uint32)
+        account.current().expect("groups", 4 * keys.spaces[0])
         slots = np.full(keys.spaces[0], kernels.EMPTY, np.uint32)
         num_groups = kernels.assign_dense(keys.words[0], slots, of_rows)
     else:
@@ -182,6 +206,7 @@ def group(keys: KeyWords) -> Groups:
         words = keys.words[0][np.newaxis] if len(keys.words) == 1 else np.stack(keys.words)
         of_rows = table.assign(words)
         num_groups = table.num_groups
+        table.close()
     first_rows = np.empty(num_groups, np.uint32)
     kernels.first_rows(of_rows, first_rows)
     return Groups(of_rows, first_rows)

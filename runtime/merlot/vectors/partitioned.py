@@ -21,6 +21,7 @@ from merlot.kernels import group as group_kernels
 from merlot.kernels import hashing
 from merlot.kernels import partition as kernels
 from merlot.kernels.jit import read_only
+from merlot.vectors import account
 from merlot.vectors.encoding import one_zero
 from merlot.vectors.groups import Groups, Packing, is_dense
 from merlot.vectors.runs import ends_of
@@ -35,6 +36,8 @@ ROWS_PER_PIECE: Final = 1 << 16
 ROWS_PER_PART: Final = 1 << 13
 """So that a part's table is in the innermost caches."""
 PARTS_PER_PIECE: Final = 8
+BYTES_PER_ROW: Final = 28
+"""Two hashes of a row on its way, its number, its part's row, and its group twice."""
 
 
 class Run(Protocol):
@@ -142,6 +145,7 @@ class _Partitioned:
         bits = max(1, (num_rows // ROWS_PER_PART).bit_length())
         self._num_parts = 1 << bits
         self._shift = 64 - bits
+        account.current().expect("groups", num_rows * (8 * packing.width + BYTES_PER_ROW))
         # Hashes of one word are as good as the word.
         self._words = np.empty((packing.width, num_rows if packing.width > 1 else 0), np.uint64)
         self._hashes = np.empty(num_rows, np.uint64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from merlot.codes import QueryErrorCode
+from merlot.functions import search
 from merlot.functions.evaluate import evaluate
 from merlot.functions.source import ValueSource
 from merlot.query.workers import Workers
@@ -18,6 +20,7 @@ from merlot.values.types import TypeName
 from merlot.vectors import account
 from merlot.vectors.account import MemoryShortError, Total, Working
 from merlot.vectors.errors import LimitExceededError
+from merlot.vectors.groups import GroupTable
 from merlot.vectors.vector import Vector
 
 MB = 1 << 20
@@ -146,3 +149,53 @@ def test_whoever_works_for_no_query_is_refused_only_what_nobody_can_have(monkeyp
     account.current().expect("rows", 60 * MB)
     with pytest.raises(LimitExceededError):
         account.current().expect("rows", 61 * MB)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_table_of_groups_is_counted_as_it_grows_and_until_it_is_closed(width):
+    keys = np.arange(width * 300_000, dtype=np.uint64).reshape(width, -1)
+    seen: list[int] = []
+    with Working(90 * MB, total=_total(200 * MB)) as mine:
+        table = GroupTable(width, keys.shape[1])
+        for start in range(0, keys.shape[1], 10_000):
+            table.assign(keys[:, start : start + 10_000])
+            seen.append(mine.held_bytes)
+            assert seen[-1] >= 8 * width * table.num_groups
+        assert seen == sorted(seen)
+        assert seen[0] < seen[-1] // 8
+        table.close()
+        assert mine.held_bytes == 0
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_table_of_groups_takes_no_more_memory_than_its_query_may_have(width):
+    keys = np.arange(width * 2_000_000, dtype=np.uint64).reshape(width, -1)
+    with Working(20 * MB, total=_total()):
+        table = GroupTable(width, keys.shape[1])
+        tracemalloc.start()
+        try:
+            with pytest.raises(LimitExceededError, match="query needs too much memory for groups"):
+                [table.assign(keys[:, start : start + 10_000]) for start in range(0, keys.shape[1], 10_000)]
+            assert tracemalloc.get_traced_memory()[1] < 20 * MB
+        finally:
+            tracemalloc.stop()
+
+
+def test_edits_between_two_long_texts_stop_when_their_query_is_to_stop():
+    texts = ValueSource(TypeName.STRING, pa.array(["ab" * 1500]))
+    other = Literal("ba" * 1500, STRING)
+    distance = Call("levenshteindistance", (Column("x", STRING), other), INT)
+    calls: list[int] = []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) == 20:
+            raise LimitExceededError("it is late")
+
+    with Working(total=_total(), check=lambda: calls.append(1)):
+        assert evaluate(distance, texts).data.tolist() == [2]
+    assert len(calls) > 3000 * 3000 // search.CELLS_PER_CHECK
+    calls.clear()
+    with Working(total=_total(), check=check), pytest.raises(LimitExceededError, match="it is late"):
+        evaluate(distance, texts)
+    assert len(calls) == 20

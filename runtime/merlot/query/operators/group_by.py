@@ -117,7 +117,9 @@ def _group_hashed(
         for one in accumulators:
             one.grow(table.num_groups)
             one.add(chunk, groups)
-    return finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
+    found = finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
+    table.close()
+    return found
 
 
 def _group_encoded(
@@ -144,7 +146,9 @@ def _group_encoded(
         for accumulator_ in accumulators:
             accumulator_.grow(table.num_groups)
             accumulator_.add(chunk, groups)
-    return finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
+    found = finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
+    table.close()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,7 +219,7 @@ class Board:
 
 def ttl_of(upsert: str) -> str | None:
     """In the settings of a segment."""
-    return unpin_upsert(upsert).time_to_live if upsert else "?"
+    return unpin_upsert(upsert).primary_key_ttl if upsert else "?"
 
 
 class Servers:

@@ -171,10 +171,10 @@ def assert_read_again_once(world: World) -> None:
         for sequence in [one for one in chain if not chain[one].is_open]:
             spec = unpin_upsert(decided_by(chain, sequence, point))
             is_before = sequence <= again[0].sequence
-            assert spec.time_to_live is None or not is_before, (number, sequence)
+            assert spec.primary_key_ttl is None or not is_before, (number, sequence)
         ends = [one.end_offset or 0 for one in chain.values() if again[0].sequence <= one.sequence and not one.is_open]
         assert max(ends) >= READ_BEFORE
-        assert unpin_upsert(opened.upsert).time_to_live == "20"
+        assert unpin_upsert(opened.upsert).primary_key_ttl == "20"
         assert number_of(opened.upsert) == 1
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.pages import PAGES, ROOT
 
-SOURCES = (ROOT / "runtime" / "merlot", ROOT / "operator", ROOT / "spark")
+SOURCES = (ROOT / "runtime" / "merlot", ROOT / "runtime", ROOT / "operator", ROOT / "spark")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-MODULE = re.compile(r"`((?:[a-z][a-z0-9_]*\.)+(?!slt\b|md\b|py\b)[A-Za-z]\w*|merlot_\w+)`")
+MODULE = re.compile(r"`((?:[a-z][a-z0-9_]*\.)+(?!slt\b|md\b|py\b|toml\b)[A-Za-z]\w*|merlot_\w+)`")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -46,11 +46,11 @@ def is_module(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "docs/words.md"])
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "docs/words.md", "docs/extending.md"])
 def test_modules_that_a_page_names_are_there(name: str) -> None:
     """A rename that forgets the page leaves a dangling name."""
     named = set(MODULE.findall((ROOT / name).read_text()))
-    assert len(named) > 10
+    assert len(named) > 5
     assert sorted(module for module in named if not is_module(module)) == []
 
 

@@ -44,10 +44,10 @@ class Step:
             case "Append to":
                 file.write_text(f"{file.read_text()}\n{self.text}")
             case "In":
-                line = f"{self.anchor}\n"
-                before = file.read_text()
-                assert before.count(line) == 1, f"the page quotes a line of {self.path} that is not there once: {line}"
-                file.write_text(before.replace(line, line + self.text))
+                lines = file.read_text().splitlines(keepends=True)
+                places = [number for number, line in enumerate(lines, 1) if line.endswith(f"{self.anchor}\n")]
+                assert len(places) == 1, f"not one line of {self.path} ends with {self.anchor}"
+                file.write_text("".join([*lines[: places[0]], self.text, *lines[places[0] :]]))
 
 
 def steps_of(example: str) -> list[Step]:

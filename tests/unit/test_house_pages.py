@@ -92,7 +92,8 @@ def problem_of(words: list[str]) -> str | None:
     if lost:
         return f"no file {lost[0]}"
     if program == "make":
-        targets = re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        makefile = (ROOT / "Makefile").read_text().replace("$(VENV)", ".venv")
+        targets = re.findall(r"^([a-z.][a-z0-9./-]*):", makefile, re.MULTILINE)
         return None if rest[0] in targets else f"no target {rest[0]}"
     if program == ".venv/bin/merlot":
         return problem_of_merlot(rest)

@@ -160,9 +160,10 @@ docs: $(VENV)/.dev ## Regenerate the tables of docs/ingestion.md and docs/functi
 	$(BIN)/python -m tests.contracts.ingestion.page docs
 	$(BIN)/python -m tests.contracts.functions.page docs
 
-format: $(VENV)/.dev ## Format, and fix what ruff can fix
+format: $(VENV)/.dev ## Format code, fix what ruff can fix, wrap pages
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python -m tests.pages
 
 clean: ## Remove the virtual environment, caches and everything built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

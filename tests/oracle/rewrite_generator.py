@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +36,45 @@ class WrappedQuery:
     def text(self, form: str) -> str:
         """The query in one of its forms."""
         return FORMS[form].format(select=self.select, tail=self.tail)
+
+
+_TABLE: Final = re.compile(r"\b(things|edges) ([a-z])\b")
+_SUBQUERIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "things": (
+        f"SELECT {_COLUMNS} FROM things",
+        f"SELECT {_COLUMNS} FROM things WHERE small > 10",
+        "SELECT id, small + 1 AS small, maybe, signed, UPPER(color) AS color FROM things WHERE id < 2000",
+        (
+            "SELECT id, CASE WHEN small > 20 THEN 1 ELSE 2 END AS small, COALESCE(maybe, 3) AS maybe, 7 AS signed, "
+            "color FROM things WHERE maybe IS NULL OR id < 1000"
+        ),
+        f"SELECT DISTINCT {_COLUMNS} FROM things WHERE id < 2500",
+        f"SELECT {_COLUMNS} FROM things ORDER BY id LIMIT 900",
+        "SELECT id, color, MAX(small) AS small, MIN(maybe) AS maybe, SUM(signed) AS signed FROM things GROUP BY 1, 2",
+        f"SELECT {_COLUMNS} FROM things WHERE small < 30 UNION ALL SELECT {_COLUMNS} FROM things WHERE small >= 30",
+        f"SELECT {_COLUMNS} FROM (SELECT {_COLUMNS} FROM things WHERE id > 20) AS w WHERE id IN (SELECT id FROM edges)",
+        f"SELECT {_COLUMNS} FROM (SELECT *, COUNT(*) OVER (PARTITION BY id) AS n FROM things) AS w WHERE n = 1",
+    ),
+    "edges": (
+        "SELECT * FROM edges",
+        "SELECT id, few FROM edges WHERE few > 1",
+        "SELECT id, few * 2 AS few FROM edges",
+        "SELECT id, 5 AS few FROM edges WHERE id > 3",
+        "SELECT id, few FROM edges UNION SELECT id, few FROM edges WHERE few < 3",
+    ),
+}
+
+
+def with_subqueries(sql: str, seed: int) -> str:
+    """A query in which subqueries stand for tables."""
+    chosen = random.Random(seed)
+
+    def put(table: re.Match[str]) -> str:
+        if chosen.randrange(5) == 0:
+            return table[0]
+        return f"({chosen.choice(_SUBQUERIES[table[1]])}) AS {table[2]}"
+
+    return _TABLE.sub(put, sql)
 
 
 class RewriteGenerator:

@@ -115,3 +115,41 @@ async def test_explain_tells_how_many_segments_each_predicate_is_answered_in_whi
     assert answer["explainPlanNumEmptyFilterSegments"] == sum(
         int(row[0].split(":")[-1].rstrip(")")) for row in rows if "pruner:filter" in row[0]
     )
+
+
+async def test_a_query_of_subqueries_prunes_and_reads_what_the_query_of_the_table_does(node: Node) -> None:
+    await until_answer(node, "SELECT count(*) FROM orders", "totalDocs", 100 * len(DAYS))
+    await turn_on(node, "time")
+    where = f"at >= {START_MS + 4 * DAY_MS}"
+    await until_answer(node, f"SELECT count(*) FROM orders WHERE {where}", "numSegmentsPrunedByBroker", 4)
+    tail = f"WHERE {where} GROUP BY city ORDER BY city LIMIT 5"
+    texts = [
+        f"SELECT city, count(*), sum(amount) FROM orders {tail}",
+        f"SELECT city, count(*), sum(amount) FROM (SELECT * FROM orders) AS v {tail}",
+        f"WITH v AS (SELECT * FROM (SELECT * FROM orders) AS w) SELECT city, count(*), sum(amount) FROM v {tail}",
+        f"SELECT * FROM (SELECT city, count(*), sum(amount) FROM orders WHERE {where} GROUP BY 1) AS v ORDER BY 1 LIMIT 5",
+    ]
+    answers = [await ask(node, f"SET useMultistageEngine = true; {text}") for text in texts]
+    counts = ("numSegmentsPrunedByBroker", "numSegmentsQueried", "numDocsScanned", "numEntriesScannedInFilter")
+    for answer in answers:
+        assert answer["exceptions"] == []
+        assert answer["resultTable"]["rows"] == answers[0]["resultTable"]["rows"]
+        for name in (*counts, "numEntriesScannedPostFilter", "totalDocs"):
+            assert answer[name] == answers[0][name], name
+    assert answers[0]["numSegmentsPrunedByBroker"] == 4
+    assert len(answers[0]["resultTable"]["rows"]) == 4
+
+
+async def test_explain_shows_a_query_before_rules_rewrote_it(node: Node) -> None:
+    await until_answer(node, "SELECT count(*) FROM orders", "totalDocs", 100 * len(DAYS))
+    answer = await ask(node, "EXPLAIN PLAN FOR SELECT city FROM (SELECT * FROM orders) AS v WHERE id < 5 LIMIT 3")
+    assert answer["exceptions"] == []
+    rows = answer["resultTable"]["rows"]
+    at = next(place for place, row in enumerate(rows) if row[0].startswith("BEFORE_RULES"))
+    assert rows[at][0] == "BEFORE_RULES(MergeDerived, AnswerDirectly)"
+    assert [row[0] for row in rows[at + 1 :]] == [
+        "STAGE_SELECT(columns:1, filter:v.id < '5', limit:3)",
+        "STAGE_SELECT(columns:4)",
+        "STAGE_LEAF(table:orders, relation:orders)",
+    ]
+    assert [row[2] for row in rows[at + 1 :]] == [row[1] for row in rows[at:-1]]

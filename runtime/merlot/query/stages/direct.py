@@ -16,7 +16,7 @@ from merlot.query.stages.rewriting import is_grouped, substituted
 from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import Block, Scan, Statement, columns_in, source_id
-from merlot.tree.types import BIG_DECIMAL, BOOLEAN
+from merlot.tree.types import BOOLEAN
 from merlot.values.types import TypeName
 
 DIRECT = "AnswerDirectly"
@@ -95,7 +95,7 @@ def _keys(block: Block, over: Callable[[Expr], Expr]) -> Iterator[OrderKey]:
 
 
 def _is_other(expr: Expr) -> bool:
-    """Whether the engine writes values otherwise: of decimals and of NULL without a type."""
-    if expr.type == BIG_DECIMAL or expr.type.base is TypeName.UNKNOWN:
+    """Whether it is a NULL without a type, which servers are not asked for."""
+    if expr.type.base is TypeName.UNKNOWN:
         return True
     return isinstance(expr, Call | Aggregate) and any(map(_is_other, expr.args))

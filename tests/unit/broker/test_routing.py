@@ -71,6 +71,13 @@ def test_segment_that_nobody_manages_to_load_is_reported_after_a_while() -> None
     assert late.absent == (A, B)
 
 
+def test_a_broker_whose_clock_is_wrong_does_not_take_an_old_segment_for_new() -> None:
+    view = view_of(record("s"), record("t"))
+    for off_ms in (-20 * 365 * 86_400_000, -86_400_000, -NEW_SEGMENT_MS, NEW_SEGMENT_MS, 86_400_000):
+        snapshot = build(inputs(view, {A: {"s@1"}}, now_ms=NOW_MS + off_ms))
+        assert snapshot.unavailable == ("t@1",), off_ms
+
+
 def test_served_segment_without_live_replica_is_unavailable() -> None:
     served = build(inputs(view_of(record("s")), {A: {"s@1"}}))
     lost = build(inputs(view_of(record("s")), {A: {"s@1"}}, {B: Standing.PREFERRED}), served)

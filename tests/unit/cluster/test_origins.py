@@ -7,10 +7,11 @@ import pytest
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
 from merlot.cluster.lineage.replacements import Replacement
-from merlot.cluster.records import RootRecord, SegmentRecord
+from merlot.cluster.records import RootRecord, SegmentRecord, TrashRecord
 from merlot.cluster.segments import origins
-from merlot.cluster.segments.mutations import ForgetReplacement
+from merlot.cluster.segments.mutations import ForgetReplacement, PreconditionError
 from merlot.cluster.segments.publish import PublishRequest, PublishResult, publish_request
+from merlot.cluster.segments.remnants import restored
 from merlot.cluster.segments.republish import MergedBeforeError
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
@@ -159,6 +160,47 @@ def test_what_was_merged_into_segments_of_which_one_was_deleted_is_not_there_as_
             push(table, segment("p1"))
     push(table, replace=("m2",))
     assert push(table, segment("p1")).published == ("p1",)
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["within the grace period", "after it"])
+def test_a_merged_segment_that_comes_back_from_the_trash_is_what_it_was_made_of(
+    is_over: bool, table: SqliteMetastore
+) -> None:
+    entry = replaced(table, ["h1", "h2"], [segment("day", custom_map=MERGED)], is_over=is_over)
+    push(table, replace=("day",))
+    if not is_over:
+        forget(table, entry)
+    undelete(table, "day")
+    with pytest.raises(PreconditionError, match=r"rows are in the table already, .* now_in=day"):
+        undelete(table, "h1")
+    with pytest.raises(MergedBeforeError, match="segment=h2 now_in=day"):
+        push(table, segment("h2"))
+
+
+def test_a_merged_segment_stays_in_the_trash_while_its_rows_are_in_what_it_was_merged_into(
+    table: SqliteMetastore,
+) -> None:
+    replaced(table, ["h1", "h2"], [segment("day", custom_map=MERGED)])
+    replaced(table, ["day", "other"], [segment("month", custom_map=MERGED)])
+    with pytest.raises(PreconditionError, match=r"rows are in the table already, .* segment=day now_in=month"):
+        undelete(table, "day")
+    push(table, replace=("month",))
+    undelete(table, "day")
+    assert names(table) == {"day"}
+
+
+def undelete(store: SqliteMetastore, name: str) -> None:
+    """As the controller does, from the last list of the trash that names the segment."""
+    for path in reversed(store.children(paths.trash(TABLE))):
+        node = store.get(paths.child(paths.trash(TABLE), path))
+        assert node is not None
+        trash = TrashRecord.from_bytes(node.data, path)
+        for number, url in enumerate(trash.urls):
+            if url == f"file:///d/{name}@7":
+                record = restored(segment(name), trash.remnants[number])
+                publish_request(store, TABLE, PublishRequest(records=(record,), removed_ms={name: trash.deleted_ms}))
+                return
+    raise AssertionError(f"not in the trash: {name}")
 
 
 def test_what_is_kept_in_mind_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

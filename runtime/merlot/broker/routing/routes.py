@@ -11,8 +11,9 @@ exactly that key and may be asked (`health.Standing`):
    broker that just started knows as much).
 4. It was never in service: it is *new* and not part of the table yet, so counts grow by whole segments once a replica
    is up. A record older than `NEW_SEGMENT_MS` is no longer new (Pinot's InstanceSelector has the same five minutes): a
-   segment that no server manages to load must be heard of. Nor is one new whose rows may have been answered as the end
-   of its partition: they would be gone, and of an upsert table what they replace would be as well.
+   segment that no server manages to load must be heard of. Nor is one new that is as far ahead of this broker's clock,
+   nor one whose rows may have been answered as the end of its partition: they would be gone, and of an upsert table
+   what they replace would be as well.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
    Nothing stays for segments that `merlot recover` has brought back: they are missed until they are loaded.
@@ -518,12 +519,18 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         # were published with it: rows may have moved between them.
         return facts.route(older[0], record)
     is_new = not (older or facts.is_switched(record) or is_recovered) and facts.are_new_trusted
-    return None if is_new and facts.now_ms < _ends_being_new(record) else RoutedSegment(key, record, ())
+    return None if is_new and _is_young(record, facts.now_ms) else RoutedSegment(key, record, ())
 
 
 def _is_consumed(segment: RoutedSegment) -> bool:
     """Whether it stands for everything from where it begins on."""
     return segment.key.endswith(CONSUMING_SUFFIX)
+
+
+def _is_young(record: SegmentRecord, now_ms: int) -> bool:
+    """Say whether this version was published a moment ago. If it seems to come from the future, a clock is wrong, and
+    nobody knows how old it is."""
+    return abs(now_ms - _stamp(record)) < NEW_SEGMENT_MS
 
 
 def _ends_being_new(record: SegmentRecord) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from merlot.cluster.records import LineageMark, LineageRecord, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments import lineage_rules, origins
 from merlot.cluster.segments.mutations import (
     Assign,
@@ -180,8 +180,19 @@ class Draft:
         new = [self.find(name) for name in self._names]
         before = {record.url: record for record in old if record is not None and record.url}
         after = dict.fromkeys(record.url for record in new if record is not None and record.url)
-        dropped = tuple(record for url, record in before.items() if url not in after)
+        dropped = tuple(self._remembering(record) for url, record in before.items() if url not in after)
         return dropped, tuple(url for url in after if url not in before)
+
+    def _remembering(self, record: SegmentRecord) -> SegmentRecord:
+        """An output of a replacement that is not cleaned up yet, with what it was made of: it may come back when nobody
+        knows that any more."""
+        view, entry = self._view, record.replaces
+        mark = view.lineage.get(entry)
+        if mark is None or mark.state is not LineageState.COMPLETED:
+            return record
+        concerned = [one for one in view.segments.values() if entry in (one.replaces, one.replaced_by)]
+        found = lineage_rules.with_origins(view.table, entry, mark, concerned)
+        return next(one for one in found if one.name == record.name)
 
     def _expect(self, name: str, crc: int | None) -> None:
         segment = self.find(name)

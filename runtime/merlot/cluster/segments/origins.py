@@ -5,7 +5,7 @@ rows in the table already. Pure.
 crc, or 0 if some of its rows may be in the table no more. A merge of merged segments takes over what they hold. For a
 part of a family there is an entry for the family too, with the number of its parts in the place of the crc, and for a
 partition of a day one for the day, with a number for the partition functions: so the same rows are known when they are
-pushed again in other parts, or under another partitioning.
+pushed again in other parts, or under another partitioning. A merged segment that is merged further has an entry, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def remember(
     for record in [*outputs, *inputs]:
         found |= _of(record)
     for record in inputs:
-        if not _is_made(record):
+        if _is_made(record):
+            found[_hash(made_name(record.name))] = record.crc & _CRC_BITS
+        else:
             found[_hash(record.name)] = record.crc & _CRC_BITS
             part = SegmentPart.of(record.name)
             if part.count > 1:
@@ -85,6 +87,14 @@ def in_part(record: SegmentRecord) -> SegmentRecord:
     if not record.made_of:
         return record
     return record.model_copy(update={"made_of": _packed(dict.fromkeys(_of(record), NOT_WHOLE))})
+
+
+def made_name(name: str) -> str:
+    """Return the name under which to record a segment whose rows were merged into others.
+
+    The segment may come back from the trash, while somebody may push another one under its name. No segment can have
+    the returned name."""
+    return f"{name}\n"
 
 
 def divided_name(family: str) -> str:

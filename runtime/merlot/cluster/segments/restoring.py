@@ -27,11 +27,11 @@ def check(
         raise PreconditionError(
             f"rows are in the table already, under another partitioning segments={','.join(divided[:3])}"
         )
-    merged = origins.origins(view.segments.values(), [record.name for record in records])
+    names = [record.name for record in records]
+    merged = origins.origins(view.segments.values(), [*names, *map(origins.made_name, names)])
     for record in records:
-        holders = (
-            sorted(merged[record.name].holders) if record.name in merged else origins.inside(record, view.segments)
-        )
+        found = [merged[name].holders for name in (record.name, origins.made_name(record.name)) if name in merged]
+        holders = sorted(frozenset().union(*found)) or origins.inside(record, view.segments)
         if holders:
             raise PreconditionError(
                 f"rows are in the table already, in segments that took the place of these or were made into them "

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.budget import count, seed
+from tests.budget import IS_QUICK, count, seed
+from tests.faults.bounded_program import bounded, can_bound
 from tests.faults.hostile_clients import BEGUN, KINDS, Ports
 
 from merlot.store.deepstore import DeepStore
@@ -35,6 +36,8 @@ HONEST = "127.0.0.9"
 """The address of the honest client. Hostile ones have others, by which shares go."""
 SERVED_S = 4 * PATIENCE_S
 """Whoever is not served by then is not served at all."""
+MEMORY_BYTES = {"controller": 512 << 20, "broker": 1 << 30, "server-0": 4 << 30, "node": 2 << 30}
+"""What the chart gives a pod of a role; a node has no pod."""
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900 + 4 * SECONDS)]
@@ -52,7 +55,7 @@ class Deployment:
 @contextmanager
 def cluster_of(folder: Path, zookeeper: str) -> Iterator[Deployment]:
     cluster = ClusterProcesses(folder, zookeeper, num_servers=1).with_grpc().with_files()
-    with cluster:
+    with bounded(limits_of(cluster.processes)), cluster:
         (server,) = cluster.servers
         ports = Ports(
             broker=cluster.broker.port("--http-port"),
@@ -68,14 +71,27 @@ def cluster_of(folder: Path, zookeeper: str) -> Iterator[Deployment]:
 def node_of(folder: Path) -> Iterator[Deployment]:
     serve = ["serve", "--data", str(folder / "data"), "--log-level", "INFO"]
     node = RoleProcess(folder, "node", serve, ("--port", "--grpc-port"))
-    node.start()
-    try:
-        node.wait_ready()
+    with bounded(limits_of([node])), running(node):
         port = node.port("--port")
         ports = Ports(broker=port, grpc=node.port("--grpc-port"), controller=port, server_http=port, server_query=None)
         yield Deployment([node], ports, DeepStore(str(folder / "data" / "deepstore")))
+
+
+@contextmanager
+def running(node: RoleProcess) -> Iterator[None]:
+    node.start()
+    try:
+        node.wait_ready()
+        yield
     finally:
         node.kill()
+
+
+def limits_of(processes: list[RoleProcess]) -> dict[str, tuple[RoleProcess, int]]:
+    """Processes by name, with the memory that the chart gives a pod of each; none where that cannot be bounded."""
+    if IS_QUICK or not can_bound():
+        return {}
+    return {one.name: (one, MEMORY_BYTES[one.name]) for one in processes}
 
 
 @contextmanager

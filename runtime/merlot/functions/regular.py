@@ -25,6 +25,9 @@ from merlot.vectors.vector import Vector
 
 REGULAR: Final = Family("Regular expressions")
 
+_SPECIAL: Final = re.compile(r"\\(.?)|\$(.?)", re.DOTALL)
+"""What a replacement of Java's does not take as it is: an escape, or a group."""
+
 
 def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
     """Place, letter and whether it is inside a class, of what is not escaped; an escape comes as two letters."""
@@ -229,22 +232,16 @@ def _regexp_extract(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def _replacement(template: str, groups: int) -> str:
     """Java's replacement ($1, \\$) as RE2's (\\1); raises SqlValidationError."""
-    parts: list[str] = []
-    place = 0
-    while place < len(template):
-        letter, following = template[place], template[place + 1 : place + 2]
-        if letter == "\\" and following:
-            parts.append(_literal(following))
-            place += 2
-        elif letter == "$":
-            if not following.isdigit() or int(following) > min(groups, 9):
-                raise SqlValidationError(f"regexpreplace: no such group in '{template:.100}'")
-            parts.append(f"\\{following}")
-            place += 2
-        else:
-            parts.append(_literal(letter))
-            place += 1
-    return "".join(parts)
+
+    def spelled(match: re.Match[str]) -> str:
+        escaped, group = match.groups()
+        if group is None:
+            return _literal(escaped or "\\")
+        if not (group.isascii() and group.isdigit()) or int(group) > min(groups, 9):
+            raise SqlValidationError(f"regexpreplace: no such group in '{template:.100}'")
+        return f"\\{group}"
+
+    return _SPECIAL.sub(spelled, template)
 
 
 def _literal(replacement: str) -> str:

@@ -12,7 +12,8 @@ import pytest
 from kazoo.client import KazooClient
 from tests.budget import count, seed
 
-from merlot.cluster.records import BucketRecord, Record, TrashRecord
+from merlot.cluster.record import Record
+from merlot.cluster.records import BucketRecord, TrashRecord
 from merlot.cluster.tasks.records import WatermarkRecord
 from merlot.errors import CorruptionError
 from merlot.metastore.checksums import opened, sealed

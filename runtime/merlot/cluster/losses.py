@@ -11,10 +11,9 @@ import contextlib
 from collections.abc import Collection
 
 from merlot.cluster import paths
+from merlot.cluster.record import PackedRecord, Record
 from merlot.cluster.records import (
     ConsumingStatus,
-    PackedRecord,
-    Record,
     SegmentRecord,
     StreamSegmentRecord,
     StreamStateRecord,

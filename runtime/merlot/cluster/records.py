@@ -13,52 +13,21 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 from pydantic import (
     AfterValidator,
     AliasChoices,
-    BaseModel,
     ConfigDict,
     Field,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
-from pydantic.alias_generators import to_camel
 
+from merlot.cluster.backfill_record import BackfillRecord
 from merlot.cluster.column_types import parse_columns
-from merlot.cluster.packing import packed, unpacked
-from merlot.errors import CorruptionError
+from merlot.cluster.record import PackedRecord, Record
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.values.types import TypeName
 
 Interned = Annotated[str, AfterValidator(sys.intern)]
 """A text that thousands of records share: kept once in memory."""
-
-
-class Record(BaseModel):
-    """Base of all records: frozen, camelCase outside, unknown fields kept."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
-
-    def to_bytes(self) -> bytes:
-        """Plain JSON without defaults."""
-        return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes, path: str) -> Self:
-        """Raises CorruptionError, naming the path, if the bytes are no such record."""
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            raise CorruptionError(f"record cannot be read path={path} problem={error.errors()[0]['msg']!r}") from error
-
-
-class PackedRecord(Record):
-    """A record of many alike entries: compressed."""
-
-    def to_bytes(self) -> bytes:
-        return packed(super().to_bytes())
-
-    @classmethod
-    def from_bytes(cls, data: bytes, path: str) -> Self:
-        return super().from_bytes(unpacked(data, path), path)
 
 
 class PartitionRecord(Record):
@@ -315,6 +284,8 @@ class StreamStateRecord(Record):
     starts: dict[int, int] = Field(default_factory=dict)
     """First offsets by partition, as in StreamRecord; any other partition is new, and is read from its beginning."""
     is_paused: bool = False
+    backfill: BackfillRecord | None = None
+    """The last backfill of an upsert table; None if there was none, and in records of older releases."""
 
 
 class AnnotationRecord(Record):

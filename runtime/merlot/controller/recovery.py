@@ -256,7 +256,8 @@ def _check_unconsumed(view: TableView, keys: Collection[SegmentKey]) -> None:
 
 
 def _reopened(record: StreamSegmentRecord, *, is_paused: bool) -> StreamSegmentRecord:
-    """An open segment as it was when it began: its rows were in the memory of servers, and are read again."""
+    """An open segment as it was when it began: its rows were in the memory of servers, and are read again. What was
+    asked of it is asked again."""
     if not record.is_open:
         return record
     return record.model_copy(
@@ -264,6 +265,7 @@ def _reopened(record: StreamSegmentRecord, *, is_paused: bool) -> StreamSegmentR
             "status": (ConsumingStatus.PAUSED if is_paused else ConsumingStatus.CONSUMING).value,
             "end_offset": None,
             "next_offset": None,
+            "next_pinned": "",
             "sealer": "",
             "sealing_ms": -1,
             "asked_end": AskedEnd.NO,

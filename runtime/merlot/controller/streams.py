@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from merlot.clock import Clock
+from merlot.cluster.backfill_record import BackfillRecord
 from merlot.cluster.consuming import backfills, found, partitions, transactions
-from merlot.cluster.consuming.backfills import BackfillRecord
 from merlot.cluster.consuming.progress import ProgressRecord, read_progress
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.manifests.upserts import upserting_of

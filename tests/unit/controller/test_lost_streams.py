@@ -71,6 +71,7 @@ class Lost:
             for partition in (0, 1):
                 assert self._seal(old, partition, 0) == []
         for partition in () if paused else (0, 1):
+            self._ask_for_other_settings(old, partition)
             end = stream_table.end_of(stream_table.opened(old, partition), 5000)
             mutate(old, TABLE, lambda view, end=end: transactions.propose_end(view, end))
         catalog = catalog_of("old", tables.get_table(old, "t"), load(old, TABLE), self.state)
@@ -82,6 +83,10 @@ class Lost:
         fence = Check("/fence", 0)
         name_store(self.store, "new", fence)
         mark_lost(self.store, TABLE, LostRecord(num_segments=4, total_docs=1, reason="new", since_ms=1), fence)
+
+    def _ask_for_other_settings(self, old: Metastore, partition: int) -> None:
+        ask = partial(transactions.ask_to_end, partitions=(partition,), asked=AskedEnd.FORCE, next_pinned="other")
+        mutate(old, TABLE, partial(ask, now_ms=stream_table.NOW_MS))
 
     def _seal(self, old: Metastore, partition: int, length: int) -> list[StreamSegmentRecord]:
         record = stream_table.opened(old, partition)
@@ -121,6 +126,7 @@ class Lost:
         for one in opened.values():
             status = "PAUSED" if self.paused else "CONSUMING"
             assert (one.status, one.end_offset, one.pinned, one.sealer) == (status, None, PINNED, "")
+            assert (one.asked_end, one.next_pinned, one.next_offset) == (AskedEnd.NO, "", None), "it is asked again"
         state = find_state(self.store, TABLE)
         assert (state.topic_id, state.starts, state.is_paused) == ("topic 1", self.starts, self.paused)
         assert find_lost(self.store, TABLE) is None

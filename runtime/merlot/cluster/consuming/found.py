@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from merlot.cluster import paths
+from merlot.cluster.backfill_record import BackfillRecord
+from merlot.cluster.consuming.backfills import change_backfill, find_backfill
 from merlot.cluster.consuming.positions import forget_positions
 from merlot.cluster.consuming.progress import StreamProblem, forget_progress
 from merlot.cluster.records import StreamControlRecord, StreamRecord, StreamStateRecord
@@ -80,8 +82,17 @@ def tell_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None
 def find_state(metastore: Metastore, table: TableName) -> StreamStateRecord:
     """Return what has to outlive the metastore, or the table."""
     known = find_stream(metastore, table) or StreamRecord()
-    is_paused = find_control(metastore, table).is_paused
-    return StreamStateRecord(topic_id=known.topic_id, starts=known.starts, is_paused=is_paused)
+    return StreamStateRecord(
+        topic_id=known.topic_id,
+        starts=known.starts,
+        is_paused=find_control(metastore, table).is_paused,
+        backfill=_without_message(find_backfill(metastore, table)),
+    )
+
+
+def _without_message(record: BackfillRecord | None) -> BackfillRecord | None:
+    """Leave out what a backfill waits for, which says nothing that is not told anew."""
+    return None if record is None else record.model_copy(update={"message": ""})
 
 
 def check_topic(metastore: Metastore, table: TableName, topic_id: str) -> None:
@@ -107,6 +118,8 @@ def restore_state(metastore: Metastore, table: TableName, state: StreamStateReco
         with suppress(ConflictError, NotFoundError):
             _write(metastore, path, node, known.model_copy(update=update).to_bytes())
             break
+    if state.backfill is not None:
+        change_backfill(metastore, table, lambda _: state.backfill)
     set_paused(metastore, table, paused=state.is_paused, now_ms=now_ms)
 
 
@@ -116,6 +129,8 @@ def state_nodes(table: TableName, state: StreamStateRecord, now_ms: int) -> dict
     nodes = {paths.stream(table): found.to_bytes()} if state.starts or state.topic_id else {}
     if state.is_paused:
         nodes[paths.stream_control(table)] = StreamControlRecord(is_paused=True, since_ms=now_ms).to_bytes()
+    if state.backfill is not None:
+        nodes[paths.backfill(table)] = state.backfill.to_bytes()
     return nodes
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from merlot.cluster import paths
-from merlot.cluster.records import Record
+from merlot.cluster.record import Record
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, Shelf

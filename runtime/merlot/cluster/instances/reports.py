@@ -17,7 +17,8 @@ from typing import Any, Final
 from pydantic import Field
 
 from merlot.cluster import paths
-from merlot.cluster.records import IndexingRecord, PackedRecord, Record
+from merlot.cluster.record import PackedRecord, Record
+from merlot.cluster.records import IndexingRecord
 from merlot.cluster.segments.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName

@@ -101,7 +101,8 @@ def check_partitions(records: Iterable[SegmentRecord], partitioning: Partitionin
         if partition_of(record, partitioning) is None:
             ((column, function),) = partitioning.columns.items()
             raise InvalidInputError(
-                f"a segment of an upsert table must hold one partition segment={record.name} column={column} "
+                "spec.partitioning: a segment of an upsert table must hold one partition "
+                f"segment={record.name} column={column} "
                 f"function={function.function_name} partitions={function.num_partitions} holds={_said(record)}"
             )
 

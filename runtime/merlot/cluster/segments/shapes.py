@@ -56,6 +56,8 @@ def _check_batch_segment(table: RawTableName, spec: TableSpec, record: SegmentRe
         raise _other(table, record, "spec.partitioning", applied, found.division)
     if found.day is not None and spec.time_column is None:
         raise _other(table, record, "spec.timeColumn", shape.ABSENT, "set")
+    if found.day is None and spec.time_column is not None and record.total_docs and record.start_time_ms is None:
+        raise _other(table, record, "spec.timeColumn", spec.time_column, shape.ABSENT)
     if found.day is not None and record.start_time_ms is not None and record.end_time_ms is not None:
         days = spec.ingestion.days_per_segment
         first, last = (ms // DAY_MS // days * days for ms in (record.start_time_ms, record.end_time_ms))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from merlot.cluster.records import PackedRecord, Record
+from merlot.cluster.record import PackedRecord, Record
 from merlot.ids import TableName
 from merlot.spec.tasks import Executor, MergeType
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from merlot.cluster.backfill_record import ORDER, BackfillRecord, Step
 from merlot.cluster.consuming import transactions
-from merlot.cluster.consuming.backfills import ORDER, BackfillRecord, Step
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.pinned import upsert_id
 from merlot.cluster.consuming.progress import ProgressRecord, UpsertProgress

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 from merlot.clock import Clock
+from merlot.cluster.backfill_record import BackfillRecord
 from merlot.cluster.consuming import backfills, found
-from merlot.cluster.consuming.backfills import BackfillRecord, pinned_of
+from merlot.cluster.consuming.backfills import pinned_of
 from merlot.cluster.consuming.pinned import pinned_upsert
 from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.consuming.progress import ProgressRecord, read_progress

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from merlot.cluster.consuming.backfills import ORDER, BackfillRecord, Step
+from merlot.cluster.backfill_record import ORDER, BackfillRecord, Step
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.pinned import pinned_upsert, upsert_id
 from merlot.cluster.consuming.progress import ProgressRecord, UpsertProgress

@@ -1,0 +1,40 @@
+"""Base of what the nodes hold: versioned models that ignore, and keep when rewritten, the fields they do not know."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
+
+from merlot.cluster.packing import packed, unpacked
+from merlot.errors import CorruptionError
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, camelCase outside, unknown fields kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+    def to_bytes(self) -> bytes:
+        """Plain JSON without defaults."""
+        return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Self:
+        """Raises CorruptionError, naming the path, if the bytes are no such record."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            raise CorruptionError(f"record cannot be read path={path} problem={error.errors()[0]['msg']!r}") from error
+
+
+class PackedRecord(Record):
+    """A record of many alike entries: compressed."""
+
+    def to_bytes(self) -> bytes:
+        return packed(super().to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Self:
+        return super().from_bytes(unpacked(data, path), path)

@@ -169,7 +169,7 @@ spec:
         ),
         (
             "ingestion: {batch: [{sourceUri: 'ftp://x/y', format: CSV}]}",
-            'spec.ingestion.batch[0].sourceUri: unknown scheme "ftp"; write file://, s3://, gs://, hdfs:// or a path',
+            'spec.ingestion.batch[0].sourceUri: unknown scheme "ftp"; write s3://, gs://, abfss://, hdfs://, file:// or a path',
         ),
         (
             "ingestion: {batch: [{sourceUri: /x, format: PARQUET, csv: {}}]}",
@@ -185,7 +185,7 @@ spec:
         ),
         (
             "deepStore: {uri: /segments}",
-            "unknown deep store '/segments'; write s3://, gs://, hdfs:// or file:/// and a path",
+            "unknown deep store '/segments'; write s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
         ),
         ("deepStore: {uri: 's3:///x'}", "spec.deepStore.uri: 's3:///x' names no bucket or host"),
         (

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
+from merlot.schemes import DEEP_STORES, SECRET_USERS, examples
 from merlot.spec.crd.structural import Column, JsonSchema, Names, condition, definition, object_schema, rule, unchanged
 from merlot.spec.evolution import WIDER_TYPES
 from merlot.spec.indexing import INDEX_KINDS
@@ -111,7 +112,8 @@ def _declare_lists(spec: JsonSchema) -> None:
 
 def _credentials(uri: str) -> str:
     """Whether a URI holds what `merlot.uris` knows for certain as a secret. A rule's message does not repeat it."""
-    before_host = f"{uri}.matches('^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@') || {uri}.matches('^[sS]3[an]?://[^/?]*@')"
+    keys = f"(?i)^({'|'.join(SECRET_USERS)})://[^/?]*@"
+    before_host = f"{uri}.matches('^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@') || {uri}.matches('{keys}')"
     return f"{before_host} || {uri}.matches('[?&](access|secret|session)_(key|token)=')"
 
 
@@ -148,8 +150,9 @@ _SPEC_RULES = [
         ".tenants.server.name",
     ),
     rule(
-        "!has(self.deepStore) || ['file', 's3', 'gs', 'hdfs'].exists(s, self.deepStore.uri.startsWith(s + '://'))",
-        "a deep store is s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
+        f"!has(self.deepStore) || {[row.name for row in DEEP_STORES]}"
+        ".exists(s, self.deepStore.uri.startsWith(s + '://'))",
+        f"a deep store is {examples(DEEP_STORES)}",
         ".deepStore.uri",
     ),
     rule(

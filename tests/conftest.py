@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import budget
+from tests import budget, storage_emulators
 from tests.cpu_clock import CpuClock
+from tests.storage_emulators import Emulator, serve_azure, serve_gcs
 from xdist.scheduler import LoadFileScheduling
 
 from merlot.metastore import sqlite
@@ -158,3 +159,24 @@ def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> FaultyS3:
     s3_server.revoked.clear()
     s3_server.answers.set()
     return s3_server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[Emulator]:
+    """Google's object storage."""
+    with serve_gcs() as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    with serve_azure(tmp_path_factory.mktemp("azurite")) as emulator:
+        yield emulator
+
+
+@pytest.fixture
+def azure(azure_server: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """Azure's object storage, and its keys in the environment."""
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", storage_emulators.ACCOUNT)
+    monkeypatch.setenv("AZURE_STORAGE_KEY", storage_emulators.KEY)
+    return azure_server

@@ -13,26 +13,17 @@ from typing import Final
 from urllib.parse import unquote
 
 from merlot.errors import InvalidInputError
+from merlot.schemes import SECRET_USERS, is_literal, scheme_named
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
-_LITERAL: Final = frozenset({"s3", "s3a", "s3n"})
-"""Schemes whose paths are keys as they are written: %2F is three characters of a name."""
 _REDACTED: Final = "***"
 _USER_INFO = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)(?:(?=[^\s/@]*:[^\s/@]*[^\s/@0-9])[^\s\"']*@|[^\s/@]*:[^\s/@]*@)")
-_S3_USER = re.compile(r"(?i)(\bs3[an]?://)[^\s/@]*@")
+_SECRET_USER = re.compile(rf"(?i)(\b(?:{'|'.join(SECRET_USERS)})://)[^\s/@]*@")
 _OPTION = re.compile(r"([?&;])([^\s=&;?\"']+)=([^\s&;\"']*)")
 _SECRET = re.compile(
     r"(?i)(^|[._-])(access[._-]?key([._-]?id)?|secret|token|pass(word|wd)?|pwd|credentials?|sig(nature)?|auth"
     r"|(account|private|shared|api)[._-]?key|sas)($|[._-])|^key$|secret|passw|token|accesskey|credential"
 )
-
-
-S3_OPTIONS: Final = {
-    "endpoint_override": re.compile(r"(https?://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?"),
-    "region": re.compile(r"[A-Za-z0-9-]+"),
-    "scheme": re.compile(r"https?"),
-}
-"""What an S3 URI may say besides its place. A region is part of a host's name: it must not end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +117,22 @@ def host_of(endpoint: str) -> str:
     return host.rstrip(".") + colon + port
 
 
-def s3_option_problems(uri: str, *, is_glob: bool = False) -> list[str]:
-    """What is wrong with the options of an S3 URI, in words: values that would lead to another host than they say.
+def option_problems(uri: str, *, is_glob: bool = False) -> list[str]:
+    """What is wrong with the options of a URI, in words: unknown names, and values that would lead to another host than
+    they say.
 
     `is_glob`: what has an unknown name may be a part of the glob."""
+    scheme = scheme_named(scheme_of(uri))
+    if scheme is None or scheme.options is None or (is_glob and not scheme.is_object_storage):
+        return []
     problems = []
     for name, value in options_of(uri):
-        if name not in S3_OPTIONS and is_glob:
-            continue
-        if name not in S3_OPTIONS:
-            problems.append(f'unknown option "{name}"; known are {", ".join(S3_OPTIONS)}')
-        elif S3_OPTIONS[name].fullmatch(value) is None:
-            problems.append(f"the option {name} has a value that is none")
+        if name in scheme.options:
+            if scheme.options[name].fullmatch(value) is None:
+                problems.append(f"the option {name} has a value that is none")
+        elif not is_glob:
+            known = ", ".join(scheme.options) or "none"
+            problems.append(f'unknown option "{name}"; known are {known}')
     return problems
 
 
@@ -146,7 +141,8 @@ def credentials_problem(uri: str) -> str | None:
     scheme, separator, rest = uri.partition("://")
     authority = rest.partition("?")[0].partition("/")[0] if separator else ""
     user, at, _ = authority.rpartition("@")
-    if (at and (":" in user or scheme.lower() in _LITERAL)) or redact(uri.partition("?")[0]) != uri.partition("?")[0]:
+    is_secret_user = at and (":" in user or scheme.lower() in SECRET_USERS)
+    if is_secret_user or redact(uri.partition("?")[0]) != uri.partition("?")[0]:
         return "credentials before the host"
     named = sorted({name for name, _ in options_of(uri) if _SECRET.search(name)})
     if named:
@@ -157,7 +153,7 @@ def credentials_problem(uri: str) -> str | None:
 def redact(text: str) -> str:
     """Any text, with the secrets of the URIs in it replaced: what goes to logs, errors, answers and statuses."""
     if "://" in text:
-        text = _S3_USER.sub(rf"\1{_REDACTED}@", _USER_INFO.sub(rf"\1{_REDACTED}@", text))
+        text = _SECRET_USER.sub(rf"\1{_REDACTED}@", _USER_INFO.sub(rf"\1{_REDACTED}@", text))
     if "=" in text:
         text = _OPTION.sub(_hidden, text)
     return text
@@ -192,4 +188,4 @@ def _part(text: str, scheme: str, uri: str) -> str:
 
 
 def _decoded(text: str, scheme: str) -> str:
-    return text if scheme in _LITERAL else unquote(text)
+    return text if is_literal(scheme) else unquote(text)

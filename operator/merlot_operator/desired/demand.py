@@ -216,7 +216,7 @@ def _stores(tables: Iterable[Object]) -> tuple[dict[str, str], str | None]:
     for table in tables:
         store = _at(table, "spec", "deepStore")
         uri, secret = credentials.without_options(str(store.get("uri", ""))), store.get("secretRef")
-        if secret and uri.startswith("s3://"):  # nobody else takes keys
+        if secret and credentials.keys_of(uri) is not None:
             first, used = found.setdefault(uri, (name_of(table), str(secret)))
             if used != secret:
                 named = f"Table {first} names the Secret {used} for {uri}, Table {name_of(table)} the Secret {secret}"

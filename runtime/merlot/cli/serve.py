@@ -74,7 +74,7 @@ def _without_credentials(value: list[str] | str | None) -> list[str] | str | Non
     """`ps` shows arguments to everybody, and so does a pod's manifest."""
     for uri in [value] if isinstance(value, str) else value or ():
         if (problem := credentials_problem(uri)) is not None:
-            raise typer.BadParameter(f"{redact(uri)} holds {problem}: give them by the environment (AWS_…)")
+            raise typer.BadParameter(f"{redact(uri)} holds {problem}: give them by the environment")
     return value
 
 

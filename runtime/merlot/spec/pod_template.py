@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from merlot.schemes import VARIABLES
 from merlot.spec.model import SpecModel
 
 _OPEN_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -26,7 +27,7 @@ RESERVED_KEYS = (
 
 RESERVED_VARIABLES = (
     r"(?i)^(LD_|DYLD_|GCONV_|GLIBC_|LOCPATH|NLSPATH|PYTHON|PYSPARK_|SPARK_|HADOOP_|JAVA|JDK_|JRE_|NUMBA_|OPENSSL_|SSL_"
-    r"|AWS_|GOOGLE_|KUBERNETES_|MERLOT_|POD_|(HTTP|HTTPS|ALL|NO|FTP)_PROXY$|(PATH|HOME|TMPDIR|CLASSPATH|ENV|BASH_ENV)$)"
+    rf"|{'|'.join(VARIABLES)}|KUBERNETES_|MERLOT_|POD_|(HTTP|HTTPS|ALL|NO|FTP)_PROXY$|(PATH|HOME|TMPDIR|CLASSPATH|ENV|BASH_ENV)$)"
 )
 """Environment that loads code into a process, gives it other credentials or peers, or is the operator's."""
 

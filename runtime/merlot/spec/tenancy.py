@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
+from merlot.schemes import DEEP_STORES, examples
 from merlot.spec.model import SpecModel
 from merlot.spec.pod_template import PodTemplate
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 MAX_URI = 2048
-DEEP_STORE_SCHEMES = ("file", "s3", "gs", "hdfs")
 
 Quantity = Annotated[
     str,
@@ -72,8 +72,7 @@ class TenantsSpec(SpecModel):
 class DeepStoreSpec(SpecModel):
     """Object storage that owns the table's segment files."""
 
-    uri: str = Field(max_length=MAX_URI)
-    """Folder of segment files: s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path."""
+    uri: str = Field(max_length=MAX_URI, description=f"Folder of segment files: {examples(DEEP_STORES)}.")
     secret_ref: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
     """Secret in the table's namespace for an S3 store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
     AWS_REGION, AWS_ENDPOINT_URL. Its name begins with merlot-, unless the operator's installation says otherwise. In
@@ -86,6 +85,6 @@ class DeepStoreSpec(SpecModel):
         parts = urlsplit(value)
         if parts.scheme == "file" and not parts.path.startswith("/"):
             raise ValueError(f"a file URI has an absolute path: file:///folder, not {value!r}")
-        if parts.scheme in DEEP_STORE_SCHEMES[1:] and not parts.netloc:
+        if parts.scheme != "file" and not parts.netloc and parts.scheme in {row.name for row in DEEP_STORES}:
             raise ValueError(f"{value!r} names no bucket or host")
         return value

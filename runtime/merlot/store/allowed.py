@@ -6,19 +6,25 @@ with files, keys and a network that its author does not have. The user's own com
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.uris import Place, credentials_problem, endpoints_of, options_of, place_of, redact, s3_option_problems
+from merlot.schemes import DEEP_STORES, examples, is_object_storage, scheme_named
+from merlot.uris import (
+    Place,
+    credentials_problem,
+    endpoints_of,
+    option_problems,
+    options_of,
+    place_of,
+    redact,
+    scheme_of,
+)
 
 HINT: Final = "whoever runs Merlot may allow more by --deep-store-prefix (deepStore.prefixes of the chart)"
 SOURCE_HINT: Final = "whoever runs Merlot may allow more by sources.prefixes of the chart"
-STORAGE: Final = frozenset({"s3", "s3a", "gs"})
-"""Schemes whose hosts are their provider's, unless an endpoint is named."""
-_BUCKET: Final = re.compile(r"(anonymous@)?[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,7 @@ class AllowedStores:
         if (problem := credentials_problem(uri)) is not None:
             return f"a deep store's URI must not hold {problem}"
         if "://" not in uri:
-            return f"deep store is not allowed uri={redact(uri)}: write file:///folder, s3://bucket/path, …"
+            return f"deep store is not allowed uri={redact(uri)}: write {examples(DEEP_STORES)}"
         try:
             place = place_of(uri)
         except InvalidInputError as error:
@@ -62,7 +68,7 @@ class AllowedStores:
             return f"deep store is not allowed uri={redact(uri)}: it must be below {_list(self._allowed())}; {HINT}"
         if not any(_are_allowed(uri, allowed) for allowed in below):
             wanted = f"its endpoint_override must be that of {_list(below)}"
-            if place.scheme != "s3":
+            if not is_object_storage(place.scheme):
                 wanted = f"its options must be among those of {_list(below)}"
             return f"deep store is not allowed uri={redact(uri)}: {wanted}; {HINT}"
         return None
@@ -93,17 +99,19 @@ class AllowedSources:
             place = _source_place(uri)
         except InvalidInputError as error:
             return str(error)
-        if any(mark in part for part in place.parts for mark in "{},") and place.scheme not in STORAGE:
+        scheme = scheme_named(place.scheme)
+        is_storage = scheme is not None and scheme.is_object_storage
+        if any(mark in part for part in place.parts for mark in "{},") and not is_storage:
             return f"source is not allowed uri={redact(uri)}: name one place, without braces and commas"
-        if place.scheme in STORAGE and not _BUCKET.fullmatch(place.authority):
-            return f"source is not allowed uri={redact(uri)}: it names no bucket"
-        if place.scheme in STORAGE and (problems := s3_option_problems(uri, is_glob=True)):
+        if scheme is not None and is_storage and not scheme.authority.fullmatch(place.authority):
+            return f"source is not allowed uri={redact(uri)}: it names no {scheme.names}"
+        if problems := option_problems(uri, is_glob=True):
             return f"source is not allowed uri={redact(uri)}: {'; '.join(problems)}"
         below = [prefix for prefix in self.prefixes if place_of(prefix).holds(place)]
         endpoints = {endpoint for prefix in below for endpoint in endpoints_of(prefix)}
-        if place.scheme in STORAGE:
+        if is_storage:
             endpoints |= {None, *self.stores.endpoints}
-        if not below and place.scheme not in STORAGE:
+        if not below and not is_storage:
             return f"source is not allowed uri={redact(uri)}: it must be below {_list(self.prefixes)}; {SOURCE_HINT}"
         if not endpoints_of(uri) <= endpoints:
             known = sorted(one for one in endpoints if one is not None)
@@ -115,9 +123,9 @@ class AllowedSources:
 
 
 def _are_allowed(uri: str, allowed: str) -> bool:
-    """Whether the options of a deep store lead where those of an allowed one do. Other file systems than S3 have some
-    that say who asks."""
-    if place_of(uri).scheme == "s3":
+    """Whether the options of a deep store lead where those of an allowed one do. Other file systems than object storage
+    have some that say who asks."""
+    if is_object_storage(place_of(uri).scheme):
         return endpoints_of(uri) <= endpoints_of(allowed)
     return set(options_of(uri)) <= set(options_of(allowed))
 
@@ -126,8 +134,7 @@ def _source_place(uri: str) -> Place:
     """Of a path or URI with wildcards: where there are no options, a question mark is one of them."""
     if "://" not in uri:
         uri = f"file://{uri.replace('%', '%25')}"
-    is_storage = uri.partition("://")[0].lower() in STORAGE
-    return place_of(uri, keeps_options=not is_storage)
+    return place_of(uri, keeps_options=not is_object_storage(scheme_of(uri)))
 
 
 def _list(uris: Collection[str]) -> str:

@@ -15,19 +15,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from merlot.errors import InvalidInputError, UnavailableError
+from merlot.schemes import Secret, scheme_named
+from merlot.uris import scheme_of
 
 VARIABLE = "MERLOT_STORE_SECRETS"
-PREFIX = "AWS_"
-KEYS: Mapping[str, str] = {
-    "AWS_ACCESS_KEY_ID": "access_key",
-    "AWS_SECRET_ACCESS_KEY": "secret_key",
-    "AWS_SESSION_TOKEN": "session_token",
-    "AWS_DEFAULT_REGION": "region",
-    "AWS_REGION": "region",
-    "AWS_ENDPOINT_URL": "endpoint_override",
-    "AWS_ENDPOINT_URL_S3": "endpoint_override",
-}
-"""Of a Secret, to pyarrow's options; of two for one option the later counts."""
 
 
 def folder_of(uri: str, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -47,7 +38,7 @@ def problem_of(uri: str) -> str:
     try:
         folder = folder_of(uri)
         if folder is not None:
-            s3_options(folder)
+            options_of(uri, folder)
     except (InvalidInputError, UnavailableError) as error:
         return str(error)
     return ""
@@ -58,21 +49,30 @@ def without_options(uri: str) -> str:
     return uri.partition("?")[0]
 
 
-def s3_options(folder: Path) -> dict[str, Any]:
-    """Options of pyarrow's S3FileSystem from the files of a Secret.
+def keys_of(uri: str) -> Secret | None:
+    """Keys that the Secret of a deep store may have; None if its file system takes none."""
+    scheme = scheme_named(scheme_of(uri))
+    return None if scheme is None else scheme.secret
+
+
+def options_of(uri: str, folder: Path) -> Mapping[str, Any]:
+    """Arguments of a deep store's file system from the files of its Secret.
 
     UnavailableError if the Secret is not there, InvalidInputError for keys that nothing can be done with."""
-    found = _keys(folder)
+    keys = keys_of(uri)
+    if keys is None:
+        raise InvalidInputError(f"{scheme_of(uri)}:// takes no Secret secret={folder.name}")
+    found = _read(folder)
     if not found:
         raise UnavailableError(f"the deep store's Secret is not there, or empty secret={folder.name}")
-    if unknown := sorted(name for name in found if name.startswith(PREFIX) and name not in KEYS):
+    if unknown := sorted(name for name in found if name.startswith(keys.prefix) and name not in keys.options):
         raise InvalidInputError(f"unknown keys in a deep store's Secret secret={folder.name} keys={unknown}")
-    if ("AWS_ACCESS_KEY_ID" in found) != ("AWS_SECRET_ACCESS_KEY" in found):
-        raise InvalidInputError(
-            f"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together secret={folder.name} keys={sorted(found)}"
-        )
-    options: dict[str, Any] = {option: found[name] for name, option in KEYS.items() if name in found}
-    if "endpoint_override" in options and "access_key" not in options:
+    of_pair = [name for name in keys.together if name in found]
+    if len(of_pair) == 1:
+        pair = " and ".join(keys.together)
+        raise InvalidInputError(f"{pair} belong together secret={folder.name} keys={sorted(found)}")
+    options: dict[str, Any] = {option: found[name] for name, option in keys.options.items() if name in found}
+    if "endpoint_override" in options and not of_pair:
         raise InvalidInputError(
             f"a deep store's Secret that names an endpoint brings its own keys, others are not sent there "
             f"secret={folder.name} keys={sorted(found)}"
@@ -83,7 +83,7 @@ def s3_options(folder: Path) -> dict[str, Any]:
     return options
 
 
-def _keys(folder: Path) -> dict[str, str]:
+def _read(folder: Path) -> dict[str, str]:
     """Kubernetes puts a Secret's files behind links, beside folders whose names begin with dots."""
     try:
         files = [path for path in folder.iterdir() if not path.name.startswith(".") and path.is_file()]

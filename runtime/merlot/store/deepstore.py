@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
-from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -26,9 +25,11 @@ from pyarrow import fs
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError, first_line
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.store import credentials
+from merlot.store.credentials import without_options
+from merlot.store.filesystems import Use, open_filesystem
 from merlot.store.local import LocalFolder
 from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
-from merlot.uris import credentials_problem, parts_below, place_of, redact, s3_option_problems, scheme_of
+from merlot.uris import parts_below, place_of, redact, scheme_of
 
 T = TypeVar("T")
 
@@ -44,35 +45,24 @@ SLOWEST_BYTES_PER_S = 256 << 10
 class DeepStore:
     """Files under one URI, e.g. `file:///var/merlot/deep`, `/var/merlot/deep`, `s3://bucket/prefix?region=eu-west-1`.
 
-    S3 credentials come from the environment, or from a Secret of the store's own (`credentials`); options
-    (`endpoint_override`, `scheme`, `region`) from the URI's query. Raises InvalidInputError for a URI that pyarrow.fs
-    cannot open, or that holds credentials.
+    Credentials come from the environment, or from a Secret of the store's own (`credentials`). Raises InvalidInputError
+    for a URI that `filesystems` does not open.
     """
 
     def __init__(self, uri: str, *, retry: RetryPolicy | None = None, keeps_copies: bool = True) -> None:
         """`keeps_copies`: files that are fetched must outlive a crash of the machine, and damage to the store's own.
         False for working files, which nobody writes to again: links to a local store's, and the store's to them."""
-        if (problem := credentials_problem(uri)) is not None:
-            raise InvalidInputError(f"a deep store's URI must not hold {problem} uri={redact(uri)}")
-        if scheme_of(uri) and "://" not in uri:
-            raise InvalidInputError(f"a deep store's URI is file:///folder, s3://bucket/path, … uri={redact(uri)}")
-        self.uri = uri if "://" in uri else Path(uri).resolve().as_uri()
+        self.uri = uri if scheme_of(uri) else Path(uri).resolve().as_uri()
+        self._opened, root = open_filesystem(self.uri, Use.DEEP_STORE)
         self._place = place_of(self.uri)
-        try:
-            parts = urlsplit(self.uri)
-        except ValueError as error:
-            raise InvalidInputError(f"cannot open deep store uri={redact(uri)} reason={error}") from error
-        self._root_url = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+        self._root_url = f"{scheme_of(self.uri)}://{without_options(self.uri).partition('://')[2]}".rstrip("/")
         self._retry = retry or RetryPolicy()
         self._keeps_copies = keeps_copies
         self._secret = credentials.folder_of(self.uri)
-        self._opened_with: dict[str, Any] = {}
-        if self._secret is not None and parts.scheme != "s3":
-            raise InvalidInputError(f"only S3 takes a Secret uri={redact(uri)} secret={self._secret.name}")
-        try:
-            self._opened, root = _open(self.uri)
-        except (ValueError, OSError, pa.ArrowException) as error:
-            raise InvalidInputError(f"cannot open deep store uri={redact(uri)} reason={redact(str(error))}") from error
+        self._opened_with: Mapping[str, Any] = {}
+        if self._secret is not None and credentials.keys_of(self.uri) is None:
+            scheme = scheme_of(uri)
+            raise InvalidInputError(f"{scheme}:// takes no Secret uri={redact(uri)} secret={self._secret.name}")
         self._root = root.rstrip("/")
         self._local = LocalFolder(self._root)
         self._is_local = isinstance(self._opened, fs.LocalFileSystem)
@@ -82,9 +72,9 @@ class DeepStore:
     def _fs(self) -> fs.FileSystem:
         """With the Secret as it is now, if the store has one."""
         if self._secret is not None:
-            options = credentials.s3_options(self._secret)
+            options = credentials.options_of(self.uri, self._secret)
             if options != self._opened_with:
-                self._opened, _ = _open(self.uri, options)
+                self._opened, _ = open_filesystem(self.uri, Use.DEEP_STORE, options)
                 self._opened_with = options
         return self._opened
 
@@ -235,7 +225,7 @@ class DeepStore:
                 raise NotFoundError(f"not in the deep store path={path}") from error
             raise unavailable(action, path, error) from error
         except pa.ArrowException as error:
-            reason = first_line(error)
+            reason = redact(first_line(error))
             raise InvalidInputError(
                 f"deep store refuses the path action={action} path={path} reason={reason}"
             ) from error
@@ -365,20 +355,6 @@ def patience_s(size_bytes: int) -> float:
     return PATIENCE_S + size_bytes / SLOWEST_BYTES_PER_S
 
 
-def _open(uri: str, more: Mapping[str, Any] | None = None) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI and the path in it. S3's own retries are off: `retrying` alone decides. `more`: S3's
-    options, which those of the URI go before."""
-    parts = urlsplit(uri)
-    if parts.scheme != "s3":
-        found, path = fs.FileSystem.from_uri(uri)
-        return found, str(path)
-    options = dict(parse_qsl(parts.query))
-    if problems := s3_option_problems(uri):
-        raise InvalidInputError(f"cannot open deep store uri={redact(parts.netloc + parts.path)} {'; '.join(problems)}")
-    once = fs.AwsStandardS3RetryStrategy(max_attempts=1)
-    return fs.S3FileSystem(retry_strategy=once, **{**(more or {}), **options}), parts.netloc + parts.path
-
-
 def _is_linked(path: str, target: str) -> bool:
     """Make `target` another name of a file, where that is possible."""
     try:
@@ -411,4 +387,4 @@ def unavailable(action: str, path: str, error: OSError) -> UnavailableError:
     """The error of a file that cannot be read or written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return OutOfSpaceError(f"no space left on the disk action={action} path={path}")
-    return UnavailableError(f"deep store failed action={action} path={path} reason={first_line(error)}")
+    return UnavailableError(f"deep store failed action={action} path={path} reason={redact(first_line(error))}")

@@ -175,7 +175,8 @@ spec:
         ),
         (
             "ingestion: {batch: [{sourceUri: 'ftp://x/y', format: CSV}]}",
-            'spec.ingestion.batch[0].sourceUri: unknown scheme "ftp"; write file://, s3://, gs://, hdfs:// or a path',
+            'spec.ingestion.batch[0].sourceUri: unknown scheme "ftp"; '
+            "write s3://, gs://, abfss://, hdfs://, file:// or a path",
         ),
         (
             "ingestion: {batch: [{sourceUri: /x, format: PARQUET, csv: {}}]}",

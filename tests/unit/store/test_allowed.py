@@ -11,6 +11,8 @@ STORES = AllowedStores(
 )
 ELSEWHERE = "must be below"
 OTHER_HOST = "endpoint_override must be"
+WRITE = "write s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path"
+NO_AZURE = "it names no container@account.dfs.core.windows.net"
 
 
 @pytest.mark.parametrize(
@@ -51,14 +53,14 @@ def test_a_table_s_deep_store_may_be_below_the_process_own_and_below_its_prefixe
         ("file:///data\\..\\etc", "characters"),
         ("file:///data/\n", "characters"),
         ("file://data/x", ELSEWHERE),
-        ("/etc", "write file:///folder"),
-        ("file:/data/inner", "write file:///folder"),
+        ("/etc", WRITE),
+        ("file:/data/inner", WRITE),
         ("hdfs://other:8020/merlot", ELSEWHERE),
         ("hdfs://name-node:8020/merlot?user=root", "options must be among"),
         ("hdfs://root@name-node:8020/merlot", ELSEWHERE),
-        ("gs://bucket/x?endpoint_override=evil", "options must be among"),
+        ("gs://bucket/x?endpoint_override=evil", OTHER_HOST),
         ("gs://deep/merlot/shop", ELSEWHERE),
-        ("", "write file:///folder"),
+        ("", WRITE),
     ],
 )
 def test_no_other_place_is_a_table_s_deep_store(uri: str, problem: str) -> None:
@@ -98,6 +100,8 @@ SOURCES = AllowedSources(stores=STORES, prefixes=("file:///incoming", "s3://lake
         "s3a://any/{2013,2014}/*.parquet",
         "gs://any/x.csv",
         "gs://anonymous@any/x.csv",
+        "abfss://container@account.dfs.core.windows.net/{2013,2014}/*.parquet",
+        "abfss://c@account.dfs.core.windows.net/x.csv?endpoint_override=minio.shop.svc:9000&scheme=http",
         "s3://any/year=201?/x.csv",
         "s3://any/a?b=c/x.csv?region=eu-west-1",
         "s3://any/x.csv?endpoint_override=minio.shop.svc:9000",
@@ -135,7 +139,11 @@ def test_batches_read_object_storage_and_what_is_below_the_prefixes(uri: str) ->
         ("/incoming/x,/etc/passwd", "without braces and commas"),
         ("http://169.254.169.254/latest/meta-data", ELSEWHERE),
         ("hdfs://name-node:8020/merlot/x", ELSEWHERE),
-        ("abfss://container@account.evil.example/x", ELSEWHERE),
+        ("abfss://container@account.evil.example/x", NO_AZURE),
+        ("abfss://container@account.dfs.core.windows.net.evil.example/x", NO_AZURE),
+        ("abfss://container@evil.example?.dfs.core.windows.net/x", NO_AZURE),
+        ("abfss://account.dfs.core.windows.net/x", NO_AZURE),
+        ("abfss://c@account.dfs.core.windows.net/x.csv?endpoint_override=evil.example", OTHER_HOST),
         ("ftp://evil/x", ELSEWHERE),
         ("jar:file:///etc/x!/y", ELSEWHERE),
         ("viewfs:///etc", ELSEWHERE),

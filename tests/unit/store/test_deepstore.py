@@ -1,4 +1,4 @@
-"""The deep store over a local folder and over S3 that fails on demand."""
+"""The deep store over a local folder, over Google's storage, and over S3 that fails on demand."""
 
 import os
 import stat
@@ -22,10 +22,12 @@ KEY = SegmentKey(SegmentName("flights_0"), 7)
 QUICK = RetryPolicy(attempts=3, first_wait=0.001)
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "gs"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> DeepStore:
     if request.param == "local":
         return DeepStore(str(tmp_path / "deep"), retry=QUICK)
+    if request.param == "gs":
+        return DeepStore(request.getfixturevalue("gcs").uri(f"deep-{tmp_path.name}"), retry=QUICK)
     return open_s3(request.getfixturevalue("s3"))
 
 
@@ -261,6 +263,8 @@ def test_a_uri_that_nothing_opens_is_refused() -> None:
         DeepStore("s3://bucket/x?regoin=eu-west-1")
     with pytest.raises(InvalidInputError, match="cannot open deep store"):
         DeepStore("gopher://somewhere/x")
+    with pytest.raises(InvalidInputError, match="abfss:// is for sources alone; write s3://"):
+        DeepStore("abfss://container@account.dfs.core.windows.net/x")
 
 
 @pytest.mark.parametrize(

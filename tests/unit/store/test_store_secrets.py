@@ -77,13 +77,13 @@ def test_a_secret_that_is_not_there_is_waited_for_by_its_store_alone(
 )
 def test_keys_that_nothing_can_be_done_with_are_refused(found: dict[str, str], problem: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=problem):
-        credentials.s3_options(secret(tmp_path / "s", **found))
+        credentials.options_of("s3://b", secret(tmp_path / "s", **found))
 
 
 def test_a_secret_may_say_where_its_store_is(tmp_path: Path) -> None:
     (tmp_path / "s" / "..data").mkdir(parents=True)
     more = {"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL": "https://minio:9000", "note": "ours"}
-    assert credentials.s3_options(secret(tmp_path / "s", **keys("k"), **more)) == {
+    assert credentials.options_of("s3://b", secret(tmp_path / "s", **keys("k"), **more)) == {
         "access_key": "k",
         "secret_key": "x",
         "region": "eu-west-1",
@@ -92,7 +92,7 @@ def test_a_secret_may_say_where_its_store_is(tmp_path: Path) -> None:
     }
 
 
-def test_only_s3_takes_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_takes_no_secret_refuses_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(credentials.VARIABLE, json.dumps({"file:///d": "/etc/s"}))
-    with pytest.raises(InvalidInputError, match="only S3 takes a Secret"):
+    with pytest.raises(InvalidInputError, match="file:// takes no Secret"):
         DeepStore("file:///d")

@@ -1,31 +1,23 @@
-"""Where the files of a source are: paths, URIs and globs to the files they stand for.
-
-`s3://bucket/path?region=…&endpoint_override=…&scheme=…` takes its credentials from the environment; `s3a://` is the
-same.
-"""
+"""Where the files of a source are: paths, URIs and globs to the files they stand for."""
 
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs
 
-from merlot.errors import InvalidInputError, NotFoundError, first_line
+from merlot.errors import NotFoundError, first_line
 from merlot.ingest.source.trouble import storage_error
-from merlot.uris import credentials_problem, redact, s3_option_problems
+from merlot.store.filesystems import Use, children, open_filesystem
+from merlot.uris import redact
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-S3_ATTEMPTS = 8
-"""Attempts of each request, with waits that double: they cover half a minute in which a storage asks to slow down."""
-MAX_ATTEMPTS_VARIABLE = "AWS_MAX_ATTEMPTS"
-"""Environment variable that sets another number of attempts."""
 _WILD = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
@@ -76,48 +68,12 @@ def list_files(uri: str) -> list[SourceFile]:
 
 def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
     """The file system, the path up to the first name with a wildcard, and the rest."""
-    if (problem := credentials_problem(uri)) is not None:
-        raise InvalidInputError(f"a source's URI must not hold {problem} uri={redact(uri)}")
     if "://" not in uri:
         base, pattern = _split(uri)
         return fs.LocalFileSystem(), str(Path(base or ("." if pattern else "")).resolve()), pattern
-    scheme, _, rest = uri.partition("://")
-    if scheme == "file":
-        base, pattern = _split(unquote("/" + rest.partition("/")[2]))
-        return fs.LocalFileSystem(), base or "/", pattern
-    if scheme in ("s3", "s3a"):
-        path, options = _s3_options(uri)
-        base, pattern = _split(path)
-        return _s3(uri, options), base, pattern
-    base, pattern = _split(rest)
-    try:
-        filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{base}")
-    except (ValueError, OSError, pa.ArrowException) as error:
-        raise InvalidInputError(f"cannot open source uri={redact(uri)} reason={_reason(error)}") from error
-    return filesystem, root.rstrip("/"), pattern
-
-
-def _s3_options(uri: str) -> tuple[str, dict[str, str]]:
-    # A glob's question mark is not the beginning of the options: those hold an equals sign.
-    path, mark, query = uri.rpartition("?")
-    if not mark or "=" not in query or "/" in query.partition("=")[0]:
-        path, query = uri, ""
-    if problems := s3_option_problems(uri):
-        raise InvalidInputError(f"cannot open source uri={redact(uri)} {'; '.join(problems)}")
-    options = dict(parse_qsl(query))
-    bucket = urlsplit(path).netloc
-    if not bucket:
-        raise InvalidInputError(f"source uri names no bucket uri={redact(uri)}")
-    return path.partition("://")[2], options
-
-
-def _s3(uri: str, options: dict[str, str]) -> fs.FileSystem:
-    try:
-        if MAX_ATTEMPTS_VARIABLE in os.environ:
-            return fs.S3FileSystem(**options)
-        return fs.S3FileSystem(**options, retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS))
-    except (ValueError, OSError, pa.ArrowException) as error:
-        raise InvalidInputError(f"cannot open source uri={redact(uri)} reason={_reason(error)}") from error
+    filesystem, path = open_filesystem(uri, Use.SOURCE)
+    base, pattern = _split(path)
+    return filesystem, base or "/", pattern
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -159,7 +115,7 @@ def _next_level(filesystem: fs.FileSystem, level: Iterable[fs.FileInfo], name: s
         return
     matches = re.compile(fnmatch.translate(name.replace("[^", "[!"))).match
     for folder in folders:
-        for info in filesystem.get_file_info(fs.FileSelector(folder)):
+        for info in children(filesystem, folder):
             if matches(info.base_name) and (name[0] in "_." or not _is_hidden(info.base_name)):
                 yield info
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError, first_line
+from merlot.schemes import ERROR_MARKS, REFUSALS
 from merlot.spec.formats import BatchFormat
+from merlot.uris import redact
 
 FOREIGN = (OSError, pa.ArrowException, UnicodeDecodeError)
 """What reading a file raises."""
@@ -13,15 +15,15 @@ FOREIGN = (OSError, pa.ArrowException, UnicodeDecodeError)
 
 def storage_error(error: Exception, message: str) -> MerlotError:
     """The message as UnavailableError, or as InvalidInputError if the storage refuses whoever asks: it will again."""
-    is_refused = isinstance(error, PermissionError) or "ACCESS_DENIED" in str(error) or "HTTP status 403" in str(error)
+    is_refused = isinstance(error, PermissionError) or REFUSALS.search(str(error)) is not None
     hint = "; the job's credentials may not read it"
     return InvalidInputError(message + hint) if is_refused else UnavailableError(message)
 
 
 def reading_error(error: Exception, file: str, file_format: BatchFormat) -> MerlotError:
     """As UnavailableError if the storage is to blame, as InvalidInputError if the bytes are."""
-    reason = first_line(error)
-    if isinstance(error, OSError) and (error.errno is not None or "AWS Error" in reason):
+    reason = redact(first_line(error))
+    if isinstance(error, OSError) and (error.errno is not None or any(mark in reason for mark in ERROR_MARKS)):
         return storage_error(error, f"cannot read source file={file} reason={reason}")
     # Arrow reports damaged pages, footers and compressed streams as OSError without a number.
     return InvalidInputError(f"cannot read source file={file} format={file_format} reason={reason}")

@@ -13,17 +13,17 @@ from pydantic.alias_generators import to_camel
 
 from merlot.errors import InvalidInputError
 from merlot.ids import OFFLINE_SUFFIX, REALTIME_SUFFIX
+from merlot.schemes import SCHEMES, scheme_named
 from merlot.spec import partition_functions, pruners
 from merlot.spec.indexing import INDEX_KINDS, PartitionFunctionSpec
 from merlot.spec.manifest import derived_checks, hybrid_checks, star_tree_checks, stream_checks
 from merlot.spec.manifest.problems import Problem, suggestion
 from merlot.spec.rules.table import HAS_NO_CREDENTIALS
-from merlot.uris import credentials_problem, s3_option_problems, scheme_of
+from merlot.uris import credentials_problem, option_problems, scheme_of
 from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 _TYPES = frozenset(TypeName)
-SOURCE_SCHEMES = ("file", "s3", "gs", "hdfs")
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem
             yield from columns.missing(f"{path}.derivedColumns.{name}", name)
         uri = batch.get("sourceUri")
         scheme = scheme_of(uri) if isinstance(uri, str) else ""
-        if scheme and scheme not in SOURCE_SCHEMES:
-            known = ", ".join(f"{one}://" for one in SOURCE_SCHEMES)
+        if scheme and scheme_named(scheme) is None:
+            known = ", ".join(f"{row.name}://" for row in SCHEMES)
             yield Problem(f"{path}.sourceUri", f'unknown scheme "{scheme}"; write {known} or a path')
         yield from _check_uri(f"{path}.sourceUri", uri, "the environment of the job")
 
@@ -204,9 +204,9 @@ def _check_uri(path: str, uri: object, instead: str) -> Iterator[Problem]:
         yield Problem(path, f"must not hold {problem}; credentials belong into {instead}")
     elif scheme_of(uri) and "://" not in uri:
         yield Problem(path, f'"{uri}" lacks slashes; write {scheme_of(uri)}://')
-    elif scheme_of(uri) == "s3":
+    else:
         is_glob = not path.endswith("deepStore.uri")
-        yield from (Problem(path, found) for found in s3_option_problems(uri, is_glob=is_glob))
+        yield from (Problem(path, found) for found in option_problems(uri, is_glob=is_glob))
 
 
 def _check_pruners(spec: JsonObject) -> Iterator[Problem]:

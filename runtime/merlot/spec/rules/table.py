@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from merlot.schemes import DEEP_STORES, SECRET_USERS, examples
 from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.rules import star_tree, stream, upsert
@@ -26,7 +27,6 @@ from merlot.spec.rules.language import (
 )
 from merlot.spec.schema import COLUMN_TYPES, WIDER_TYPES, FieldRole
 from merlot.spec.table import PushType
-from merlot.spec.tenancy import DEEP_STORE_SCHEMES
 from merlot.values.scalars import DATE_TIME_TYPES, METRIC_TYPES
 
 _INGESTION, _SCHEMA = SELF.part("ingestion"), SELF.part("schema")
@@ -47,7 +47,9 @@ _NEW_TABLE: Final = "create a table under another name and ingest again"
 
 def has_no_credentials(uri: Term) -> Condition:
     """Require a URI without what is certain to be a secret; `merlot.uris` knows more that may be one."""
-    before_host = uri.matches("^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@") | uri.matches("^[sS]3[an]?://[^/?]*@")
+    before_host = uri.matches("^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@") | uri.matches(
+        f"(?i)^({'|'.join(SECRET_USERS)})://[^/?]*@"
+    )
     return ~(before_host | uri.matches("[?&](access|secret|session)_(key|token)="))
 
 
@@ -138,8 +140,8 @@ _OF_PLACE: Final = (
     ),
     Rule(
         "deepStore.uri",
-        ~has(SELF.field("deepStore")) | any_of([_URI.starts_with(f"{one}://") for one in DEEP_STORE_SCHEMES]),
-        "a deep store is s3://bucket/path, gs://bucket/path, hdfs://host/path or file:///path",
+        ~has(SELF.field("deepStore")) | any_of([_URI.starts_with(f"{row.name}://") for row in DEEP_STORES]),
+        f"a deep store is {examples(DEEP_STORES)}",
     ),
     Rule(
         "deepStore.uri",

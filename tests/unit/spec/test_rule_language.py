@@ -4,22 +4,8 @@ from typing import Any
 
 import pytest
 
-from merlot.spec.rules.language import (
-    ITEM,
-    OLD,
-    SELF,
-    Condition,
-    Rule,
-    Violation,
-    any_of,
-    every,
-    has,
-    is_empty,
-    pairs,
-    some,
-    unique,
-    violations,
-)
+from merlot.spec.rules.language import ITEM, OLD, SELF, Condition, any_of, every, has, is_empty, pairs, some, unique
+from merlot.spec.rules.rule import Rule, Violation, violations
 
 A, B, MODE = SELF.field("a"), SELF.field("b"), SELF.field("mode", default="FULL", words=("FULL", "DEDUP"))
 

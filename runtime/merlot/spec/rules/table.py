@@ -13,8 +13,6 @@ from merlot.spec.rules.language import (
     OLD_ITEM,
     SELF,
     Condition,
-    Rule,
-    Rules,
     Term,
     any_of,
     every,
@@ -24,6 +22,7 @@ from merlot.spec.rules.language import (
     unchanged,
     unique,
 )
+from merlot.spec.rules.rule import Rule, Rules
 from merlot.spec.schema import COLUMN_TYPES, WIDER_TYPES, FieldRole
 from merlot.spec.table import PushType
 from merlot.spec.tenancy import DEEP_STORE_SCHEMES

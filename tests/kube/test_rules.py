@@ -225,7 +225,7 @@ def document(kind: str, spec: Json) -> Json:
 
 def in_python(rules: Rules, new: Json, old: Json | None = None) -> set[tuple[str, str]]:
     """Fields and messages of the rules that are broken."""
-    return {(one.field, one.message) for one in violations(rules, new, old, in_kubernetes=True)}
+    return {(one.field, one.message) for one in violations(rules, new, old, as_api_server=True)}
 
 
 def rules_of(rules: Rules, *, changes: bool) -> set[tuple[str, str]]:

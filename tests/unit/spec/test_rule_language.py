@@ -121,4 +121,4 @@ def test_a_change_is_judged_by_the_item_of_the_same_name() -> None:
 def test_rules_of_kubernetes_are_left_out_elsewhere() -> None:
     rules = {"spec": [Rule("a", has(A), "is missing", is_of_kubernetes=True)]}
     assert list(violations(rules, {"spec": {}})) == []
-    assert [one.path for one in violations(rules, {"spec": {}}, in_kubernetes=True)] == ["spec.a"]
+    assert [one.path for one in violations(rules, {"spec": {}}, as_api_server=True)] == ["spec.a"]

@@ -21,6 +21,8 @@ class Rule(NamedTuple):
     """What would be right."""
     is_of_kubernetes: bool = False
     """Whether a cluster outside Kubernetes takes what it refuses."""
+    is_of_model: bool = False
+    """Whether the model itself judges by it."""
 
     def failures(self, names: Names) -> Sequence[str]:
         """Return the paths below its field at which the rule is broken. names: `self`, and `oldSelf` of a change."""
@@ -50,14 +52,14 @@ Rules = Mapping[str, Sequence[Rule]]
 
 
 def violations(
-    rules: Rules, document: object, old: object = None, *, in_kubernetes: bool = False
+    rules: Rules, document: object, old: object = None, *, as_api_server: bool = False
 ) -> Iterator[Violation]:
-    """Find the broken rules of a document. old: the document before a change. in_kubernetes: also rules of Kubernetes
-    alone."""
+    """Find the broken rules of a document. old: the document before a change. as_api_server: go by all rules, also by
+    those of Kubernetes alone and those of a model."""
     for scope, each in rules.items():
         for path, names in _objects(document, old, scope.split(".")):
             for rule in each:
-                if in_kubernetes or not rule.is_of_kubernetes:
+                if as_api_server or not (rule.is_of_kubernetes or rule.is_of_model):
                     field = path + (f".{rule.path}" if rule.path else "")
                     yield from (Violation(field + below, rule.message, field) for below in rule.failures(names))
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from operator_parts import Api
 from tests.budget import count, seed
+from tests.unit.spec.rule_changes import CHANGES, OLD
 
 from merlot.spec import manifest
 from merlot.spec.rules import rollup, table, upsert
-from merlot.spec.rules.language import Rules, violations
+from merlot.spec.rules.rule import Rules, violations
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import UpsertConfig
@@ -224,7 +225,7 @@ def document(kind: str, spec: Json) -> Json:
 
 def in_python(rules: Rules, new: Json, old: Json | None = None) -> set[tuple[str, str]]:
     """Fields and messages of the rules that are broken."""
-    return {(one.field, one.message) for one in violations(rules, new, old, in_kubernetes=True)}
+    return {(one.field, one.message) for one in violations(rules, new, old, as_api_server=True)}
 
 
 def rules_of(rules: Rules, *, changes: bool) -> set[tuple[str, str]]:
@@ -286,53 +287,6 @@ def meaning(body: Json) -> object:
         return manifest.load_document(body, MODELS[body["kind"]]).spec
     except manifest.ManifestError as error:
         return error.problems
-
-
-STREAM = {"type": "kafka", "topic": "trips", "properties": {"bootstrap.servers": "a:9092"}}
-OLD_TABLE = {
-    "timeColumn": "at",
-    "ingestion": {"stream": STREAM},
-    "schema": {
-        "primaryKey": ["id"],
-        "fields": [
-            {"name": "id", "type": "INT"},
-            {"name": "at", "type": "TIMESTAMP", "role": "dateTime"},
-            {"name": "fare", "type": "FLOAT", "role": "metric"},
-            {"name": "tags", "type": "STRING", "multiValue": True},
-        ],
-    },
-}
-CHANGES: Mapping[str, tuple[Callable[[Json], object], ...]] = {
-    "Table": (
-        lambda spec: spec.pop("timeColumn"),
-        lambda spec: spec.update(retention="3d"),
-        lambda spec: spec.pop("ingestion"),
-        lambda spec: spec["ingestion"]["stream"].update(type="files"),
-        lambda spec: spec["ingestion"]["stream"].update(topic="rides"),
-        lambda spec: spec["ingestion"]["stream"].update(start="latest"),
-        lambda spec: spec["schema"].pop("primaryKey"),
-        lambda spec: spec["schema"].update(primaryKey=["at"]),
-        lambda spec: spec.update(pushType="REFRESH"),
-        lambda spec: spec.update(upsert={"configRef": "latest"}),
-        lambda spec: spec.pop("upsert", None),
-        lambda spec: spec["schema"]["fields"][0].update(type="LONG"),
-        lambda spec: spec["schema"]["fields"][0].update(type="STRING"),
-        lambda spec: spec["schema"]["fields"][2].update(type="DOUBLE"),
-        lambda spec: spec["schema"]["fields"][2].update(role="dimension"),
-        lambda spec: spec["schema"]["fields"][3].pop("multiValue"),
-        lambda spec: spec["schema"]["fields"].insert(0, {"name": "more", "type": "JSON"}),
-    ),
-    "MergeRollupTask": (
-        lambda spec: spec.update(table="trips"),
-        lambda spec: spec["levels"][0].update(bufferTimePeriod="2d"),
-    ),
-}
-OLD: Mapping[str, tuple[Json, ...]] = {
-    "Table": (OLD_TABLE, {**OLD_TABLE, "upsert": {"configRef": "latest"}}),
-    "MergeRollupTask": (
-        {"table": "orders", "levels": [{"name": "daily", "bucketTimePeriod": "1d", "bufferTimePeriod": "1d"}]},
-    ),
-}
 
 
 @pytest.mark.parametrize("kind", CHANGES)

@@ -8,40 +8,36 @@ Secrets would each give the author of a Table more than the rights to Tables.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
 
-from merlot.schemes import VARIABLES
 from merlot.spec.model import SpecModel
+from merlot.spec.rules.pods import KEYS, VARIABLE
 
 _OPEN_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 Open = Annotated[Mapping[str, Any], WithJsonSchema(_OPEN_SCHEMA)]
 """An object that Kubernetes itself checks."""
-
-RESERVED_KEYS = (
-    "merlot.dev/",
-    "container.apparmor.security.beta.kubernetes.io/",
-    "container.seccomp.security.alpha.kubernetes.io/",
-    "seccomp.security.alpha.kubernetes.io/",
-)
-"""What labels and annotations may not begin with: by them the operator knows its pods, and nodes confine them."""
-
-RESERVED_VARIABLES = (
-    r"(?i)^(LD_|DYLD_|GCONV_|GLIBC_|LOCPATH|NLSPATH|PYTHON|PYSPARK_|SPARK_|HADOOP_|JAVA|JDK_|JRE_|NUMBA_|OPENSSL_|SSL_"
-    rf"|{'|'.join(VARIABLES)}|KUBERNETES_|MERLOT_|POD_|(HTTP|HTTPS|ALL|NO|FTP)_PROXY$|(PATH|HOME|TMPDIR|CLASSPATH|ENV|BASH_ENV)$)"
-)
-"""Environment that loads code into a process, gives it other credentials or peers, or is the operator's."""
 
 MOUNT_PATH = r"^/mnt(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
 """Where nothing of the image is, nor anything that a library reads by itself."""
 MOST_KEYS, MOST_VARIABLES, MOST_NAME = 64, 100, 253
 
 
+def _is_free(key: str) -> str:
+    if not KEYS.condition.holds({"self": {key: ""}}):
+        raise ValueError(KEYS.message)
+    return key
+
+
+Key = Annotated[str, AfterValidator(_is_free)]
+"""Of a label or an annotation."""
+
+
 class PodMetadata(SpecModel):
     """What pods are marked with."""
 
-    labels: Mapping[str, str] = Field({}, max_length=MOST_KEYS)
+    labels: Mapping[Key, str] = Field({}, max_length=MOST_KEYS)
     """Labels besides those of the operator."""
-    annotations: Mapping[str, str] = Field({}, max_length=MOST_KEYS)
+    annotations: Mapping[Key, str] = Field({}, max_length=MOST_KEYS)
     """Annotations besides those of the operator."""
 
 
@@ -52,6 +48,13 @@ class Variable(SpecModel):
     """Its name."""
     value: str = ""
     """Its value."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_free(cls, value: str) -> str:
+        if not VARIABLE.condition.holds({"self": {"name": value}}):
+            raise ValueError(VARIABLE.message)
+        return value
 
 
 class ContainerResources(SpecModel):

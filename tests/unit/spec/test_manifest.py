@@ -175,8 +175,7 @@ spec:
         ),
         (
             "ingestion: {batch: [{sourceUri: 'ftp://x/y', format: CSV}]}",
-            'spec.ingestion.batch[0].sourceUri: unknown scheme "ftp"; '
-            "write s3://, gs://, abfss://, hdfs://, file:// or a path",
+            'unknown scheme "ftp"; write s3://, gs://, abfss://, hdfs://, file:// or a path',
         ),
         (
             "ingestion: {batch: [{sourceUri: /x, format: PARQUET, csv: {}}]}",

@@ -4,22 +4,8 @@ from typing import Any
 
 import pytest
 
-from merlot.spec.rules.language import (
-    ITEM,
-    OLD,
-    SELF,
-    Condition,
-    Rule,
-    Violation,
-    any_of,
-    every,
-    has,
-    is_empty,
-    pairs,
-    some,
-    unique,
-    violations,
-)
+from merlot.spec.rules.language import ITEM, OLD, SELF, Condition, any_of, every, has, is_empty, pairs, some, unique
+from merlot.spec.rules.rule import Rule, Violation, violations
 
 A, B, MODE = SELF.field("a"), SELF.field("b"), SELF.field("mode", default="FULL", words=("FULL", "DEDUP"))
 
@@ -135,4 +121,4 @@ def test_a_change_is_judged_by_the_item_of_the_same_name() -> None:
 def test_rules_of_kubernetes_are_left_out_elsewhere() -> None:
     rules = {"spec": [Rule("a", has(A), "is missing", is_of_kubernetes=True)]}
     assert list(violations(rules, {"spec": {}})) == []
-    assert [one.path for one in violations(rules, {"spec": {}}, in_kubernetes=True)] == ["spec.a"]
+    assert [one.path for one in violations(rules, {"spec": {}}, as_api_server=True)] == ["spec.a"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlot.spec.model import SpecModel
-from merlot.spec.rules.language import Rules
+from merlot.spec.rules.rule import Rules
 
 GROUP, VERSION = "merlot.dev", "v1alpha1"
 KEYWORDS = frozenset(

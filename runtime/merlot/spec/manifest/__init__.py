@@ -18,7 +18,7 @@ from merlot.spec.manifest.problems import Problem
 from merlot.spec.rules import rollup as rollup_rules
 from merlot.spec.rules import table as table_rules
 from merlot.spec.rules import upsert as upsert_rules
-from merlot.spec.rules.language import Rules, violations
+from merlot.spec.rules.rule import Rules, violations
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import UpsertConfig

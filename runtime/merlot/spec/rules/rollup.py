@@ -13,8 +13,6 @@ from merlot.spec.rules.language import (
     Condition,
     MalformedError,
     Names,
-    Rule,
-    Rules,
     Term,
     has,
     is_empty,
@@ -22,6 +20,7 @@ from merlot.spec.rules.language import (
     some,
     unique,
 )
+from merlot.spec.rules.rule import Rule, Rules
 from merlot.spec.tasks import MAX_LEVELS, MergeType
 from merlot.values import periods
 from merlot.values.periods import Period

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from merlot.spec.rules.language import ITEM, Rule, every, has
+from merlot.spec.rules.language import ITEM, every, has
+from merlot.spec.rules.rule import Rule
 
 _ORDER: Final = ITEM.field("dimensionsSplitOrder")
 _SKIPPED: Final = ITEM.field("skipStarNodeCreationForDimensions")

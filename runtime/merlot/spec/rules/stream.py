@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from merlot.spec.rules.language import OLD, SELF, Condition, Rule, any_of, every, has, unchanged
+from merlot.spec.rules.language import OLD, SELF, Condition, any_of, every, has, unchanged
+from merlot.spec.rules.rule import Rule
 from merlot.spec.stream import HOST_PROPERTIES, OWN_PROPERTIES, SECRET_PROPERTIES, STREAM_TYPES, DecoderType
 
 _TYPE: Final = SELF.field("type")

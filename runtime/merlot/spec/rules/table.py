@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from merlot.schemes import DEEP_STORES, SECRET_USERS, examples
-from merlot.spec.pod_template import RESERVED_KEYS, RESERVED_VARIABLES
 from merlot.spec.pruners import SEGMENT_PRUNERS
-from merlot.spec.rules import star_tree, stream, upsert
+from merlot.spec.rules import pods, star_tree, stream, upsert
 from merlot.spec.rules.language import (
     ITEM,
     OLD,
     OLD_ITEM,
     SELF,
     Condition,
-    Rule,
-    Rules,
     Term,
     any_of,
     every,
@@ -25,6 +22,7 @@ from merlot.spec.rules.language import (
     unchanged,
     unique,
 )
+from merlot.spec.rules.rule import Rule, Rules
 from merlot.spec.schema import COLUMN_TYPES, WIDER_TYPES, FieldRole
 from merlot.spec.table import PushType
 from merlot.values.scalars import DATE_TIME_TYPES, METRIC_TYPES
@@ -256,28 +254,14 @@ _BATCH: Final = (
         "overwrite.start must be before overwrite.end",
     ),
 )
-_KEYS: Final = (
-    Rule(
-        "",
-        every(SELF, "key", lambda key: ~any_of([key.starts_with(prefix) for prefix in RESERVED_KEYS])),
-        f"keys of {', '.join(RESERVED_KEYS)} are not for a Table to set",
-    ),
-)
-_VARIABLE: Final = (
-    Rule(
-        "name",
-        ~ITEM.field("name").matches(RESERVED_VARIABLES),
-        "a variable that loads code, gives credentials, or is Merlot's own is not for a Table to set",
-    ),
-)
 
 
 def _of_pods(role: str) -> Rules:
     template = f"spec.tenants.{role}.podTemplate"
     return {
-        f"{template}.metadata.labels": _KEYS,
-        f"{template}.metadata.annotations": _KEYS,
-        f"{template}.spec.containers[].env[]": _VARIABLE,
+        f"{template}.metadata.labels": [pods.KEYS],
+        f"{template}.metadata.annotations": [pods.KEYS],
+        f"{template}.spec.containers[].env[]": [pods.VARIABLE],
     }
 
 

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from merlot.spec.rules.language import SELF, Condition, Rule, Rules, any_of, has, is_empty, some, unique
+from merlot.spec.rules.language import SELF, Condition, any_of, has, is_empty, some, unique
+from merlot.spec.rules.rule import Rule, Rules
 from merlot.spec.upserting import UpsertMode
 
 _MODE: Final = SELF.field("mode", words=tuple(UpsertMode))

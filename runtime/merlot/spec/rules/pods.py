@@ -1,0 +1,39 @@
+"""Rules of templates of pods: what a Table may not say of those that it gets.
+
+The model of templates judges by them too, wherever it is read: the operator does so without the rest of a Table.
+"""
+
+from typing import Final
+
+from merlot.schemes import VARIABLES
+from merlot.spec.rules.language import ITEM, SELF, any_of, every
+from merlot.spec.rules.rule import Rule
+
+RESERVED_KEYS = (
+    "merlot.dev/",
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/",
+)
+"""What labels and annotations may not begin with: by them the operator knows its pods, and nodes confine them."""
+
+RESERVED_VARIABLES = (
+    r"(?i)^(LD_|DYLD_|GCONV_|GLIBC_|LOCPATH|NLSPATH|PYTHON|PYSPARK_|SPARK_|HADOOP_|JAVA|JDK_|JRE_|NUMBA_|OPENSSL_|SSL_"
+    rf"|{'|'.join(VARIABLES)}|KUBERNETES_|MERLOT_|POD_|(HTTP|HTTPS|ALL|NO|FTP)_PROXY$|(PATH|HOME|TMPDIR|CLASSPATH|ENV|BASH_ENV)$)"
+)
+"""Environment that loads code into a process, gives it other credentials or peers, or is the operator's."""
+
+KEYS: Final = Rule(
+    "",
+    every(SELF, "key", lambda key: ~any_of([key.starts_with(prefix) for prefix in RESERVED_KEYS])),
+    f"keys of {', '.join(RESERVED_KEYS)} are not for a Table to set",
+    is_of_model=True,
+)
+"""Rule of labels and of annotations."""
+VARIABLE: Final = Rule(
+    "name",
+    ~ITEM.field("name").matches(RESERVED_VARIABLES),
+    "a variable that loads code, gives credentials, or is Merlot's own is not for a Table to set",
+    is_of_model=True,
+)
+"""Rule of a variable of the environment."""

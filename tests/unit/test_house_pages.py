@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer
-from tests.pages import PAGES, ROOT
+from tests.pages import GENERATED, PAGES, ROOT, too_long
 
 from merlot.cli.app import app
 
@@ -36,6 +36,12 @@ def test_links_lead_somewhere(page: Path) -> None:
             if not path.exists() or (anchor and anchor not in anchors(path)):
                 lost.append(f"{page.name}:{number}: {target}")
     assert lost == []
+
+
+@each_page
+def test_lines_are_as_long_as_those_of_code(page: Path) -> None:
+    if page.name not in GENERATED:
+        assert too_long(page.read_text()) == [], "run `python -m tests.pages`"
 
 
 def is_module(name: str) -> bool:

@@ -13,7 +13,7 @@ from merlot.query.stages.null_bits import NULL_TESTS
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN
 
-MAX_NODES = 5_000
+MAX_NODES = 1_000
 """Of all expressions that a rule makes at once: `a + a` of `a + a` of … doubles with each subquery."""
 _PREDICATES = names_that("is_predicate")
 _MIRRORED = {

@@ -15,6 +15,8 @@ from merlot.tree.types import BOOLEAN
 
 MAX_NODES = 1_000
 """Of all expressions that a rule makes at once: `a + a` of `a + a` of … doubles with each subquery."""
+_BROKEN = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError)
+"""Errors that a rule of calls raises for arguments it was not written for."""
 _PREDICATES = names_that("is_predicate")
 _MIRRORED = {
     "equals": "equals",
@@ -122,5 +124,5 @@ def _check(expr: Expr) -> None:
             RULES[expr.function](expr)
         else:
             BY_NAME[expr.function].check(expr)
-    except InvalidInputError as error:
+    except _BROKEN as error:
         raise UnsoundError from error

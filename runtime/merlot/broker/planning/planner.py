@@ -314,7 +314,7 @@ def _plan_stages(bound: BoundStages, moment: Moment) -> PlannedQuery:
     statement = bound.statement
     options: Mapping[str, str] = dict(statement.options)
     limits = query_options.least(table.spec.limits for table in bound.tables.values())
-    if bound.direct is not None:
+    if bound.direct is not None and len(bound.tables) == 1:  # a table that rules dropped must be there all the same
         planned = _plan_for(bound.tables[bound.direct.query.table], bound.direct.query, moment)
         return replace(planned, rewrites=bound.rewrites)
     leaves = {id_: _plan_for(bound.tables[leaf.query.table], leaf.query, moment) for id_, leaf in bound.leaves.items()}

@@ -9,7 +9,7 @@ from merlot.functions.registry import BY_NAME
 from merlot.query.aggregation import aggregation
 from merlot.query.stages.conjuncts import all_of, conjuncts
 from merlot.query.stages.rewriting import substituted
-from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal, Output
+from merlot.tree.nodes import FALSE, Aggregate, Call, Column, Expr, Literal, Output
 from merlot.tree.relations import Block
 from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG, STRING, SqlType
 from merlot.values.types import TypeName
@@ -72,7 +72,11 @@ def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
 
 def _count_of(aggregate: Aggregate) -> Aggregate:
     """How many rows have a value of every argument: without null handling COUNT(x) of one stage counts all rows."""
-    known = [Call("is_not_null", (arg,), BOOLEAN) for arg in aggregate.args if _may_be_null(arg)]
+    known = [
+        FALSE if isinstance(arg, Literal) else Call("is_not_null", (arg,), BOOLEAN)
+        for arg in aggregate.args
+        if _may_be_null(arg)
+    ]
     condition = all_of([*conjuncts(aggregate.filter), *known])
     args = aggregate.args if aggregate.function == "count" else ()
     return Aggregate("count", () if known else args, LONG, condition)

@@ -13,8 +13,10 @@ from merlot.query.stages.null_bits import NULL_TESTS
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN
 
-MAX_NODES = 5_000
+MAX_NODES = 1_000
 """Of all expressions that a rule makes at once: `a + a` of `a + a` of … doubles with each subquery."""
+_BROKEN = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError)
+"""Errors that a rule of calls raises for arguments it was not written for."""
 _PREDICATES = names_that("is_predicate")
 _MIRRORED = {
     "equals": "equals",
@@ -122,5 +124,5 @@ def _check(expr: Expr) -> None:
             RULES[expr.function](expr)
         else:
             BY_NAME[expr.function].check(expr)
-    except InvalidInputError as error:
+    except _BROKEN as error:
         raise UnsoundError from error

@@ -123,19 +123,21 @@ class _Dropping:
 
 def _kept(query: Query, wanted: frozenset[int]) -> Sequence[int]:
     """Places of the columns that stay: those that are wanted, and those that the rows depend on; at least one."""
+    return sorted(wanted | _needed(query) or {0})
+
+
+def _needed(query: Query) -> frozenset[int]:
+    """Places of the columns without which the rows would be others."""
     everything = frozenset(range(len(query.outputs)))
     if isinstance(query, SetOperation):
         if query.kind is not SetKind.UNION or not query.is_all:
-            return sorted(everything)
-        kept = wanted | frozenset(_places(key.expr for key in query.order_by))
-        kept |= frozenset(_kept(query.left, kept)) | frozenset(_kept(query.right, kept))
-        return sorted(kept | frozenset(_kept(query.left, kept)) | frozenset(_kept(query.right, kept)))
+            return everything
+        return _needed(query.left) | _needed(query.right) | frozenset(_places(key.expr for key in query.order_by))
     if query.is_distinct:
-        return sorted(everything)
-    kept = wanted or frozenset({0})
-    if is_grouped(query) and not is_grouped(_selecting(query, sorted(kept))):
-        kept |= {next(place for place in sorted(everything) if is_grouped(_selecting(query, [place])))}
-    return sorted(kept)
+        return everything
+    if not is_grouped(query) or is_grouped(_selecting(query, [])):
+        return NOTHING
+    return frozenset({next(place for place in sorted(everything) if is_grouped(_selecting(query, [place])))})
 
 
 def _selecting(block: Block, kept: Sequence[int]) -> Block:

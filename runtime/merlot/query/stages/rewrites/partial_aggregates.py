@@ -35,7 +35,7 @@ def _made(block: Block) -> Block:
         return block
     found = aggregates_in(block)
     partial = _Partial(source.id, block.group_by)
-    if not found or not all(map(partial.add, found)):
+    if not (found or block.group_by) or not all(map(partial.add, found)):
         return block
     try:
         query = _grouped(source.query, source.id, block.group_by, tuple(partial.outputs))

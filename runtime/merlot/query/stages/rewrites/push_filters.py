@@ -31,6 +31,8 @@ from merlot.tree.relations import (
 )
 from merlot.tree.types import DOUBLE, FLOAT
 
+MAX_PARTS = 200
+"""Conditions of one AND that are pushed: each makes the conditions below anew."""
 _OF_VALUES = frozenset({*COMPARISONS, "between", "in", "not_in"})
 """Functions to which 0.0 and -0.0, which are one group, are equal."""
 
@@ -57,12 +59,12 @@ class _Pushing:
         return replace(block, source=source, where=all_of(rest))
 
     def _having_to_where(self, block: Block) -> Block:
-        parts = conjuncts(block.having)
-        moved = [part for part in parts if _is_of_keys(part, block) and self._may_move(part)]
+        moved, stay = list[Expr](), list[Expr]()
+        for part in conjuncts(block.having):
+            (moved if _is_of_keys(part, block) and self._may_move(part) else stay).append(part)
         if not moved:
             return block
-        having = all_of([part for part in parts if part not in moved])
-        return replace(block, having=having, where=all_of([*conjuncts(block.where), *moved]))
+        return replace(block, having=all_of(stay), where=all_of([*conjuncts(block.where), *moved]))
 
     def _may_move(self, part: Expr) -> bool:
         is_sure = not may_fail(part) and not any(True for _ in slot_columns(part))
@@ -89,6 +91,8 @@ class _Pushing:
     def _pushed(self, source: Relation, parts: list[Expr], reach: frozenset[str]) -> tuple[Relation, list[Expr]]:
         """The FROM in which subqueries ask what concerns them alone, and what is left to ask."""
         queries = {one.id: one.query for one in relations_in(source) if isinstance(one, Derived) and one.id in reach}
+        if not queries or len(parts) > MAX_PARTS:
+            return source, parts
         rest: list[Expr] = []
         for part in parts:
             owner = only_source(part)

@@ -12,8 +12,8 @@ exactly that key and may be asked (`health.Standing`):
 4. It was never in service: it is *new* and not part of the table yet, so counts grow by whole segments once a replica
    is up. A record older than `NEW_SEGMENT_MS` is no longer new (Pinot's InstanceSelector has the same five minutes): a
    segment that no server manages to load must be heard of. Nor is one new that is as far ahead of this broker's clock,
-   nor one whose rows may have been answered as the end of its partition: they would be gone, and of an upsert table what
-   they replace would be as well.
+   nor one whose rows may have been answered as the end of its partition: they would be gone, and of an upsert table
+   what they replace would be as well.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
    Nothing stays for segments that a recovery has brought back (`merlot recover`): they are missed until loaded.

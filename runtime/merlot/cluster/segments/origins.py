@@ -90,8 +90,8 @@ def in_part(record: SegmentRecord) -> SegmentRecord:
 
 
 def made_name(name: str) -> str:
-    """Return the name under which a merged segment is recorded whose rows were merged into others: it may come back from
-    the trash, while somebody may push another segment under its name. No segment has the name returned."""
+    """Return the name under which a merged segment is recorded whose rows were merged into others: it may come back
+    from the trash, while somebody may push another segment under its name. No segment has the name returned."""
     return f"{name}\n"
 
 

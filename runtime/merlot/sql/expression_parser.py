@@ -7,6 +7,7 @@ Recursion is as deep as parentheses, CASEs and signs, which are limited.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from merlot.sql import limits
@@ -68,16 +69,13 @@ MAX_CHAIN: Final = 100
 _NAME_STARTS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_$")
 _QUOTES: Final = frozenset("\"`")
 _DIGITS: Final = frozenset("0123456789")
-_COMPARISONS: Final = {
-    "=": "equals",
-    "==": "equals",
-    "<>": "not_equals",
-    "!=": "not_equals",
+ORDERED: Final = {
     "<": "less_than",
     "<=": "less_than_or_equal",
     ">": "greater_than",
     ">=": "greater_than_or_equal",
 }
+_COMPARISONS: Final = {"=": "equals", "==": "equals", "<>": "not_equals", "!=": "not_equals", **ORDERED}
 _COMPARING: Final = frozenset({"IS", "ISNULL", "NOTNULL", "NOT", "BETWEEN", "IN", "LIKE", "ILIKE", "<=>"})
 _OPERATIONS: Final = {
     "||": (0, "concat"),
@@ -106,6 +104,14 @@ _WORDS_IN_CALLS: Final = {
     "POSITION": ("IN", "STRPOS"),
 }
 """Words inside of calls that neither Pinot nor we have, and what to write instead."""
+_TYPE_ENDS: Final = (
+    ("PRECISION",),
+    ("VARYING",),
+    ("WITH", "TIME", "ZONE"),
+    ("WITH", "LOCAL", "TIME", "ZONE"),
+    ("WITHOUT", "TIME", "ZONE"),
+    ("ARRAY",),
+)
 _TRIMS: Final = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
 _TREATMENTS: Final = frozenset({"IGNORE", "RESPECT"})
 _ROWS: Final = frozenset({"ROW", "ROWS"})
@@ -113,22 +119,42 @@ _FRAMES: Final = frozenset({"ROWS", "RANGE", "GROUPS"})
 _QUANTIFIERS: Final = frozenset({"ANY", "ALL", "SOME"})
 _QUERY_ENDS: Final = frozenset({"ORDER", "LIMIT", "OFFSET", "FETCH"})
 _AFTER_EXPRESSION: Final = frozenset({",", ")", "FROM", "WHERE", "GROUP", "HAVING", "ORDER"})
+_AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "ORDER", "THEN", ")", ",", END})
 _BEFORE_EXPRESSION: Final = frozenset({"SELECT", "(", "BY"})
 _CALLED: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
+
+
+_AFTER_THE_END: Final = (END,) * 5
+"""As many as a rule may look ahead, and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTokens:
+    """The tokens of one query."""
+
+    sql: str
+    """The text that they are of."""
+    tokens: Sequence[str]
+    words: Sequence[str]
+    """The tokens in upper case."""
+    numbers: Sequence[int] | None = None
+    """Which of the text's tokens they are; None if they are all."""
 
 
 class Expressions:
     """Reads tokens. Keywords are compared in upper case; what is in quotes keeps its quotes, so it is no keyword."""
 
-    def __init__(self, sql: str, tokens: Sequence[str], numbers: Sequence[int] | None, budget: Budget) -> None:
-        self._sql = sql
-        self._tokens = [*tokens, END, END, END]
-        self._words = list(map(str.upper, self._tokens))
-        self._numbers = numbers
+    def __init__(self, text: QueryTokens, budget: Budget) -> None:
+        self._sql = text.sql
+        self._tokens = [*text.tokens, *_AFTER_THE_END]
+        self._words = [*text.words, *_AFTER_THE_END]
+        self._numbers = text.numbers
         """Of each token, which of the text's tokens it is; None if they are all of them."""
         self._budget = budget
         self._at = 0
         self._open = 0
+        self._columns: dict[str, Column] = {}
+        """Columns without quotes and qualifiers, by their names: a node may stand in many places."""
         self._num_items = 0
         self._num_joined = 0
         self._num_values = 0
@@ -169,7 +195,7 @@ class Expressions:
 
     def _error(self, problem: str, back: int = 0) -> SqlParseError:
         """A syntax error at the token that follows, or at the last one."""
-        at = max(0, min(self._at, len(self._tokens) - 4) - back)
+        at = max(0, min(self._at, len(self._tokens) - 1 - len(_AFTER_THE_END)) - back)
         return error_at(self._sql, self._place(at), problem)
 
     def _place(self, at: int) -> int:
@@ -298,9 +324,11 @@ class Expressions:
                 raise UnsupportedSqlError("XOR")
             return first
         parts = [first]
-        while self._takes("OR"):
-            self._join()
-            parts.append(self._conjunction())
+        while self._words[self._at] == "OR":
+            if not self._plain_run("OR", parts):
+                self._at += 1
+                self._join()
+                parts.append(self._conjunction())
         return Or(parts)
 
     def _conjunction(self) -> Node:
@@ -308,10 +336,40 @@ class Expressions:
         if self._words[self._at] != "AND":
             return first
         parts = [first]
-        while self._takes("AND"):
-            self._join()
-            parts.append(self._condition())
+        while self._words[self._at] == "AND":
+            if not self._plain_run("AND", parts):
+                self._at += 1
+                self._join()
+                parts.append(self._condition())
         return And(parts)
+
+    def _plain_run(self, word: str, parts: list[Node]) -> bool:
+        """Read `OR column = constant` as often as it follows; whether it does at all. Most conditions of long texts are
+        such, and take a third of the time."""
+        before = len(parts)
+        while self._words[self._at] == word:
+            comparison = self._plain_comparison(self._at + 1)
+            if comparison is None or (word == "OR" and self._words[self._at + 4] == "AND"):
+                break
+            self._budget.step()
+            self._join()
+            parts.append(comparison)
+            self._at += 4
+        return len(parts) > before
+
+    def _plain_comparison(self, at: int) -> Node | None:
+        """`column = constant` at a token, with nothing more after it; None for any other condition."""
+        words = self._words
+        function = _COMPARISONS.get(words[at + 1])
+        if function is None or words[at + 3] not in _AFTER_COMPARISON:
+            return None
+        column = self._columns.get(self._tokens[at])
+        if column is None:
+            return None
+        constant = self._tokens[at + 2]
+        if constant.isdigit():
+            return Comparison(function, column, Number(constant))
+        return Comparison(function, column, Text(text_in(constant))) if constant[:1] == "'" else None
 
     def _join(self) -> None:
         """Count a condition that is joined to another."""
@@ -572,9 +630,12 @@ class Expressions:
         if following[:1] == "'" or following == "&":
             self._refuse_prefix(word)
         self._at += 1
-        if token[0] in _QUOTES or len(token) > limits.MAX_NAME_CHARS:
-            return Column(self._text(self._at - 1), "", token[0] in _QUOTES)
-        return Column(token)
+        if token[0] in _QUOTES:
+            return Column(self._text(self._at - 1), "", is_quoted=True)
+        column = self._columns.get(token)
+        if column is None:
+            column = self._columns[token] = Column(self._text(self._at - 1))
+        return column
 
     def _hex_text(self, token: str) -> Node:
         digits = token[2:-1]
@@ -629,8 +690,7 @@ class Expressions:
         found = call
         if self._takes_all("WITHIN", "GROUP"):
             found = WithinGroup(found, self._within(self._order_of_group))
-        if self._words[self._at] == "FILTER" and self._next() == "(":
-            self._at += 1
+        if self._takes("FILTER"):
             found = Filter(found, self._within(self._filter))
         found = self._nulls_treated(found)
         if self._takes("OVER"):
@@ -772,16 +832,19 @@ class Expressions:
 
     def _type(self) -> str:
         """Its words, without lengths in parentheses."""
-        if not self._is_word(STRUCTURE):
+        if not self._is_word(STRUCTURE) or self._tokens[self._at][0] in _QUOTES:
             raise self._error("expected a type")
-        words: list[str] = []
-        while (word := self._words[self._at]) not in (")", END):
-            if word == "(":
-                self._within(lambda: self._list(self._value))
-                continue
-            words.append(text_in(word))
-            self._at += 1
-        name = " ".join(words)
+        name = self._words[self._at]
+        self._at += 1
+        if self._words[self._at] == "(":
+            self._within(lambda: self._list(self._value))
+        for words in _TYPE_ENDS:
+            if self._takes_all(*words):
+                name = " ".join([name, *words])
+        if self._words[self._at] in ("<", "["):
+            raise UnsupportedSqlError(f"type {name}{self._words[self._at]}…")
+        if self._words[self._at] == "(":
+            self._within(lambda: self._list(self._value))
         return TYPES.get(name, name)
 
     def _extract(self) -> Node:

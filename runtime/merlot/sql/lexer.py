@@ -33,7 +33,7 @@ def _list_of(value: str) -> str:
 
 _COMMENT: Final = r"--[^\r\n]*+|/\*(?:[^*/]++|\*(?!/)|/(?!\*))*+\*/"
 _TOKEN: Final = re.compile(
-    rf"(?:\s++|{_COMMENT})*+("
+    rf"\s*+(?:(?:{_COMMENT})\s*+)*+("
     rf"[iI][nN]{_SPACE}\({_SPACE}(?:{_list_of(_NUMBER)}|{_list_of(_TEXT)}){_SPACE}\)"
     rf"|[xX]'[^']*+'|[^\W\d][\w$]*+|\$[\w$]*+|0[xX][0-9a-fA-F]++|[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?"
     rf'|{_TEXT}|"(?:[^"]++|"")*+"|`(?:[^`]++|``)*+`'

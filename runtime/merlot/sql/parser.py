@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from merlot.sql.expression_parser import Expressions
+from merlot.sql.expression_parser import ORDERED, Expressions
 from merlot.sql.syntax import (
     Alias,
     Common,
+    Comparison,
     Cube,
     Derived,
     GroupingSets,
@@ -257,7 +258,7 @@ class Parser(Expressions):
         self._expect("JOIN")
         join = Join(self._relation(), " ".join(words) or "INNER")
         if self._takes("MATCH_CONDITION"):
-            join.match_condition = self._within(self._expression)
+            join.match_condition = self._within(self._match)
         if self._takes("ON"):
             join.on = self._expression()
         elif self._takes("USING"):
@@ -265,6 +266,15 @@ class Parser(Expressions):
         elif "CROSS" not in words and "NATURAL" not in words:
             raise self._error(f"{' '.join([*words, 'JOIN'])} needs ON or USING")
         return join
+
+    def _match(self) -> Node:
+        """`a.at >= b.at`"""
+        left = self._value()
+        function = ORDERED.get(self._words[self._at])
+        if function is None:
+            raise self._error("MATCH_CONDITION compares two values by <, <=, > or >=")
+        self._at += 1
+        return Comparison(function, left, self._value())
 
     def _relation(self) -> Relation:
         self._budget.step()

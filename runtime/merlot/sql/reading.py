@@ -9,6 +9,7 @@ from typing import Final
 from merlot.sql import limits
 from merlot.sql.budget import Budget
 from merlot.sql.lexer import error_at, place_of, text_in, tokens_of
+from merlot.sql.expression_parser import QueryTokens
 from merlot.sql.parser import Parser
 from merlot.sql.syntax import Column, Comparison, Node, Number, Query, Text, children
 from merlot.tree.errors import SqlParseError, UnsupportedSqlError
@@ -55,10 +56,11 @@ def read(sql: str, budget: Budget | None = None) -> Statement:
     budget.look()
     if len(tokens) > limits.MAX_TOKENS:
         raise SqlParseError(f"query has too many words limit={limits.MAX_TOKENS}")
-    found = _Text(text, tokens).statement()
-    parser = Parser(text, found.query, found.numbers, budget)
+    found = _Text(text, tokens, list(map(str.upper, tokens)))
+    found.leave_query()
+    parser = Parser(QueryTokens(text, found.tokens, found.words, found.numbers), budget)
     tree = parser.statement()
-    if len(found.query) > MAX_TREE_DEPTH:
+    if len(found.tokens) > MAX_TREE_DEPTH:
         _check_depth(tree)
     return Statement(sql, tree, tuple(found.options.items()), found.is_explained, parser.has_stages)
 
@@ -68,28 +70,30 @@ class _Text:
     """A text's tokens, and what is read off them before the query."""
 
     sql: str
-    query: Sequence[str]
-    """First all tokens, in the end those of the query."""
+    tokens: list[str]
+    """First all of the text, in the end those of the query."""
+    words: list[str]
+    """The tokens in upper case."""
     numbers: Sequence[int] | None = None
     """Which of the text's tokens they are; None if they are all."""
     options: dict[str, str] = field(default_factory=dict)
     is_explained: bool = False
     _num_options: int = 0
 
-    def statement(self) -> _Text:
-        """Leave the query alone."""
-        tokens = self.query
-        if ";" in tokens or (tokens and tokens[0].upper() == "SET"):
+    def leave_query(self) -> None:
+        """Read what is not of the query."""
+        words = self.words
+        if ";" in words or words[:1] == ["SET"]:
             self._read_statements()
-        if any(len(token) == 6 and token.upper() == "OPTION" for token in self.query):
+        if "OPTION" in words:
             self._take_options()
-        if '"*"' in self.query:
-            self.query = _with_stars(self.query)
-        if not self.query:
+        if '"*"' in words or "`*`" in words:
+            self._unquote_stars()
+        if not self.tokens:
             raise SqlParseError("no query found in the text")
-        self._take_explain()
+        if self.words[0] == "EXPLAIN":
+            self._take_explain()
         self._check_start()
-        return self
 
     def _place(self, at: int) -> int:
         return place_of(self.sql, at if self.numbers is None else self.numbers[at])
@@ -97,12 +101,13 @@ class _Text:
     def _keep(self, places: Sequence[int]) -> None:
         """Keep the tokens in these places alone."""
         self.numbers = [place if self.numbers is None else self.numbers[place] for place in places]
-        self.query = [self.query[place] for place in places]
+        self.tokens = [self.tokens[place] for place in places]
+        self.words = [self.words[place] for place in places]
 
     def _read_statements(self) -> None:
         query: list[int] = []
-        for statement in _statements(self.query):
-            if self.query[statement[0]].upper() == "SET":
+        for statement in _statements(self.tokens):
+            if self.words[statement[0]] == "SET":
                 self._read_set(statement)
             elif query:
                 raise SqlParseError("more than one query in a request")
@@ -114,7 +119,7 @@ class _Text:
 
     def _read_set(self, places: Sequence[int]) -> None:
         """`SET name = value`, where the value may be a string, a word or a signed number."""
-        words = [self.query[place] for place in places]
+        words = [self.tokens[place] for place in places]
         if len(words) < 4 or words[2] != "=":
             raise error_at(self.sql, self._place(places[0]), "expected SET name = value")
         self._add_option(words[1], words[3:])
@@ -127,11 +132,11 @@ class _Text:
 
     def _take_options(self) -> None:
         """Read and cut `OPTION(a = b, c = 'd')` wherever the text has it, as Pinot does; there may be several."""
-        tokens = self.query
+        tokens, words = self.tokens, self.words
         kept: list[int] = []
         at = 0
         while at < len(tokens):
-            if tokens[at].upper() != "OPTION" or tokens[at + 1 : at + 2] != ["("]:
+            if words[at] != "OPTION" or tokens[at + 1 : at + 2] != ["("]:
                 kept.append(at)
                 at += 1
                 continue
@@ -145,31 +150,35 @@ class _Text:
     def _read_option_list(self, start: int, end: int) -> None:
         entry: list[str] = []
         for at in range(start, end + 1):
-            if at < end and self.query[at] != ",":
-                entry.append(self.query[at])
+            if at < end and self.tokens[at] != ",":
+                entry.append(self.tokens[at])
                 continue
             if len(entry) < 3 or entry[1] != "=":
                 raise error_at(self.sql, self._place(at - len(entry)), "expected OPTION(name = value, …)")
             self._add_option(entry[0], entry[2:])
             entry = []
 
+    def _unquote_stars(self) -> None:
+        """A star in quotes is a star, as in Pinot, where a column cannot be called so: Trino writes `count("*")`."""
+        for at, word in enumerate(self.words):
+            if word in ('"*"', "`*`") and at and self.words[at - 1] in _BEFORE_STAR:
+                self.tokens[at] = self.words[at] = "*"
+
     def _take_explain(self) -> None:
         """What servers would do is all there is to tell, and is told in every form that asks for it."""
-        words = [token.upper() for token in self.query[:10]]
-        if words[0] != "EXPLAIN":
-            return
+        words = self.words[:10]
         for form in _EXPLAIN_FORMS:
             if words[: len(form)] == form:
-                self._keep(range(len(form), len(self.query)))
+                self._keep(range(len(form), len(self.tokens)))
                 self.is_explained = True
-                if not self.query:
+                if not self.tokens:
                     raise SqlParseError("no query found in the text")
                 return
         form = words[: words.index("FOR") + 1] if "FOR" in words else words[:2]
         raise UnsupportedSqlError(f"{' '.join(form)[:80]}: write EXPLAIN PLAN FOR")
 
     def _check_start(self) -> None:
-        first = self.query[0].upper()
+        first = self.words[0]
         if first in _STATEMENT_WORDS:
             raise UnsupportedSqlError(first)
         if first not in _QUERY_WORDS:
@@ -187,14 +196,6 @@ def _statements(tokens: Sequence[str]) -> list[list[int]]:
     return [statement for statement in statements if statement]
 
 
-def _with_stars(tokens: Sequence[str]) -> list[str]:
-    """A star in quotes is a star, as in Pinot, where a column cannot be called so: Trino writes `count("*")`."""
-    return [
-        "*" if token == '"*"' and at and tokens[at - 1].upper() in _BEFORE_STAR else token
-        for at, token in enumerate(tokens)
-    ]
-
-
 _BEFORE_STAR: Final = frozenset({"SELECT", "DISTINCT", "(", ","})
 
 
@@ -205,13 +206,12 @@ def _check_depth(tree: Node) -> None:
         node, depth = pending.pop()
         if depth > MAX_TREE_DEPTH:
             raise SqlParseError(f"expression nested deeper than {MAX_TREE_DEPTH} levels")
-        if type(node) is not Comparison or not (_is_leaf(node.left) and _is_leaf(node.right)):
-            pending.extend((child, depth + 1) for child in children(node))
+        pending.extend((child, depth + 1) for child in children(node) if not _is_flat(child))
 
 
-def _is_leaf(node: Node) -> bool:
-    return type(node) in _LEAVES
-
+def _is_flat(node: Node) -> bool:
+    kind = type(node)
+    return kind in _LEAVES or (kind is Comparison and type(node.left) in _LEAVES and type(node.right) in _LEAVES)  # type: ignore[attr-defined]
 
 
 _LEAVES: Final = frozenset({Column, Number, Text})

@@ -28,6 +28,9 @@ class Node:
     __slots__ = ()
 
 
+N = TypeVar("N", bound=Node)
+
+
 # Values
 
 
@@ -521,17 +524,22 @@ def walk(node: Node) -> Iterator[Node]:
         pending.extend(reversed(list(children(found))))
 
 
+def with_children(node: N, change: Callable[[Node], Node]) -> N:
+    """A node like this one, with the nodes right below it changed."""
+    changed = {name: _changed(getattr(node, name), change) for name in _fields_of(type(node))}
+    return replace(node, **changed)  # type: ignore[type-var]
+
+
 def transform(node: Node, change: Callable[[Node], Node]) -> Node:
     """The tree with each node changed after those below it; the given tree stays as it is."""
-    changed = {name: _changed(getattr(node, name), change) for name in _fields_of(type(node))}
-    return change(replace(node, **changed))  # type: ignore[type-var]
+    return change(with_children(node, lambda child: transform(child, change)))
 
 
 def _changed(value: Any, change: Callable[[Node], Node]) -> Any:
     if isinstance(value, Node):
-        return transform(value, change)
+        return change(value)
     if isinstance(value, list | tuple):
-        return type(value)(_changed(one, change) for one in value)
+        return type(value)(_changed(item, change) for item in value)
     return value
 
 
@@ -539,8 +547,8 @@ def _nodes_in(value: Any) -> Iterator[Node]:
     if isinstance(value, Node):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _nodes_in(one)
+        for item in value:
+            yield from _nodes_in(item)
 
 
 def _fields_of(kind: type[Node]) -> Sequence[str]:

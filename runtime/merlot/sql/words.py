@@ -43,6 +43,7 @@ TYPES: Final = {
     **dict.fromkeys(("CHAR", "CHARACTER"), "CHAR"),
     **dict.fromkeys(("TEXT", "STRING", "STR", "CLOB", "LONGVARCHAR"), "TEXT"),
     **dict.fromkeys(("VARBINARY", "BLOB", "BYTEA"), "VARBINARY"),
+    "TIMESTAMP WITHOUT TIME ZONE": "TIMESTAMP",
 }
 """What types are called in CAST, and the one name that each has here; others keep their own."""
 TYPED_TEXTS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "DATETIME"})

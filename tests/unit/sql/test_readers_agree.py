@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from former_trees import UnknownFormError, converted, normal
-from sql_texts import statements, strings
+from tests.unit.sql.former_trees import UnknownFormError, converted, normal
+from tests.unit.sql.sql_texts import statements, strings
 
 from merlot.errors import InvalidInputError
 from merlot.sql.budget import Budget

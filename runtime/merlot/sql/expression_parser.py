@@ -6,29 +6,18 @@ Recursion is as deep as parentheses, CASEs and signs, which are limited.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from merlot.sql import limits
-from merlot.sql.budget import Budget
-from merlot.sql.lexer import END, MIN_LIST_CHARS, constants_in, error_at, place_of, text_in
+from merlot.sql.lexer import END, constants_in, is_list, text_in
 from merlot.sql.syntax import (
     And,
-    Array,
     Between,
-    Boolean,
-    Call,
-    Case,
     Cast,
     Column,
     Comparison,
     Distinct,
     Element,
-    Exists,
-    Extract,
-    Filter,
-    Frame,
     HexText,
     In,
     InQuery,
@@ -38,36 +27,19 @@ from merlot.sql.syntax import (
     Negative,
     Node,
     Not,
-    Null,
-    NullsTreated,
     Number,
     Operation,
     Or,
     Ordered,
-    Paren,
     Quantified,
     Query,
-    Row,
     Star,
-    Subquery,
     Text,
-    Window,
-    WindowDefinition,
-    WithinGroup,
 )
-from merlot.sql.syntax import Bound as FrameBound
-from merlot.sql.words import QUERY_STARTS, RESERVED, SET_OPERATIONS, STRUCTURE, TYPED_TEXTS, TYPES
-from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.sql.token_reader import NAME_STARTS, QUOTES, TokenReader, qualifier_of, starts_name, too_many
+from merlot.sql.words import CALLED_FORMS, FORMS, QUERY_STARTS, RESERVED, SET_OPERATIONS, STRUCTURE, TYPED_TEXTS
+from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
-T = TypeVar("T")
-
-MAX_RUN: Final = 30
-"""NOTs or signs in a row."""
-MAX_CHAIN: Final = 100
-"""Operators in a row, as `a + b + …` has them: each is a level of the tree."""
-
-_NAME_STARTS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_$")
-_QUOTES: Final = frozenset("\"`")
 _DIGITS: Final = frozenset("0123456789")
 ORDERED: Final = {
     "<": "less_than",
@@ -118,164 +90,25 @@ _ROWS: Final = frozenset({"ROW", "ROWS"})
 _FRAMES: Final = frozenset({"ROWS", "RANGE", "GROUPS"})
 _QUANTIFIERS: Final = frozenset({"ANY", "ALL", "SOME"})
 _QUERY_ENDS: Final = frozenset({"ORDER", "LIMIT", "OFFSET", "FETCH"})
-_AFTER_EXPRESSION: Final = frozenset({",", ")", "FROM", "WHERE", "GROUP", "HAVING", "ORDER"})
 _AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "ORDER", "THEN", ")", ",", END})
-_BEFORE_EXPRESSION: Final = frozenset({"SELECT", "(", "BY"})
 _CALLED: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
 
 
-_AFTER_THE_END: Final = (END,) * 5
-"""As many as a rule may look ahead, and more."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryTokens:
-    """The tokens of one query."""
-
-    sql: str
-    """The text that they are of."""
-    tokens: Sequence[str]
-    words: Sequence[str]
-    """The tokens in upper case."""
-    numbers: Sequence[int] | None = None
-    """Which of the text's tokens they are; None if they are all."""
-
-
-class Expressions:
-    """Reads tokens. Keywords are compared in upper case; what is in quotes keeps its quotes, so it is no keyword."""
-
-    def __init__(self, text: QueryTokens, budget: Budget) -> None:
-        self._sql = text.sql
-        self._tokens = [*text.tokens, *_AFTER_THE_END]
-        self._words = [*text.words, *_AFTER_THE_END]
-        self._numbers = text.numbers
-        """Of each token, which of the text's tokens it is; None if they are all of them."""
-        self._budget = budget
-        self._at = 0
-        self._open = 0
-        self._columns: dict[str, Column] = {}
-        """Columns without quotes and qualifiers, by their names: a node may stand in many places."""
-        self._num_items = 0
-        self._num_joined = 0
-        self._num_values = 0
-        self.has_stages = False
-        """Whether the query takes more than one SELECT over one table."""
-
-    # Tokens
-
-    def _takes(self, word: str) -> bool:
-        """Whether this word follows, which is taken."""
-        if self._words[self._at] != word:
-            return False
-        self._at += 1
-        return True
-
-    def _takes_all(self, *words: str) -> bool:
-        """Whether these words follow, which are taken."""
-        end = self._at + len(words)
-        if self._words[self._at : end] != list(words):
-            return False
-        self._at = end
-        return True
-
-    def _takes_any(self, words: frozenset[str]) -> bool:
-        if self._words[self._at] not in words:
-            return False
-        self._at += 1
-        return True
-
-    def _expect(self, word: str) -> None:
-        if self._words[self._at] != word:
-            raise self._error(f"expected {word}")
-        self._at += 1
-
-    def _next(self, ahead: int = 1) -> str:
-        """The word after the one that follows."""
-        return self._words[self._at + ahead] if self._words[self._at] else END
-
-    def _error(self, problem: str, back: int = 0) -> SqlParseError:
-        """A syntax error at the token that follows, or at the last one."""
-        at = max(0, min(self._at, len(self._tokens) - 1 - len(_AFTER_THE_END)) - back)
-        return error_at(self._sql, self._place(at), problem)
-
-    def _place(self, at: int) -> int:
-        return place_of(self._sql, at if self._numbers is None else self._numbers[at])
-
-    def _touches(self, at: int) -> bool:
-        """Whether nothing stands between a token and the one before it."""
-        return self._place(at - 1) + len(self._tokens[at - 1]) == self._place(at)
-
-    def _no_expression(self) -> SqlParseError:
-        before, word = self._words[self._at - 1] if self._at else END, self._words[self._at]
-        if before == "," and (word in _AFTER_EXPRESSION or not word):
-            return self._error("expected an expression after the comma")
-        if word == "," and before in _BEFORE_EXPRESSION:
-            return self._error("expected an expression before the comma")
-        return self._error("expected an expression")
-
-    # Lists and parentheses
-
-    def _list(self, item: Callable[[], T]) -> list[T]:
-        items = [item()]
-        while self._takes(","):
-            self._num_items += 1
-            if self._num_items > limits.MAX_ITEMS:
-                raise too_many("expressions in SELECT, GROUP BY, ORDER BY and calls", limits.MAX_ITEMS)
-            items.append(item())
-        return items
-
-    def _within(self, read: Callable[[], T]) -> T:
-        """Read what stands in parentheses."""
-        self._expect("(")
-        self._deeper()
-        found = read()
-        self._open -= 1
-        self._expect(")")
-        return found
-
-    def _deeper(self) -> None:
-        self._open += 1
-        if self._open > limits.MAX_NESTING:
-            raise self._error(limits.TOO_DEEP, back=1)
-
-    # Names
-
-    def _name(self) -> str:
-        return self._word_not_in(RESERVED)
-
-    def _any_word(self) -> str:
-        """A name where no keyword could stand."""
-        return self._word_not_in(frozenset())
-
-    def _word_not_in(self, reserved: frozenset[str]) -> str:
-        if not self._is_word(reserved):
-            raise self._error("expected a name")
-        self._at += 1
-        return self._text(self._at - 1)
-
-    def _text(self, at: int) -> str:
-        """A name, which is not as long as a page: messages would be, too."""
-        text = text_in(self._tokens[at])
-        if len(text) > limits.MAX_NAME_CHARS:
-            raise SqlParseError(f"name too long starts={text[:20]} chars={len(text)} limit={limits.MAX_NAME_CHARS}")
-        return text
-
-    def _is_word(self, reserved: frozenset[str]) -> bool:
-        first = self._tokens[self._at][:1]
-        if first in _QUOTES and first:
-            return True
-        return _starts_name(first) and self._words[self._at] not in reserved and not self._is_hex_text()
-
-    def _is_hex_text(self) -> bool:
-        return self._tokens[self._at][1:2] == "'"
-
-    def _names(self) -> list[str]:
-        return self._within(lambda: self._list(self._name))
+class Expressions(TokenReader):
+    """Reads conditions and values."""
 
     # What expressions may hold of queries
 
     def _query(self) -> Query:
         """A query, which a parser of queries reads."""
+        raise NotImplementedError
+
+    def _form(self, word: str) -> Node:
+        """What follows a word of `FORMS`."""
+        raise NotImplementedError
+
+    def _call(self, name: str) -> Node:
+        """The arguments of a call, and what may stand after them."""
         raise NotImplementedError
 
     def _subquery(self) -> Query:
@@ -382,7 +215,7 @@ class Expressions:
         num_nots = 0
         while self._takes("NOT"):
             num_nots += 1
-            if num_nots > MAX_RUN:
+            if num_nots > limits.MAX_RUN:
                 raise self._error(limits.TOO_DEEP, back=1)
         found = self._test()
         for _ in range(num_nots):
@@ -396,12 +229,12 @@ class Expressions:
         if function is not None:
             self._at += 1
             found: Node = Comparison(function, left, self._right_side())
-        elif word in _COMPARING or self._is_list():
+        elif word in _COMPARING or is_list(self._tokens[self._at]):
             found = self._compared(left, word)
         else:
             return left
         word = self._words[self._at]
-        if word in _COMPARISONS or word in _COMPARING or self._is_list():
+        if word in _COMPARISONS or word in _COMPARING or is_list(self._tokens[self._at]):
             raise self._error("a comparison of a comparison needs parentheses")
         return found
 
@@ -418,13 +251,6 @@ class Expressions:
             raise UnsupportedSqlError("ANY and ALL of anything but a subquery")
         return self._subquery()
 
-    def _is_list(self) -> bool:
-        """Whether a long list of constants follows, its IN included."""
-        return len(self._tokens[self._at]) > MIN_LIST_CHARS and self._words[self._at][:2] == "IN" and self._is_closed()
-
-    def _is_closed(self) -> bool:
-        return self._tokens[self._at][-1] == ")"
-
     def _compared(self, left: Node, word: str) -> Node:
         """What follows the left side of a comparison by words."""
         if word == "NOT":
@@ -433,7 +259,7 @@ class Expressions:
                 return Not(IsNull(left))
             self._at += 1
             return self._negated(left)
-        if self._is_list():
+        if is_list(self._tokens[self._at]):
             return self._in_list(left)
         self._at += 1
         if word == "IS":
@@ -448,7 +274,7 @@ class Expressions:
 
     def _negated(self, left: Node) -> Node:
         """What follows `a NOT`."""
-        if self._is_list():
+        if is_list(self._tokens[self._at]):
             return Not(self._in_list(left))
         word = self._words[self._at]
         self._at += 1
@@ -541,8 +367,8 @@ class Expressions:
         while (operation := _OPERATIONS.get(self._words[self._at])) is not None and operation[0] >= lowest:
             precedence, function = operation
             num_operators += 1
-            if num_operators > MAX_CHAIN:
-                raise SqlParseError(f"expression nested deeper than {MAX_CHAIN} levels")
+            if num_operators > limits.MAX_CHAIN:
+                raise SqlParseError(f"expression nested deeper than {limits.MAX_CHAIN} levels")
             self._at += 1
             right = self._operand()
             following = _OPERATIONS.get(self._words[self._at])
@@ -574,7 +400,7 @@ class Expressions:
                 raise UnsupportedSqlError(_NO_OPERATORS["~"])
             num_minuses += sign == "-"
             num_signs += 1
-            if num_signs > MAX_RUN:
+            if num_signs > limits.MAX_RUN:
                 raise self._error(limits.TOO_DEEP)
             self._at += 1
         found = self._primary(self._words[self._at])
@@ -591,10 +417,10 @@ class Expressions:
             found = self._number(token)
         elif first == "'":
             found = self._string(token)
-        elif (special := _SPECIAL.get(word)) is not None and (word not in _CALLED or following == "("):
+        elif word in FORMS and (following == "(" or word not in CALLED_FORMS):
             self._at += 1
-            found = special(self)
-        elif first in _NAME_STARTS or first in _QUOTES or _starts_name(first):
+            found = self._form(word)
+        elif first in NAME_STARTS or first in QUOTES or starts_name(first):
             found = self._named(token, word, following)
         else:
             raise self._no_expression()
@@ -623,14 +449,14 @@ class Expressions:
             return Cast(self._string(self._tokens[self._at]), word)
         if token[1:2] == "'":
             return self._hex_text(token)
-        if word in RESERVED:
+        if word in RESERVED or is_list(token):
             raise self._no_expression()
         if following == ".":
             return self._path()
         if following[:1] == "'" or following == "&":
             self._refuse_prefix(word)
         self._at += 1
-        if token[0] in _QUOTES:
+        if token[0] in QUOTES:
             return Column(self._text(self._at - 1), "", is_quoted=True)
         column = self._columns.get(token)
         if column is None:
@@ -662,12 +488,12 @@ class Expressions:
         self._at += 1
         while self._takes("."):
             if self._takes("*"):
-                return Star(_qualifier(names))
-            is_quoted = self._tokens[self._at][:1] in _QUOTES
+                return Star(qualifier_of(names))
+            is_quoted = self._tokens[self._at][:1] in QUOTES
             names.append(self._any_word())
         if self._words[self._at] == "(":
             raise UnsupportedSqlError("a name of such parts")
-        return Column(names[-1], _qualifier(names[:-1]), is_quoted)
+        return Column(names[-1], qualifier_of(names[:-1]), is_quoted)
 
     def _element(self, subject: Node) -> Node:
         """`1]`"""
@@ -676,301 +502,3 @@ class Expressions:
             raise UnsupportedSqlError("a part of a list ([a:b])")
         self._expect("]")
         return Element(subject, places)
-
-    # Calls
-
-    def _call(self, name: str) -> Node:
-        """Arguments, and what may stand after them."""
-        word, instead = _WORDS_IN_CALLS.get(name.upper(), ("", ""))
-        if word:
-            self._refuse_word(name, word, instead)
-        return self._call_ends(self._within(lambda: self._arguments(name)))
-
-    def _call_ends(self, call: Node) -> Node:
-        found = call
-        if self._takes_all("WITHIN", "GROUP"):
-            found = WithinGroup(found, self._within(self._order_of_group))
-        if self._takes("FILTER"):
-            found = Filter(found, self._within(self._filter))
-        found = self._nulls_treated(found)
-        if self._takes("OVER"):
-            self.has_stages = True
-            if self._words[self._at] == "(":
-                return Window(found, self._within(self._window))
-            return Window(found, WindowDefinition(self._name()))
-        return found
-
-    def _refuse_word(self, name: str, word: str, instead: str) -> None:
-        """Refuse SQL's `FLOOR(at TO DAY)`: it has the word between its parentheses."""
-        at, depth = self._at, 0
-        while self._words[at]:
-            depth += {"(": 1, ")": -1}.get(self._words[at], 0)
-            if not depth:
-                return
-            if depth == 1 and self._words[at] == word:
-                raise UnsupportedSqlError(f"{name.upper()}(… {word} …): write {instead}")
-            at += 1
-
-    def _order_of_group(self) -> list[Ordered]:
-        self._expect("ORDER")
-        self._expect("BY")
-        return self._order_by()
-
-    def _filter(self) -> Node:
-        self._expect("WHERE")
-        return self._expression()
-
-    def _nulls_treated(self, call: Node) -> Node:
-        if self._words[self._at] in _TREATMENTS and self._next() == "NULLS":
-            self._at += 2
-            return NullsTreated(call, self._words[self._at - 2] == "IGNORE")
-        return call
-
-    def _arguments(self, name: str) -> Node:
-        if self._words[self._at] == ")":
-            return Call(name, ())
-        if self._words[self._at] == "*" and self._next() == ")":
-            self._at += 1
-            return Call(name, [Star()])
-        is_distinct = self._takes("DISTINCT")
-        if not is_distinct and self._words[self._at] == "ALL" and self._next() != "(":
-            self._at += 1
-        if self._starts_query():
-            raise UnsupportedSqlError("subquery")
-        call = Call(name, self._list(self._expression), is_distinct)
-        if self._takes_all("ORDER", "BY"):
-            raise UnsupportedSqlError(f"ORDER BY in {name.upper()}")
-        return self._nulls_treated(call)
-
-    # Windows
-
-    def _window(self) -> WindowDefinition:
-        found = WindowDefinition()
-        starts = self._words[self._at : self._at + 2]
-        if starts[0] not in _FRAMES and starts not in (["PARTITION", "BY"], ["ORDER", "BY"]) and starts[0] != ")":
-            found.name = self._name()
-        if self._takes_all("PARTITION", "BY"):
-            found.partition_by = self._list(self._expression)
-        if self._takes_all("ORDER", "BY"):
-            found.order = self._order_by()
-        if self._words[self._at] in _FRAMES:
-            found.frame = self._frame()
-        return found
-
-    def _frame(self) -> Frame:
-        kind = self._words[self._at]
-        self._at += 1
-        end = FrameBound("CURRENT ROW")
-        if self._takes("BETWEEN"):
-            start = self._bound()
-            self._expect("AND")
-            end = self._bound()
-        else:
-            start = self._bound()
-        return Frame(kind, start, end, self._left_out() if self._takes("EXCLUDE") else "")
-
-    def _left_out(self) -> str:
-        for words in (("CURRENT", "ROW"), ("NO", "OTHERS"), ("GROUP",), ("TIES",)):
-            if self._takes_all(*words):
-                return " ".join(words)
-        raise self._error("expected CURRENT ROW, GROUP, TIES or NO OTHERS")
-
-    def _bound(self) -> FrameBound:
-        if self._takes_all("CURRENT", "ROW"):
-            return FrameBound("CURRENT ROW")
-        is_unbounded = self._takes("UNBOUNDED")
-        distance = None if is_unbounded else self._value()
-        side = self._words[self._at]
-        if side not in ("PRECEDING", "FOLLOWING"):
-            raise self._error("expected PRECEDING or FOLLOWING")
-        self._at += 1
-        return FrameBound(f"UNBOUNDED {side}" if is_unbounded else side, distance)
-
-    # Expressions with words of their own, after their first one
-
-    def _parenthesis(self) -> Node:
-        self._at -= 1
-        return self._within(self._in_parenthesis)
-
-    def _in_parenthesis(self) -> Node:
-        if self._starts_query():
-            query = self._subquery()
-            return query if isinstance(query, Subquery) and not query.order else Subquery(query)
-        items = self._list(self._expression)
-        return Paren(items[0]) if len(items) == 1 else Row(items)
-
-    def _case(self) -> Node:
-        self._deeper()
-        subject = self._expression() if self._words[self._at] != "WHEN" else None
-        self._expect("WHEN")
-        branches = [self._branch()]
-        while self._takes("WHEN"):
-            self._join()
-            branches.append(self._branch())
-        default = self._expression() if self._takes("ELSE") else None
-        self._expect("END")
-        self._open -= 1
-        return Case(subject, branches, default)
-
-    def _branch(self) -> tuple[Node, Node]:
-        test = self._expression()
-        self._expect("THEN")
-        return test, self._expression()
-
-    def _try_cast(self) -> Node:
-        raise UnsupportedSqlError("TRY_CAST: write CAST")
-
-    def _cast(self) -> Node:
-        self._expect("(")
-        self._deeper()
-        operand = self._expression()
-        self._expect("AS")
-        found = Cast(operand, self._type())
-        self._open -= 1
-        self._expect(")")
-        return found
-
-    def _type(self) -> str:
-        """Its words, without lengths in parentheses."""
-        if not self._is_word(STRUCTURE) or self._tokens[self._at][0] in _QUOTES:
-            raise self._error("expected a type")
-        name = self._words[self._at]
-        self._at += 1
-        if self._words[self._at] == "(":
-            self._within(lambda: self._list(self._value))
-        for words in _TYPE_ENDS:
-            if self._takes_all(*words):
-                name = " ".join([name, *words])
-        if self._words[self._at] in ("<", "["):
-            raise UnsupportedSqlError(f"type {name}{self._words[self._at]}…")
-        if self._words[self._at] == "(":
-            self._within(lambda: self._list(self._value))
-        return TYPES.get(name, name)
-
-    def _extract(self) -> Node:
-        self._expect("(")
-        field = self._any_word()
-        self._expect("FROM")
-        self._deeper()
-        found = Extract(field, self._expression())
-        self._open -= 1
-        self._expect(")")
-        return found
-
-    def _trim(self) -> Node:
-        """`TRIM(LEADING 'x' FROM a)` is `LTRIM(a, 'x')`; a column may be called LEADING."""
-        return self._call_ends(self._within(lambda name=self._text(self._at - 1): self._trim_arguments(name)))
-
-    def _trim_arguments(self, name: str) -> Node:
-        args: list[Node] = []
-        if self._words[self._at] in _TRIMS and self._next() not in (")", ",", "."):
-            name = _TRIMS[self._words[self._at]]
-            self._at += 1
-        if self._words[self._at] not in ("FROM", ")"):
-            args = self._list(self._expression)
-        if self._takes("FROM"):
-            args = [self._value(), *args]
-        return Call(name, args)
-
-    def _substring(self) -> Node:
-        """`SUBSTRING(a FROM 2 FOR 3)` is `SUBSTRING(a, 2, 3)`."""
-        return self._call_ends(self._within(lambda name=self._text(self._at - 1): self._substring_arguments(name)))
-
-    def _substring_arguments(self, name: str) -> Node:
-        args = self._list(self._expression) if self._words[self._at] != ")" else []
-        if self._takes("FROM"):
-            args.append(self._value())
-        if self._takes("FOR"):
-            args += [*([Number("1")] if len(args) == 1 else []), self._value()]
-        return Call(name, args)
-
-    def _exists(self) -> Node:
-        return Exists(self._within(self._query_of_exists))
-
-    def _query_of_exists(self) -> Query:
-        if not self._starts_query():
-            raise self._error("expected a query")
-        return self._subquery()
-
-    def _interval(self) -> Node:
-        """`INTERVAL` as a name; `INTERVAL '1' DAY` is refused."""
-        token = self._tokens[self._at]
-        if token[:1] in _DIGITS or token[:1] in ("'", "(") or self._is_word(RESERVED):
-            raise UnsupportedSqlError("INTERVAL: write TIMESTAMPADD")
-        self._at -= 1
-        if self._next() == ".":
-            return self._path()
-        self._at += 1
-        return Column(self._text(self._at - 1))
-
-    def _array(self) -> Node:
-        if self._words[self._at] == "(":
-            return self._call(self._text(self._at - 1))
-        self._expect("[")
-        return self._brackets()
-
-    def _brackets(self) -> Node:
-        if self._takes("]"):
-            return Array(())
-        items = self._list(self._expression)
-        self._expect("]")
-        return Array(items)
-
-    def _fraction(self) -> Node:
-        """`.5`"""
-        token = self._tokens[self._at]
-        if not token[:1].isdigit() or "." in token:
-            raise self._error("expected digits after the point")
-        self._at += 1
-        return Number(f"0.{token}")
-
-    def _null(self) -> Node:
-        return Null()
-
-    def _true(self) -> Node:
-        return Boolean(value=True)
-
-    def _false(self) -> Node:
-        return Boolean(value=False)
-
-    def _placeholder(self) -> Node:
-        raise UnsupportedSqlError("query parameter (?)")
-
-    def _parameter(self) -> Node:
-        raise UnsupportedSqlError("query parameter (@)")
-
-
-def too_many(what: str, limit: int, got: int | None = None) -> SqlValidationError:
-    """An error of a text that has too much of something."""
-    return SqlValidationError(f"too many {what} got={limit + 1 if got is None else got} limit={limit}")
-
-
-def _starts_name(first: str) -> bool:
-    return first in _NAME_STARTS or (first > "\x7f" and first.isalpha())
-
-
-def _qualifier(names: list[str]) -> str:
-    """What stands before a column's name, without the name of the only database."""
-    return ".".join(names[1:] if names[:1] == ["default"] else names)
-
-
-_SPECIAL: Final[dict[str, Callable[[Expressions], Node]]] = {
-    "(": Expressions._parenthesis,
-    "CASE": Expressions._case,
-    "CAST": Expressions._cast,
-    "TRY_CAST": Expressions._try_cast,
-    "EXTRACT": Expressions._extract,
-    "TRIM": Expressions._trim,
-    "SUBSTRING": Expressions._substring,
-    "EXISTS": Expressions._exists,
-    "INTERVAL": Expressions._interval,
-    "ARRAY": Expressions._array,
-    "[": Expressions._brackets,
-    ".": Expressions._fraction,
-    "@": Expressions._parameter,
-    ":": Expressions._placeholder,
-    "?": Expressions._placeholder,
-    "NULL": Expressions._null,
-    "TRUE": Expressions._true,
-    "FALSE": Expressions._false,
-}

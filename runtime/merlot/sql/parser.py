@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from merlot.sql.expression_parser import ORDERED, Expressions
+from merlot.sql import limits
+from merlot.sql.expression_parser import ORDERED
+from merlot.sql.form_parser import Forms
 from merlot.sql.syntax import (
     Alias,
     Common,
@@ -44,7 +46,7 @@ _MAX_PARTS: Final = 3
 """Catalog, database and table."""
 
 
-class Parser(Expressions):
+class Parser(Forms):
     """Reads one query."""
 
     _num_terms = 0
@@ -110,8 +112,8 @@ class Parser(Expressions):
         if self._takes_all("BY", "NAME"):
             raise UnsupportedSqlError(f"{kind} BY NAME")
         self._num_terms += 1
-        if self._num_terms > MAX_TERMS:
-            raise SqlParseError(f"too many queries joined limit={MAX_TERMS}")
+        if self._num_terms > limits.MAX_TERMS:
+            raise SqlParseError(f"too many queries joined limit={limits.MAX_TERMS}")
         return SetOperation(kind, is_all, left, read())
 
     def _is_minus(self) -> bool:
@@ -302,10 +304,14 @@ class Parser(Expressions):
         return self._table()
 
     def _derived(self, *, is_lateral: bool) -> Relation:
+        start = self._at
+        if self._takes("VALUES") and not is_lateral:
+            rows = self._rows()
+            if self._words[self._at] == ")":
+                return rows
+        self._at = start
         if self._starts_query():
-            query = self._query()
-            is_values = isinstance(query, Select) and isinstance(query.source, Values) and not is_lateral
-            return query.source if is_values and _is_bare(query) else Derived(query, is_lateral)
+            return Derived(self._query(), is_lateral)
         inner = self._relation()
         if self._words[self._at] in JOIN_WORDS or self._words[self._at] == ",":
             raise UnsupportedSqlError(
@@ -387,14 +393,7 @@ class Parser(Expressions):
         return value
 
 
-def _is_bare(query: Query) -> bool:
-    """Whether no clause follows a query."""
-    return not (query.common or query.order or query.offset) and query.limit is None
-
-
 _LIMITING: Final = {"LIMIT": ("LIMIT", "FETCH"), "FETCH": ("LIMIT", "FETCH"), "OFFSET": ("OFFSET",)}
 """Clauses, and those of which there may be none before them."""
 _ENDS: Final = frozenset({"ORDER", *_LIMITING})
 _NO_NUMBER: Final = "{} needs a whole number that is not negative"
-MAX_TERMS: Final = 100
-"""Queries that set operations join: each is a level of the tree."""

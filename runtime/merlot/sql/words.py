@@ -48,3 +48,6 @@ TYPES: Final = {
 """What types are called in CAST, and the one name that each has here; others keep their own."""
 TYPED_TEXTS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "DATETIME"})
 """`DATE '2020-01-31'`"""
+CALLED_FORMS: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
+FORMS: Final = CALLED_FORMS | {"(", "CASE", "INTERVAL", "ARRAY", "[", ".", "@", ":", "?", "NULL", "TRUE", "FALSE"}
+"""Words and signs that begin an expression with a grammar of its own; the called ones with a parenthesis alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import random
 from pathlib import Path
@@ -13,10 +14,27 @@ import pytest
 from fuzzing import CASE_S, Loud, cases
 from slt_nodes import Remote
 from slt_reader import read_file
-from sqlglot import exp, parse_one
 
+from merlot.errors import InvalidInputError
 from merlot.functions.registry import FUNCTIONS
-from merlot.sql.dialect import MerlotDialect
+from merlot.sql.node_text import node_text
+from merlot.sql.parse import parse_statement
+from merlot.sql.syntax import (
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Node,
+    Not,
+    Null,
+    Number,
+    Operation,
+    Paren,
+    Text,
+    transform,
+    walk,
+    with_children,
+)
 
 SLT = Path(__file__).parents[1] / "sql"
 STAGED = ("joins", "subqueries", "windows", "set_operations", "aggregates", "collected")
@@ -26,62 +44,83 @@ NAMES = [name for function in FUNCTIONS if not function.syntax for name in (func
 NUMBERS = ("0", "1", "2147483648", "9223372036854775807", "0.1", "1e308")
 
 
-def corpus(files: tuple[str, ...]) -> list[exp.Expr]:
+def corpus(files: tuple[str, ...]) -> list[Node]:
     """Trees of what the files ask, without the options before."""
     texts = [case.sql.rpartition(";")[2] for name in files for case in read_file(SLT / f"{name}.slt")]
-    trees = []
+    trees: list[Node] = []
     for text in texts:
-        with contextlib.suppress(Exception):  # some texts are there to be refused
-            trees.append(parse_one(text, dialect=MerlotDialect))
+        with contextlib.suppress(InvalidInputError):  # some texts are there to be refused
+            trees.append(parse_statement(text).tree)
     return trees
 
 
 class Grafts:
     """Trees with some of their nodes replaced by nodes of others, doubled, or gone."""
 
-    def __init__(self, trees: list[exp.Expr]) -> None:
+    def __init__(self, trees: list[Node]) -> None:
         self._trees = trees
-        self._nodes: dict[type, list[exp.Expr]] = {}
+        self._nodes: dict[type[Node], list[Node]] = {}
         for tree in trees:
-            for node in tree.walk():
+            for node in walk(tree):
                 self._nodes.setdefault(type(node), []).append(node)
         self._kinds = sorted(self._nodes, key=lambda kind: kind.__name__)
 
     def grafted(self, rng: random.Random) -> str:
-        tree = rng.choice(self._trees).copy()
+        """A text, which may be one that nothing reads."""
+        tree = rng.choice(self._trees)
         for _ in range(rng.choice((1, 1, 2, 3))):
-            node = rng.choice(list(tree.walk()))
-            kind = type(node) if rng.random() < 0.7 else rng.choice(self._kinds)
-            if node.parent is None:
-                continue
-            if rng.random() < 0.15 and isinstance(node.parent.args.get(node.arg_key), list):
-                node.pop()
-            elif isinstance(node, _WRAPPED) and rng.random() < 0.2:
-                node.replace(_wrapped(rng, node.copy()))
-            else:
-                node.replace(rng.choice(self._nodes[kind]).copy())
+            place = rng.randrange(1, max(2, sum(1 for _ in walk(tree))))
+            numbers = itertools.count()
+            tree = transform(tree, lambda node, at=place, count=numbers: self._changed(rng, node, next(count) == at))
         nulls = "SET enableNullHandling = true; " if rng.random() < 0.3 else ""
         try:
-            return nulls + tree.sql(dialect=MerlotDialect)
-        except Exception:  # noqa: BLE001 - a tree that has no text is none of ours
+            return nulls + node_text(tree)
+        except (AttributeError, KeyError, TypeError):  # a node stands where it cannot be written
             return self.grafted(rng)
 
+    def _changed(self, rng: random.Random, node: Node, is_chosen: bool) -> Node:
+        if not is_chosen:
+            return node
+        if rng.random() < 0.15:
+            return without_one(rng, node)
+        if isinstance(node, _WRAPPED) and rng.random() < 0.2:
+            return _wrapped(rng, node)
+        kind = type(node) if rng.random() < 0.7 else rng.choice(self._kinds)
+        return rng.choice(self._nodes[kind])
 
-_WRAPPED = (exp.Column, exp.Literal, exp.Anonymous, exp.Binary)
+
+def without_one(rng: random.Random, node: Node) -> Node:
+    """The node without one of the nodes in a list of it."""
+    lists = [name for name in type(node).__dataclass_fields__ if len_of(getattr(node, name)) > 1]  # type: ignore[attr-defined]
+    if not lists:
+        return node
+    name = rng.choice(lists)
+    items = list(getattr(node, name))
+    items.pop(rng.randrange(len(items)))
+    changed = with_children(node, lambda child: child)
+    setattr(changed, name, items)
+    return changed
 
 
-def _wrapped(rng: random.Random, node: exp.Expr) -> exp.Expr:
+def len_of(value: object) -> int:
+    return len(value) if isinstance(value, list | tuple) else 0
+
+
+_WRAPPED = (Column, Number, Text, Call, Operation, Comparison)
+
+
+def _wrapped(rng: random.Random, node: Node) -> Node:
     """The node within another, or another in its place."""
     match rng.randrange(5):
         case 0:
-            return exp.Anonymous(this=rng.choice(NAMES), expressions=[node])
+            return Call(rng.choice(NAMES), [node])
         case 1:
-            return exp.Not(this=exp.Paren(this=node))
+            return Not(Paren(node))
         case 2:
-            return exp.Cast(this=node, to=exp.DataType.build(rng.choice(("INT", "BOOLEAN", "TIMESTAMP", "DOUBLE"))))
+            return Cast(node, rng.choice(("INT", "BOOLEAN", "TIMESTAMP", "DOUBLE")))
         case 3:
-            return exp.Anonymous(this=rng.choice(NAMES), expressions=[node, node.copy()])
-    return rng.choice((exp.null(), exp.Literal(this="", is_string=True), exp.Literal.number(rng.choice(NUMBERS))))
+            return Call(rng.choice(NAMES), [node, node])
+    return rng.choice((Null(), Text(""), Number(rng.choice(NUMBERS))))
 
 
 @pytest.mark.parametrize("name", ["stages", "corpus"])

@@ -1,14 +1,12 @@
 """A parsed query against a table's schema: names to columns, types, the rules of grouping, and options.
 
-Pure and safe on any thread. What comes out (`tree.nodes.BoundQuery`) is all that planning needs; sqlglot ends here.
+Pure and safe on any thread. What comes out (`tree.nodes.BoundQuery`) is all that planning needs; the syntax ends here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-from sqlglot import exp
 
 from merlot.aggregates import registry as aggregates
 from merlot.aggregates.projections import together
@@ -18,17 +16,17 @@ from merlot.ids import raw_name
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
 from merlot.sql.budget import Budget
-from merlot.sql.expressions import Binder, Fold, has_aggregate, qualifier_of
+from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.labels import LabelNames, label, literal_label
 from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
-from merlot.tree import literals
+from merlot.sql.syntax import Alias, Node, Number, Ordered, Select, Star, Table
+from merlot.sql.syntax import Column as ColumnNode
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 
 DEFAULT_LIMIT = 10
-MAX_LIMIT = literals.INT_MAX
 
 
 def bind(
@@ -52,21 +50,19 @@ def bind(
     select = parsed.select
     scope = Scope(parsed.table, schema, _qualifiers(select))
     binder = Binder(scope, fold, moment, query.null_handling, budget=budget or Budget())
-    outputs, aliases = _bind_outputs(select.expressions, binder, scope)
+    outputs, aliases = _bind_outputs(select.items, binder, scope)
     scope = replace(scope, aliases=aliases)
     later = replace(binder, scope=scope, aliases_first=True)
-    having, order = select.args.get("having"), select.args.get("order")
-    limit, offset = limit_and_offset(select)
     query = replace(
         query,
         select=outputs,
-        distinct=is_distinct(select),
-        where=bind_where(select.args.get("where"), replace(binder, scope=scope)),
-        group_by=bind_group_by(select.args.get("group"), outputs, later),
-        having=replace(later, place="HAVING").condition(having.this) if having is not None else None,
-        order_by=bind_order_by(order, outputs, later),
-        limit=limit,
-        offset=offset,
+        distinct=select.is_distinct,
+        where=bind_where(select.where, replace(binder, scope=scope)),
+        group_by=bind_group_by(select.group, outputs, later),
+        having=None if select.having is None else replace(later, place="HAVING").condition(select.having),
+        order_by=bind_order_by(select.order, outputs, later),
+        limit=DEFAULT_LIMIT if select.limit is None else select.limit,
+        offset=select.offset,
     )
     _check(query)
     return query
@@ -78,45 +74,38 @@ def merge_options(request: Mapping[str, str], text: Sequence[tuple[str, str]]) -
     return tuple(sorted(merged.values()))
 
 
-def _qualifiers(select: exp.Select) -> frozenset[str]:
-    source = select.args.get("from_")
-    if source is None:
+def _qualifiers(select: Select) -> frozenset[str]:
+    source = select.source
+    if not isinstance(source, Table):
         return frozenset()
-    names = (source.this.name, source.this.alias, raw_name(source.this.name))
-    return frozenset(name.lower() for name in names if name)
+    name = source.name.rpartition(".")[2]
+    return frozenset(known.lower() for known in (name, source.alias, raw_name(name)) if known)
 
 
-def _bind_outputs(
-    nodes: Sequence[exp.Expr], binder: Binder, scope: Scope
-) -> tuple[tuple[Output, ...], dict[str, Expr]]:
+def _bind_outputs(nodes: Sequence[Node], binder: Binder, scope: Scope) -> tuple[tuple[Output, ...], dict[str, Expr]]:
     outputs: list[Output] = []
     aliases: dict[str, Expr] = {}
     for node in nodes:
-        if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-            if isinstance(node, exp.Star) and any(node.args.values()):
-                raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
-            qualifier = qualifier_of(node) if isinstance(node, exp.Column) else ""
-            outputs.extend(Output(column.name, column) for column in scope.all_columns(qualifier))
+        if isinstance(node, Star):
+            outputs.extend(Output(column.name, column) for column in scope.all_columns(node.qualifier))
             if len(outputs) > limits.MAX_ITEMS and len(nodes) > 1:
                 raise SqlValidationError(f"too many columns in SELECT got={len(outputs)} limit={limits.MAX_ITEMS}")
             continue
-        if isinstance(node, exp.Alias):
-            expr = binder.bind(node.this)
-            aliases.setdefault(node.alias, expr)
-            outputs.append(Output(node.alias, expr))
+        if isinstance(node, Alias):
+            expr = binder.bind(node.value)
+            aliases.setdefault(node.name, expr)
+            outputs.append(Output(node.name, expr))
             continue
         expr = binder.bind(node)
         outputs.append(Output(_label(node, binder, scope), expr))
-    if not outputs:
-        raise SqlParseError("SELECT needs at least one expression")
     if all(isinstance(output.expr, Literal) for output in outputs):
         outputs = list(map(_of_constants, nodes, outputs))
     return _rows_together(outputs), aliases
 
 
-def _of_constants(node: exp.Expr, output: Output) -> Output:
+def _of_constants(node: Node, output: Output) -> Output:
     """A constant of a query that selects nothing else, which Pinot labels in a way of its own."""
-    if isinstance(node, exp.Alias) or not isinstance(output.expr, Literal):
+    if isinstance(node, Alias) or not isinstance(output.expr, Literal):
         return output
     return Output(literal_label(output.expr), output.expr)
 
@@ -134,51 +123,36 @@ def _gives_rows(expr: Expr) -> bool:
     return isinstance(expr, Aggregate) and aggregates.named(expr.function).gives_rows
 
 
-def _label(node: exp.Expr, binder: Binder, scope: Scope) -> str:
-    def column_name(column: exp.Column) -> str:
-        found = scope.named(column.name, qualifier_of(column))
-        return found.name if isinstance(found, Column) else str(column.name)
+def _label(node: Node, binder: Binder, scope: Scope) -> str:
+    def column_name(column: ColumnNode) -> str:
+        found = scope.named(column.name, column.qualifier)
+        return found.name if isinstance(found, Column) else column.name
 
-    def constant(part: exp.Expr) -> Literal | None:
+    def constant(part: Node) -> Literal | None:
         found = binder.bind(part)
         return found if isinstance(found, Literal) else None
 
-    def is_list(column: exp.Column) -> bool:
-        found = scope.named(column.name, qualifier_of(column))
+    def is_list(column: ColumnNode) -> bool:
+        found = scope.named(column.name, column.qualifier)
         return found is not None and found.type.is_array
 
     return label(node, LabelNames(column_name, constant, is_list, binder.nulls))
 
 
-def is_distinct(select: exp.Select) -> bool:
-    """Whether it is SELECT DISTINCT."""
-    distinct = select.args.get("distinct")
-    if distinct is None:
-        return False
-    if distinct.args.get("on"):
-        raise UnsupportedSqlError("DISTINCT ON")
-    return True
-
-
-def bind_where(where: exp.Where | None, binder: Binder) -> Expr | None:
+def bind_where(where: Node | None, binder: Binder) -> Expr | None:
     """The filter, None if it keeps every row."""
     if where is None:
         return None
-    bound = replace(binder, place="WHERE", allows_aggregates=False).condition(where.this)
+    bound = replace(binder, place="WHERE", allows_aggregates=False).condition(where)
     bound = without_null_verdict(bound)
     return None if bound == TRUE else bound
 
 
-def bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: Binder) -> tuple[Expr, ...]:
+def bind_group_by(nodes: Sequence[Node], outputs: Sequence[Output], binder: Binder) -> tuple[Expr, ...]:
     """Distinct keys."""
-    if group is None:
-        return ()
-    for name, value in group.args.items():
-        if value and name != "expressions":
-            raise UnsupportedSqlError(f"GROUP BY {name.strip('_').upper()}")
     clause = replace(binder, place="GROUP BY", allows_aggregates=False)
     keys: dict[Expr, None] = {}
-    for node in group.expressions:
+    for node in nodes:
         position = ordinal(node, outputs, "GROUP BY")
         bound = position.expr if position is not None else clause.bind(node)
         if has_aggregate(bound):
@@ -187,52 +161,25 @@ def bind_group_by(group: exp.Group | None, outputs: Sequence[Output], binder: Bi
     return tuple(keys)
 
 
-def bind_order_by(order: exp.Order | None, outputs: Sequence[Output], binder: Binder) -> tuple[OrderKey, ...]:
+def bind_order_by(nodes: Sequence[Ordered], outputs: Sequence[Output], binder: Binder) -> tuple[OrderKey, ...]:
     """Distinct keys, first ones first."""
-    if order is None:
-        return ()
     clause = replace(binder, place="ORDER BY")
     keys: dict[Expr, OrderKey] = {}
-    for node in order.expressions:
-        position = ordinal(node.this, outputs, "ORDER BY")
-        bound = position.expr if position is not None else clause.bind(node.this)
-        keys.setdefault(bound, OrderKey(bound, not node.args.get("desc"), not node.args.get("nulls_first")))
+    for node in nodes:
+        position = ordinal(node.value, outputs, "ORDER BY")
+        bound = position.expr if position is not None else clause.bind(node.value)
+        keys.setdefault(bound, OrderKey(bound, not node.is_descending, not node.nulls_first))
     return tuple(keys.values())
 
 
-def ordinal(node: exp.Expr, outputs: Sequence[Output], place: str) -> Output | None:
+def ordinal(node: Node, outputs: Sequence[Output], place: str) -> Output | None:
     """The SELECT item a bare whole number points to."""
-    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
+    if not isinstance(node, Number) or not node.text.isdigit():
         return None
-    position = int(node.this)
+    position = int(node.text)
     if not 1 <= position <= len(outputs):
         raise SqlParseError(f"{place} position out of range position={position} columns={len(outputs)}")
     return outputs[position - 1]
-
-
-def limit_and_offset(query: exp.Query, default: int = DEFAULT_LIMIT) -> tuple[int, int]:
-    """LIMIT and OFFSET of a query."""
-    limit, offset = query.args.get("limit"), query.args.get("offset")
-    count = default
-    if isinstance(limit, exp.Fetch):
-        options = limit.args.get("limit_options")
-        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
-            raise UnsupportedSqlError("FETCH with PERCENT or TIES")
-        count = _whole_number(limit.args.get("count"), "FETCH")
-    elif limit is not None:
-        if limit.args.get("expressions") or limit.args.get("offset"):
-            raise UnsupportedSqlError("LIMIT BY")
-        count = _whole_number(limit.args["expression"], "LIMIT")
-    return count, _whole_number(offset.args["expression"], "OFFSET") if offset is not None else 0
-
-
-def _whole_number(node: exp.Expr | None, place: str) -> int:
-    if not isinstance(node, exp.Literal) or node.is_string or not node.this.isdigit():
-        raise SqlParseError(f"{place} needs a whole number that is not negative")
-    value = int(node.this[:20])
-    if value > MAX_LIMIT:
-        raise SqlValidationError(f"{place} out of range value={node.this[:20]} limit={MAX_LIMIT}")
-    return value
 
 
 def _check(query: BoundQuery) -> None:

@@ -11,24 +11,23 @@ from collections.abc import Callable
 from decimal import Context, Decimal, DecimalException, localcontext
 from typing import Any, Final
 
-from sqlglot import exp
-
+from merlot.sql.syntax import Negative, Node, Number, Operation, Paren
 from merlot.tree import literals
 from merlot.tree.nodes import Literal
 from merlot.tree.types import BIG_DECIMAL, DOUBLE
 
 _DIGITS: Final = Context(prec=1_000)
 """As many as a sum of the least and the greatest double has, and more."""
-_OPERATIONS: Final[dict[type[exp.Expr], Callable[[Any, Any], Any]]] = {
-    exp.Add: operator.add,
-    exp.Sub: operator.sub,
-    exp.Mul: operator.mul,
-    exp.Div: operator.truediv,
-    exp.Mod: operator.mod,
+_OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "plus": operator.add,
+    "minus": operator.sub,
+    "times": operator.mul,
+    "divide": operator.truediv,
+    "mod": operator.mod,
 }
 
 
-def decimal_result(node: exp.Expr) -> Literal | None:
+def decimal_result(node: Node) -> Literal | None:
     """The value of an operator between constants, one of which has a point; None for any other operator."""
     if not _has_point(node):
         return None
@@ -40,33 +39,39 @@ def decimal_result(node: exp.Expr) -> Literal | None:
     return None if exact is None else Literal(float(exact), DOUBLE)
 
 
-def _has_point(node: exp.Expr) -> bool:
+def _has_point(node: Node) -> bool:
     pending = [node]
     while pending:
-        one = pending.pop()
-        if isinstance(one, exp.Literal):
-            if not one.is_string and "." in one.this:
-                return True
-        elif type(one) in _OPERATIONS or isinstance(one, exp.Neg | exp.Paren):
-            pending.extend(one.iter_expressions())
+        match pending.pop():
+            case Number(text):
+                if "." in text:
+                    return True
+            case Operation(function, left, right) if function in _OPERATIONS:
+                pending += left, right
+            case Negative(inner) | Paren(inner):
+                pending.append(inner)
     return False
 
 
-def _exact(node: exp.Expr) -> Decimal | None:
-    if isinstance(node, exp.Paren):
-        return _exact(node.this)
-    if isinstance(node, exp.Neg):
-        inner = _exact(node.this)
-        return None if inner is None else -inner
-    if isinstance(node, exp.Literal):
-        is_decimal = not node.is_string and "e" not in node.this.lower()
-        return Decimal(node.this) if is_decimal and literals.number(node.this).type != BIG_DECIMAL else None
-    operation = _OPERATIONS.get(type(node))
-    if operation is None:
-        return None
-    left, right = _exact(node.this), _exact(node.args["expression"])
-    if left is None or right is None:
-        return None
-    if not _has_point(node):  # whole numbers have rules of their own
+def _exact(node: Node) -> Decimal | None:
+    match node:
+        case Paren(inner):
+            return _exact(inner)
+        case Negative(inner):
+            value = _exact(inner)
+            return None if value is None else -value
+        case Number(text):
+            is_decimal = "e" not in text.lower() and literals.number(text).type != BIG_DECIMAL
+            return Decimal(text) if is_decimal else None
+        case Operation(function, left, right) if function in _OPERATIONS:
+            return _result(node, _OPERATIONS[function], _exact(left), _exact(right))
+    return None
+
+
+def _result(
+    node: Node, operation: Callable[[Any, Any], Any], left: Decimal | None, right: Decimal | None
+) -> Decimal | None:
+    """The exact result; None for whole numbers, which have rules of their own."""
+    if left is None or right is None or not _has_point(node):
         return None
     return Decimal(operation(left, right))

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from sqlglot import exp
-
 from merlot.aggregates import registry as aggregates
 from merlot.aggregates.function import AggregationFunction
 from merlot.aggregates.funnel_windows import Funnel
@@ -22,11 +20,48 @@ from merlot.sql import chains, funnels, predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.budget import Budget
 from merlot.sql.decimals import decimal_result
-from merlot.sql.labels import DISTINCT_FORMS, OPERATOR_NAMES, cast_type_name
-from merlot.sql.lists import Constants
+from merlot.sql.features import feature_name
+from merlot.sql.labels import DISTINCT_FORMS, cast_type_name
 from merlot.sql.logic import conjunction, disjunction, predicate
-from merlot.sql.parse import feature_name
 from merlot.sql.scope import Names
+from merlot.sql.syntax import (
+    And,
+    Array,
+    Between,
+    Boolean,
+    Case,
+    Cast,
+    Column,
+    Comparison,
+    Constants,
+    Distinct,
+    Element,
+    Exists,
+    Extract,
+    Filter,
+    HexText,
+    In,
+    InQuery,
+    IsNull,
+    IsTruth,
+    Like,
+    Negative,
+    Node,
+    Not,
+    Null,
+    Number,
+    Operation,
+    Or,
+    Paren,
+    Quantified,
+    Row,
+    Star,
+    Subquery,
+    Text,
+    Window,
+    WithinGroup,
+)
+from merlot.sql.syntax import Call as SyntaxCall
 from merlot.tree import literals
 from merlot.tree.errors import MisplacedAggregateError, SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
@@ -42,16 +77,16 @@ Fold = Callable[[Call], Expr]
 class StageBinder(Protocol):
     """Binds what an expression needs of other stages, to the slot that stands for it."""
 
-    def window(self, binder: Binder, node: Any) -> Expr:
+    def window(self, binder: Binder, node: Window) -> Expr:
         """A function OVER a window."""
         ...
 
-    def subquery(self, binder: Binder, node: Any) -> Expr:
+    def subquery(self, binder: Binder, node: Node) -> Expr:
         """A scalar subquery, EXISTS, or IN with a subquery."""
         ...
 
-    def compared(self, binder: Binder, node: Any) -> Expr | None:
-        """A comparison with ANY or ALL of a subquery; None for any other comparison."""
+    def compared(self, binder: Binder, node: Comparison, right: Quantified) -> Expr:
+        """A comparison with ANY or ALL of a subquery."""
         ...
 
     def typed(self, aggregate: Aggregate, *, is_distinct: bool) -> Aggregate:
@@ -74,16 +109,12 @@ class Binder:
     stages: StageBinder | None = None
     """None: the query has one stage."""
 
-    def bind(self, node: exp.Expr) -> Expr:
+    def bind(self, node: Node) -> Expr:
         """The typed expression; raises errors of `sql.errors`."""
         self.budget.step()
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise UnsupportedSqlError(feature_name(node))
-        read = _ARGS_READ.get(type(node), _BINARY_ARGS)
-        for name, value in node.args.items():
-            if value and name not in read:
-                raise UnsupportedSqlError(f"{feature_name(node)} {name.upper()}")
         return handler(self, node)
 
     def call(self, name: str, args: tuple[Expr, ...]) -> Expr:
@@ -112,16 +143,16 @@ class Binder:
             raise SqlValidationError("NOW and AGO are of queries that somebody asks now")
         return self.moment.now_ms()
 
-    def condition(self, node: exp.Expr) -> Expr:
+    def condition(self, node: Node) -> Expr:
         """The typed expression as a predicate."""
         return predicate(self.bind(node), self.place)
 
 
-def data_type(node: exp.DataType) -> SqlType:
+def data_type(written: str) -> SqlType:
     """The type a CAST names; raises UnsupportedSqlError."""
-    name = cast_type_name(node)
-    if name not in TypeName.__members__ or node.args.get("nested"):
-        raise UnsupportedSqlError(f"type {node.sql()}")
+    name = cast_type_name(written)
+    if name not in TypeName.__members__:
+        raise UnsupportedSqlError(f"type {written}")
     return SqlType(TypeName(name))
 
 
@@ -134,12 +165,6 @@ def cast(expr: Expr, target: SqlType) -> Expr:
     return expr if expr.type == target else Call("cast", (expr,), target)
 
 
-def qualifier_of(node: exp.Column) -> str:
-    """Read what stands before a column's name, without the name of the only database."""
-    names = [part.name for part in node.parts[:-1]]
-    return ".".join(names[1:] if names[:1] == ["default"] else names)
-
-
 _MOMENTS = {
     **dict.fromkeys(("CURRENT_TIMESTAMP", "LOCALTIMESTAMP"), "CAST(NOW() AS TIMESTAMP)"),
     "CURRENT_DATE": "DATETRUNC('DAY', NOW())",
@@ -147,11 +172,12 @@ _MOMENTS = {
 }
 
 
-def _column(binder: Binder, node: Any) -> Expr:
-    identifier = node.this
-    if isinstance(identifier, exp.Star):
-        raise SqlValidationError("* stands alone in SELECT, or in COUNT(*)")
-    name, qualifier = identifier.name, qualifier_of(node)
+def _star(_binder: Binder, _node: Star) -> Expr:
+    raise SqlValidationError("* stands alone in SELECT, or in COUNT(*)")
+
+
+def _column(binder: Binder, node: Column) -> Expr:
+    name, qualifier = node.name, node.qualifier
     if binder.aliases_first and not qualifier:
         aliased = binder.scope.alias(name)
         if aliased is not None:
@@ -160,7 +186,7 @@ def _column(binder: Binder, node: Any) -> Expr:
     if found is not None:
         return found
     aliased = binder.scope.alias(name) if not qualifier else None
-    if aliased is None and not qualifier and not identifier.args.get("quoted") and name.upper() in _MOMENTS:
+    if aliased is None and not qualifier and not node.is_quoted and name.upper() in _MOMENTS:
         raise UnsupportedSqlError(f"{name.upper()}: write {_MOMENTS[name.upper()]}")
     return _checked_alias(binder, name, aliased) if aliased is not None else binder.scope.column(name, qualifier)
 
@@ -183,22 +209,28 @@ def has_aggregate(expr: Expr) -> bool:
     return isinstance(expr, Call) and any(has_aggregate(arg) for arg in expr.args)
 
 
-def _literal(_binder: Binder, node: Any) -> Expr:
-    return Literal(node.this, STRING) if node.is_string else literals.number(node.this)
+def _number(_binder: Binder, node: Number) -> Expr:
+    return literals.number(node.text)
 
 
-def _negative(binder: Binder, node: Any) -> Expr:
-    if isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return literals.number("-" + node.this.this)
-    return binder.call("negate", (binder.bind(node.this),))
+def _text(_binder: Binder, node: Text) -> Expr:
+    return Literal(node.value, STRING)
 
 
-def _operator(binder: Binder, node: Any) -> Expr:
+def _negative(binder: Binder, node: Negative) -> Expr:
+    if isinstance(node.operand, Number):
+        return literals.number("-" + node.operand.text)
+    return binder.call("negate", (binder.bind(node.operand),))
+
+
+def _operation(binder: Binder, node: Operation) -> Expr:
+    if node.function == "concat":
+        return binder.call("concat", (binder.bind(node.left), binder.bind(node.right)))
     exact = decimal_result(node)
     if exact is not None:
         return exact
     args = (_operand(binder.bind(node.left)), _operand(binder.bind(node.right)))
-    return binder.call(OPERATOR_NAMES[type(node)], args)
+    return binder.call(node.function, args)
 
 
 def _operand(expr: Expr) -> Expr:
@@ -208,61 +240,44 @@ def _operand(expr: Expr) -> Expr:
     return expr
 
 
-def _concat(binder: Binder, node: Any) -> Expr:
-    return binder.call("concat", (binder.bind(node.left), binder.bind(node.right)))
+def _comparison(binder: Binder, node: Comparison) -> Expr:
+    if isinstance(node.right, Quantified):
+        if binder.stages is None:
+            raise UnsupportedSqlError(feature_name(node.right))
+        return binder.stages.compared(binder, node, node.right)
+    return predicates.compare(node.function, binder.bind(node.left), binder.bind(node.right), nulls=binder.nulls)
 
 
-def _comparison(binder: Binder, node: Any) -> Expr:
-    function = OPERATOR_NAMES[type(node)]
-    compared = None if binder.stages is None else binder.stages.compared(binder, node)
-    if compared is not None:
-        return compared
-    return predicates.compare(function, binder.bind(node.left), binder.bind(node.right), nulls=binder.nulls)
-
-
-def _connector(binder: Binder, node: Any) -> Expr:
-    """A chain of ANDs or ORs leans left, as deep as it is long: walked here without recursion."""
-    kind = type(node)
-    parts: list[exp.Expr] = []
-    while isinstance(node, kind):
-        parts.append(node.args["expression"])
-        node = node.this
-    parts.append(node)
-    combine = conjunction if kind is exp.And else disjunction
-    return combine([binder.condition(part) for part in reversed(parts)])
-
-
-def _chain(binder: Binder, node: Any) -> Expr:
+def _joined(binder: Binder, node: And | Or) -> Expr:
     return chains.bound(node, bind=binder.bind, condition=binder.condition, nulls=binder.nulls, budget=binder.budget)
 
 
-def _negation(binder: Binder, node: Any) -> Expr:
-    inner = node.this
-    if isinstance(inner, exp.In):
+def _negation(binder: Binder, node: Not) -> Expr:
+    inner = node.operand
+    if isinstance(inner, In):
         return _membership(binder, inner, negated=True)
-    if isinstance(inner, exp.Is):
-        return _is(binder, inner, negated=True)
+    if isinstance(inner, IsNull):
+        return _is_null(binder, inner, negated=True)
+    if isinstance(inner, IsTruth):
+        return _is_truth(binder, inner, negated=True)
     return predicates.invert(binder.condition(inner))
 
 
-def _membership(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
-    if node.args.get("query") and binder.stages is not None:
-        found = binder.predicate(binder.stages.subquery(binder, node))
+def _membership(binder: Binder, node: In, *, negated: bool = False) -> Expr:
+    items = node.items
+    if isinstance(node.subject, Row):
+        found = disjunction([_same_row(binder, node.subject, item) for item in items])
         return predicates.invert(found) if negated else found
-    if node.args.get("unnest") or node.args.get("field"):
-        raise UnsupportedSqlError("IN without values in parentheses")
-    if node.args.get("query"):
+    if isinstance(items[0], Constants):
+        return _listed(binder.bind(node.subject), items[0], negated=negated, nulls=binder.nulls)
+    bound = [binder.bind(item) for item in items]
+    return predicates.member(binder.bind(node.subject), bound, negated=negated, nulls=binder.nulls)
+
+
+def _membership_in_query(binder: Binder, node: InQuery) -> Expr:
+    if binder.stages is None:
         raise UnsupportedSqlError("IN with a subquery")
-    candidates = node.expressions
-    if not candidates:
-        raise SqlParseError("IN needs at least one value")
-    if isinstance(node.this, exp.Tuple):
-        found = disjunction([_same_row(binder, node.this, candidate) for candidate in candidates])
-        return predicates.invert(found) if negated else found
-    if isinstance(candidates[0], Constants):
-        return _listed(binder.bind(node.this), candidates[0], negated=negated, nulls=binder.nulls)
-    bound = [binder.bind(candidate) for candidate in candidates]
-    return predicates.member(binder.bind(node.this), bound, negated=negated, nulls=binder.nulls)
+    return binder.predicate(binder.stages.subquery(binder, node))
 
 
 def _listed(subject: Expr, constants: Constants, *, negated: bool, nulls: bool) -> Expr:
@@ -270,70 +285,60 @@ def _listed(subject: Expr, constants: Constants, *, negated: bool, nulls: bool) 
     return found or predicates.member(subject, constants.literals, negated=negated, nulls=nulls)
 
 
-def _same_row(binder: Binder, row: exp.Tuple, other: exp.Expr) -> Expr:
+def _same_row(binder: Binder, row: Row, other: Node) -> Expr:
     """`(a, b) = (1, 'x')`."""
-    if not isinstance(other, exp.Tuple) or len(other.expressions) != len(row.expressions):
-        raise SqlValidationError(f"IN of {len(row.expressions)} values a row needs as many in each of its rows")
-    pairs = zip(row.expressions, other.expressions, strict=True)
+    if not isinstance(other, Row) or len(other.items) != len(row.items):
+        raise SqlValidationError(f"IN of {len(row.items)} values a row needs as many in each of its rows")
+    pairs = zip(row.items, other.items, strict=True)
     return conjunction([binder.equal(binder.bind(left), binder.bind(right)) for left, right in pairs])
 
 
-def _between(binder: Binder, node: Any) -> Expr:
-    this, low, high = (binder.bind(node.args[part]) for part in ("this", "low", "high"))
-    between = predicates.between(this, low, high, nulls=binder.nulls)
-    if not node.args.get("symmetric"):
+def _between(binder: Binder, node: Between) -> Expr:
+    subject, low, high = (binder.bind(part) for part in (node.subject, node.low, node.high))
+    between = predicates.between(subject, low, high, nulls=binder.nulls)
+    if not node.is_symmetric:
         return between
-    return disjunction([between, predicates.between(this, high, low, nulls=binder.nulls)])
+    return disjunction([between, predicates.between(subject, high, low, nulls=binder.nulls)])
 
 
-def _like(binder: Binder, node: Any, escape: Expr | None = None) -> Expr:
-    pattern = binder.bind(node.args["expression"])
-    matched = predicates.like(binder.bind(node.this), pattern, escape, nulls=binder.nulls)
-    return predicates.invert(matched) if node.args.get("negate") else matched
+def _like(binder: Binder, node: Like) -> Expr:
+    escape = None if node.escape is None else binder.bind(node.escape)
+    pattern = binder.bind(node.pattern)
+    matched = predicates.like(binder.bind(node.subject), pattern, escape, nulls=binder.nulls)
+    return predicates.invert(matched) if node.is_negated else matched
 
 
-def _escape(binder: Binder, node: Any) -> Expr:
-    if not isinstance(node.this, exp.Like):
-        raise UnsupportedSqlError("ESCAPE")
-    return _like(binder, node.this, binder.bind(node.args["expression"]))
+def _is_null(binder: Binder, node: IsNull, *, negated: bool = False) -> Expr:
+    return predicates.is_null(binder.bind(node.subject), negated=negated)
 
 
-def _is(binder: Binder, node: Any, *, negated: bool = False) -> Expr:
-    right = node.args["expression"]
-    if isinstance(right, exp.Null):
-        return predicates.is_null(binder.bind(node.this), negated=negated)
-    if isinstance(right, exp.Boolean):
-        tested = binder.condition(node.this)
-        wanted = tested if right.this else predicates.invert(tested)
-        verdict = Call("case", (wanted, TRUE, FALSE), BOOLEAN) if binder.nulls else wanted
-        return predicates.invert(predicate(verdict, binder.place)) if negated else predicate(verdict, binder.place)
-    raise UnsupportedSqlError("IS with anything but NULL, TRUE and FALSE")
+def _is_truth(binder: Binder, node: IsTruth, *, negated: bool = False) -> Expr:
+    tested = binder.condition(node.subject)
+    wanted = tested if node.truth else predicates.invert(tested)
+    verdict = Call("case", (wanted, TRUE, FALSE), BOOLEAN) if binder.nulls else wanted
+    return predicates.invert(predicate(verdict, binder.place)) if negated else predicate(verdict, binder.place)
 
 
-def _is_same(binder: Binder, node: Any) -> Expr:
-    return predicates.same(binder.bind(node.this), binder.bind(node.args["expression"]), nulls=binder.nulls)
+def _distinct(binder: Binder, node: Distinct) -> Expr:
+    same = predicates.same(binder.bind(node.left), binder.bind(node.right), nulls=binder.nulls)
+    return same if node.is_same else predicates.invert(same)
 
 
-def _is_distinct(binder: Binder, node: Any) -> Expr:
-    return predicates.invert(_is_same(binder, node))
-
-
-def _case(binder: Binder, node: Any) -> Expr:
-    subject = binder.bind(node.this) if node.this is not None else None
+def _case(binder: Binder, node: Case) -> Expr:
+    subject = binder.bind(node.subject) if node.subject is not None else None
     branches: list[tuple[Expr, Expr]] = []
-    for branch in node.args["ifs"]:
+    for condition, value in node.branches:
         if subject is None:
-            test = binder.condition(branch.this)
+            test = binder.condition(condition)
         else:
-            test = predicates.compare("equals", subject, binder.bind(branch.this), nulls=binder.nulls)
-        branches.append((test, binder.bind(branch.args["true"])))
-    default = node.args.get("default")
-    otherwise = binder.bind(default) if default is not None else literals.NULL
+            test = predicates.compare("equals", subject, binder.bind(condition), nulls=binder.nulls)
+        branches.append((test, binder.bind(value)))
+    otherwise = binder.bind(node.default) if node.default is not None else literals.NULL
     return typed_case(branches, otherwise, nulls=binder.nulls)
 
 
-def _cast(binder: Binder, node: Any) -> Expr:
-    converted = cast(binder.bind(node.this), data_type(node.to))
+def _cast(binder: Binder, node: Cast) -> Expr:
+    converted = cast(binder.bind(node.operand), data_type(node.type))
     return binder.fold(converted) if isinstance(converted, Call) else converted
 
 
@@ -341,41 +346,40 @@ _UNIT_FIRST = frozenset({"datetrunc", "timestampadd", "timestampdiff"})
 _UNITS = frozenset(TRUNC_UNITS) | {f"{unit}S" for unit in TRUNC_UNITS}
 
 
-def _with_unit(name: str, args: list[Any]) -> list[Any]:
+def _with_unit(name: str, args: Sequence[Node]) -> Sequence[Node]:
     """`TIMESTAMPADD(DAY, …)` is `TIMESTAMPADD('DAY', …)`, also where a column is called so."""
     function = registry.find(name)
-    if function is None or function.name not in _UNIT_FIRST or not args or not isinstance(args[0], exp.Column):
+    first = args[0] if args else None
+    if function is None or function.name not in _UNIT_FIRST or not isinstance(first, Column):
         return args
-    first = args[0]
-    is_unit = first.name.upper() in _UNITS and not first.table and not first.this.args.get("quoted")
-    return [exp.Literal.string(first.name), *args[1:]] if is_unit else args
+    is_unit = first.name.upper() in _UNITS and not first.qualifier and not first.is_quoted
+    return [Text(first.name), *args[1:]] if is_unit else args
 
 
-def _function(binder: Binder, node: Any) -> Expr:
-    name = node.this if isinstance(node.this, str) else node.this.name
+def _function(binder: Binder, node: SyntaxCall) -> Expr:
+    name = node.name
     function = aggregates.find(name)
     if function is not None:
-        return _aggregate(binder, node.expressions, function)
+        return _aggregate(binder, node, node.args, function)
     numbered = aggregates.numbered(name)
     if numbered is not None:
-        return _aggregate(binder, [*node.expressions, exp.Literal.number(numbered[1])], numbered[0])
+        return _aggregate(binder, node, [*node.args, Number(str(numbered[1]))], numbered[0])
+    if node.is_distinct:
+        raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
     if canonical_key(name) in ("grouping", "groupingid"):
         return _grouping(binder, node)
-    args = _with_unit(name, node.expressions)
-    if any(isinstance(arg, exp.Distinct) for arg in args):
-        raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
-    return binder.call(name, tuple(binder.bind(arg) for arg in args))
+    return binder.call(name, tuple(binder.bind(arg) for arg in _with_unit(name, node.args)))
 
 
-def _grouping(binder: Binder, node: Any) -> Expr:
+def _grouping(binder: Binder, node: SyntaxCall) -> Expr:
     """GROUPING(a, b), of keys alone."""
     if binder.stages is None:
         raise SqlValidationError(NEEDS_GROUPING_SETS)
     if not binder.allows_aggregates:
         raise SqlValidationError(f"{binder.place} cannot use GROUPING")
-    if not 1 <= len(node.expressions) <= MAX_GROUPING_ARGUMENTS:
-        raise SqlValidationError(f"GROUPING takes 1 to {MAX_GROUPING_ARGUMENTS} keys, got {len(node.expressions)}")
-    return Call(GROUPING, tuple(binder.bind(arg) for arg in node.expressions), INT)
+    if not 1 <= len(node.args) <= MAX_GROUPING_ARGUMENTS:
+        raise SqlValidationError(f"GROUPING takes 1 to {MAX_GROUPING_ARGUMENTS} keys, got {len(node.args)}")
+    return Call(GROUPING, tuple(binder.bind(arg) for arg in node.args), INT)
 
 
 NEEDS_GROUPING_SETS = "GROUPING needs GROUPING SETS, ROLLUP or CUBE"
@@ -383,42 +387,40 @@ MAX_GROUPING_ARGUMENTS = 30
 """Bits of an INT."""
 
 
-def _array(binder: Binder, node: Any) -> Expr:
+def _array(binder: Binder, node: Array) -> Expr:
     """ARRAY[1, 2]"""
-    if not node.expressions:
+    if not node.items:
         raise SqlValidationError("ARRAY needs at least one value")
-    return binder.call("arrayvalueconstructor", tuple(binder.bind(one) for one in node.expressions))
+    return binder.call("arrayvalueconstructor", tuple(binder.bind(item) for item in node.items))
 
 
-def _element(binder: Binder, node: Any) -> Expr:
+def _element(binder: Binder, node: Element) -> Expr:
     """`list[1]`, counted from 1."""
-    if len(node.expressions) != 1:
+    if len(node.places) != 1:
         raise SqlParseError("an element of a list has one place")
-    return binder.call("arrayelementatint", (binder.bind(node.this), binder.bind(node.expressions[0])))
+    return binder.call("arrayelementatint", (binder.bind(node.subject), binder.bind(node.places[0])))
 
 
-def _extract(binder: Binder, node: Any) -> Expr:
+def _extract(binder: Binder, node: Extract) -> Expr:
     """EXTRACT(YEAR FROM at) is YEAR(at)."""
-    field = node.this.name
-    if canonical_key(field) not in FIELD_NAMES:
-        raise UnsupportedSqlError(f"EXTRACT {field.upper()}")
-    return binder.call(field, (binder.bind(node.expression),))
+    if canonical_key(node.field) not in FIELD_NAMES:
+        raise UnsupportedSqlError(f"EXTRACT {node.field.upper()}")
+    return binder.call(node.field, (binder.bind(node.operand),))
 
 
 _IGNORING_REPEATS = frozenset({"min", "max", *DISTINCT_FORMS.values()})
 """Aggregates that answer the same of distinct values."""
 
 
-def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFunction) -> Expr:
+def _aggregate(binder: Binder, call: SyntaxCall, args: Sequence[Node], function: AggregationFunction) -> Expr:
     name = function.name
     if not binder.allows_aggregates:
         raise _misplaced(binder, f"{binder.place} cannot use an aggregate: {name}")
-    is_distinct = bool(args) and isinstance(args[0], exp.Distinct)
-    if is_distinct:
+    if call.is_distinct:
         if name not in DISTINCT_FORMS and name not in _IGNORING_REPEATS:
             raise UnsupportedSqlError(f"DISTINCT in {name.upper()}")
         function = aggregates.named(DISTINCT_FORMS.get(name, name))
-        args, name = args[0].expressions, function.name
+        args, name = call.args, function.name
     if name == FunnelCount.name:
         inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
         return typed_aggregate(function, funnels.arguments(inner, args), nulls=binder.nulls)
@@ -429,115 +431,95 @@ def _aggregate(binder: Binder, args: Sequence[exp.Expr], function: AggregationFu
     if function.gives_rows and (binder.place != "SELECT" or binder.stages is not None):
         where = binder.place if binder.stages is None else "a query of several stages"
         raise UnsupportedSqlError(f"{name.upper()} in {where}")
-    if isinstance(args[0], exp.Star):
+    if isinstance(args[0], Star) and not args[0].qualifier:
         return count_rows(function)
     inner = replace(binder, place=f"{name}(…)", allows_aggregates=False, aliases_first=False)
     typed = typed_aggregate(function, [inner.bind(arg) for arg in args], nulls=binder.nulls)
-    return typed if binder.stages is None else binder.stages.typed(typed, is_distinct=is_distinct)
+    return typed if binder.stages is None else binder.stages.typed(typed, is_distinct=call.is_distinct)
 
 
-def _window(binder: Binder, node: Any) -> Expr:
+def _window(binder: Binder, node: Window) -> Expr:
     if binder.stages is None:
         raise UnsupportedSqlError(feature_name(node))
     return binder.stages.window(binder, node)
 
 
-def _subquery(binder: Binder, node: Any) -> Expr:
+def _subquery(binder: Binder, node: Subquery | Exists) -> Expr:
     if binder.stages is None:
         raise UnsupportedSqlError(feature_name(node))
     return binder.stages.subquery(binder, node)
 
 
-def _filtered(binder: Binder, node: Any) -> Expr:
-    bound = binder.bind(node.this)
+def _filtered(binder: Binder, node: Filter) -> Expr:
+    bound = binder.bind(node.call)
     if not isinstance(bound, Aggregate):
         raise SqlValidationError("FILTER belongs to an aggregate")
     inner = replace(binder, place="FILTER", allows_aggregates=False, aliases_first=False)
-    condition = inner.condition(node.args["expression"].this)
+    condition = inner.condition(node.condition)
     return bound if condition == TRUE else replace(bound, filter=condition)
 
 
-def _within_group(binder: Binder, node: Any) -> Expr:
+def _within_group(binder: Binder, node: WithinGroup) -> Expr:
     """`LISTAGG(x, ',') WITHIN GROUP (ORDER BY x)`: in the order that it has anyway, and in no other."""
-    bound = binder.bind(node.this)
+    bound = binder.bind(node.call)
     if not (isinstance(bound, Aggregate) and bound.function == "listagg"):
         raise UnsupportedSqlError("WITHIN GROUP of another aggregate than LISTAGG")
     inner = replace(binder, place="WITHIN GROUP", allows_aggregates=False, aliases_first=False)
-    keys = node.args["expression"].expressions
-    if len(keys) != 1 or keys[0].args.get("desc") or inner.bind(keys[0].this) != bound.args[0]:
+    keys = node.order
+    if len(keys) != 1 or keys[0].is_descending or inner.bind(keys[0].value) != bound.args[0]:
         raise UnsupportedSqlError("LISTAGG in another order than that of its values, ascending")
     return bound
 
 
-def _parenthesis(binder: Binder, node: Any) -> Expr:
-    return binder.bind(node.this)
+def _parenthesis(binder: Binder, node: Paren) -> Expr:
+    return binder.bind(node.inner)
 
 
-def _boolean(_binder: Binder, node: Any) -> Expr:
-    return TRUE if node.this else FALSE
+def _boolean(_binder: Binder, node: Boolean) -> Expr:
+    return TRUE if node.value else FALSE
 
 
-def _null(_binder: Binder, _node: Any) -> Expr:
+def _null(_binder: Binder, _node: Null) -> Expr:
     return literals.NULL
 
 
-def _hex_string(_binder: Binder, node: Any) -> Expr:
-    return literals.convert(Literal(node.this, STRING), BYTES)
+def _hex_text(_binder: Binder, node: HexText) -> Expr:
+    return literals.convert(Literal(node.digits, STRING), BYTES)
 
 
 _Handler = Callable[[Binder, Any], Expr]
 
-_HANDLERS: dict[type[exp.Expr], _Handler] = {
-    exp.Column: _column,
-    exp.Literal: _literal,
-    exp.Neg: _negative,
-    exp.Paren: _parenthesis,
-    exp.Boolean: _boolean,
-    exp.Null: _null,
-    exp.HexString: _hex_string,
-    exp.DPipe: _concat,
-    exp.And: _connector,
-    exp.Or: _connector,
-    chains.Chain: _chain,
-    exp.Not: _negation,
-    exp.In: _membership,
-    exp.Between: _between,
-    exp.Like: _like,
-    exp.Escape: _escape,
-    exp.Is: _is,
-    exp.NullSafeEQ: _is_same,
-    exp.NullSafeNEQ: _is_distinct,
-    exp.Case: _case,
-    exp.Cast: _cast,
-    exp.Anonymous: _function,
-    exp.Extract: _extract,
-    exp.Array: _array,
-    exp.Bracket: _element,
-    exp.Filter: _filtered,
-    exp.WithinGroup: _within_group,
-    exp.Window: _window,
-    exp.Subquery: _subquery,
-    exp.Exists: _subquery,
-    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod), _operator),
-    **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _comparison),
+_HANDLERS: dict[type[Node], _Handler] = {
+    Column: _column,
+    Star: _star,
+    Number: _number,
+    Text: _text,
+    Negative: _negative,
+    Paren: _parenthesis,
+    Boolean: _boolean,
+    Null: _null,
+    HexText: _hex_text,
+    Operation: _operation,
+    Comparison: _comparison,
+    And: _joined,
+    Or: _joined,
+    Not: _negation,
+    In: _membership,
+    InQuery: _membership_in_query,
+    Between: _between,
+    Like: _like,
+    IsNull: _is_null,
+    IsTruth: _is_truth,
+    Distinct: _distinct,
+    Case: _case,
+    Cast: _cast,
+    SyntaxCall: _function,
+    Extract: _extract,
+    Array: _array,
+    Element: _element,
+    Filter: _filtered,
+    WithinGroup: _within_group,
+    Window: _window,
+    Subquery: _subquery,
+    Exists: _subquery,
 }
-
-_BINARY_ARGS = frozenset({"this", "expression"})
-_ARGS_READ: dict[type[exp.Expr], frozenset[str]] = {
-    exp.Column: frozenset({"this", "table", "db", "catalog"}),
-    chains.Chain: frozenset({"this", "parts", "expressions"}),
-    exp.Literal: frozenset({"this", "is_string"}),
-    exp.In: frozenset({"this", "expressions", "query", "unnest", "field"}),
-    exp.Between: frozenset({"this", "low", "high", "symmetric"}),
-    exp.Like: frozenset({"this", "expression", "negate"}),
-    exp.Case: frozenset({"this", "ifs", "default"}),
-    exp.Cast: frozenset({"this", "to"}),
-    exp.Anonymous: frozenset({"this", "expressions"}),
-    exp.Array: frozenset({"expressions", "bracket_notation"}),
-    exp.Bracket: frozenset({"this", "expressions"}),
-    exp.Window: frozenset({"this", "partition_by", "order", "spec", "alias", "over"}),
-    exp.Subquery: frozenset({"this", "with_"}),
-    exp.Div: frozenset({"this", "expression", "typed", "safe"}),
-    exp.DPipe: frozenset({"this", "expression", "safe"}),
-}
-"""What a node may hold for its handler to have read it all: a part that sqlglot adds is refused, never ignored."""

@@ -8,94 +8,106 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sqlglot import exp
-
-from merlot.sql.lists import Constants
+from merlot.sql.syntax import (
+    And,
+    Between,
+    Call,
+    Comparison,
+    Constants,
+    In,
+    IsNull,
+    Like,
+    Node,
+    Not,
+    Number,
+    Or,
+    Text,
+    bare,
+)
 from merlot.tree.names import canonical_key
 
-_SIGNS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
-    exp.EQ: ("=", "="),
-    exp.NEQ: ("!=", "!="),
-    exp.GT: (">", "<"),
-    exp.GTE: (">=", "<="),
-    exp.LT: ("<", ">"),
-    exp.LTE: ("<=", ">="),
+_SIGNS: Final = {
+    "equals": ("=", "="),
+    "not_equals": ("!=", "!="),
+    "greater_than": (">", "<"),
+    "greater_than_or_equal": (">=", "<="),
+    "less_than": ("<", ">"),
+    "less_than_or_equal": ("<=", ">="),
 }
 """The sign of a comparison, and that with its sides changed."""
 _PREDICATES: Final = frozenset({"regexplike", "textmatch", "textcontains", "jsonmatch"})
 
 
-def filter_text(node: exp.Expr, text: Callable[[exp.Expr], str], constant: Callable[[exp.Expr], str | None]) -> str:
+def filter_text(node: Node, text: Callable[[Node], str], constant: Callable[[Node], str | None]) -> str:
     """The condition; `text` prints an expression, `constant` one that has no columns, without quotes."""
     return _Filters(text, constant).write(node)
 
 
 class _Filters:
-    def __init__(self, text: Callable[[exp.Expr], str], constant: Callable[[exp.Expr], str | None]) -> None:
+    def __init__(self, text: Callable[[Node], str], constant: Callable[[Node], str | None]) -> None:
         self._text = text
         self._constant = constant
 
-    def write(self, node: exp.Expr) -> str:
-        node = node.unnest()
+    def write(self, node: Node) -> str:
+        node = bare(node)
         known = self._constant(node)
         if known is not None:
             return known
-        if isinstance(node, exp.And | exp.Or):
-            word = " AND " if isinstance(node, exp.And) else " OR "
+        if isinstance(node, And | Or):
+            word = " AND " if isinstance(node, And) else " OR "
             return f"({word.join(map(self.write, flattened(node)))})"
-        if isinstance(node, exp.Not):
-            return self._not(node.this.unnest())
-        if type(node) in _SIGNS:
+        if isinstance(node, Not):
+            return self._not(bare(node.operand))
+        if isinstance(node, Comparison):
             return self._comparison(node)
         return self._predicate(node)
 
-    def _comparison(self, node: exp.Expr) -> str:
-        sign, turned = _SIGNS[type(node)]
-        left, right = self._constant(node.this), self._constant(node.expression)
+    def _comparison(self, node: Comparison) -> str:
+        sign, turned = _SIGNS[node.function]
+        left, right = self._constant(node.left), self._constant(node.right)
         if right is not None:
-            return f"{self._text(node.this)} {sign} '{right}'"
+            return f"{self._text(node.left)} {sign} '{right}'"
         if left is not None:
-            return f"{self._text(node.expression)} {turned} '{left}'"
-        return f"minus({self._text(node.this)},{self._text(node.expression)}) {sign} '0'"
+            return f"{self._text(node.right)} {turned} '{left}'"
+        return f"minus({self._text(node.left)},{self._text(node.right)}) {sign} '0'"
 
-    def _not(self, inner: exp.Expr) -> str:
-        if isinstance(inner, exp.In):
+    def _not(self, inner: Node) -> str:
+        if isinstance(inner, In):
             return self._membership(inner, "NOT IN")
-        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
-            return f"{self._text(inner.this)} IS NOT NULL"
+        if isinstance(inner, IsNull):
+            return f"{self._text(inner.subject)} IS NOT NULL"
         return f"(NOT {self.write(inner)})"
 
-    def _predicate(self, node: exp.Expr) -> str:
-        if isinstance(node, exp.In):
+    def _predicate(self, node: Node) -> str:
+        if isinstance(node, In):
             return self._membership(node, "IN")
-        if isinstance(node, exp.Between):
-            bounds = [self._constant(node.args[name]) for name in ("low", "high")]
-            return f"{self._text(node.this)} BETWEEN '{bounds[0]}' AND '{bounds[1]}'"
-        if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-            return f"{self._text(node.this)} IS NULL"
-        if isinstance(node, exp.Like) and isinstance(node.expression, exp.Literal):
-            matched = f"regexp_like({self._text(node.this)},'{_regex_of_like(str(node.expression.this))}')"
-            return f"(NOT {matched})" if node.args.get("negate") else matched
-        if isinstance(node, exp.Anonymous) and canonical_key(node.name) in _PREDICATES:
+        if isinstance(node, Between):
+            bounds = [self._constant(bound) for bound in (node.low, node.high)]
+            return f"{self._text(node.subject)} BETWEEN '{bounds[0]}' AND '{bounds[1]}'"
+        if isinstance(node, IsNull):
+            return f"{self._text(node.subject)} IS NULL"
+        if isinstance(node, Like) and node.escape is None and isinstance(node.pattern, Text | Number):
+            pattern = node.pattern.value if isinstance(node.pattern, Text) else node.pattern.text
+            matched = f"regexp_like({self._text(node.subject)},'{_regex_of_like(pattern)}')"
+            return f"(NOT {matched})" if node.is_negated else matched
+        if isinstance(node, Call) and canonical_key(node.name) in _PREDICATES:
             return self._text(node)
         return f"{self._text(node)} = 'true'"
 
-    def _membership(self, node: exp.In, word: str) -> str:
+    def _membership(self, node: In, word: str) -> str:
         listed: list[str | None] = []
-        for one in node.expressions:
-            listed += one.spelled if isinstance(one, Constants) else [self._constant(one)]
+        for item in node.items:
+            listed += item.spelled if isinstance(item, Constants) else [self._constant(item)]
         values = ",".join(f"'{value}'" for value in listed)
-        return f"{self._text(node.this)} {word} ({values})"
+        return f"{self._text(node.subject)} {word} ({values})"
 
 
-def flattened(node: exp.Expr) -> list[exp.Expr]:
-    """The operands of a chain of ANDs, or of ORs, first ones first."""
-    found: list[exp.Expr] = []
-    pending = [node]
-    while pending:
-        part = pending.pop().unnest()
-        if type(part) is type(node):
-            pending += [part.expression, part.this]
+def flattened(node: And | Or) -> list[Node]:
+    """The operands of ANDs, or of ORs, those within parentheses too, first ones first."""
+    found: list[Node] = []
+    for part in map(bare, node.parts):
+        if isinstance(part, And | Or) and type(part) is type(node):
+            found += flattened(part)
         else:
             found.append(part)
     return found

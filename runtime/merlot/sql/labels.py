@@ -9,16 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeGuard
-
-from sqlglot import exp
+from typing import Final
 
 from merlot.aggregates import registry as aggregates
 from merlot.functions import registry as functions
 from merlot.functions.function import ScalarFunction
 from merlot.sql.aggregation import OF_LISTS
 from merlot.sql.filter_labels import filter_text, flattened
-from merlot.sql.lists import Constants
+from merlot.sql.syntax import (
+    And,
+    Array,
+    Between,
+    Boolean,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Comparison,
+    Constants,
+    Distinct,
+    Element,
+    Extract,
+    Filter,
+    In,
+    IsNull,
+    IsTruth,
+    Like,
+    Negative,
+    Node,
+    Not,
+    Null,
+    Number,
+    Operation,
+    Or,
+    Paren,
+    Query,
+    Star,
+    Text,
+    WithinGroup,
+    children,
+)
 from merlot.tree import literals
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Literal
@@ -26,32 +56,19 @@ from merlot.tree.types import STRING
 from merlot.values.number_text import java_text
 from merlot.values.types import TypeName
 
-OPERATOR_NAMES: dict[type[exp.Expr], str] = {
-    exp.Add: "plus",
-    exp.Sub: "minus",
-    exp.Mul: "times",
-    exp.Div: "divide",
-    exp.Mod: "mod",
-    exp.Neg: "negate",
-    exp.EQ: "equals",
-    exp.NEQ: "not_equals",
-    exp.GT: "greater_than",
-    exp.GTE: "greater_than_or_equal",
-    exp.LT: "less_than",
-    exp.LTE: "less_than_or_equal",
-    exp.And: "and",
-    exp.Or: "or",
-    exp.Not: "not",
-    exp.DPipe: "concat",
-    exp.Like: "like",
-    exp.NullSafeEQ: "is_not_distinct_from",
-    exp.NullSafeNEQ: "is_distinct_from",
-    exp.Between: "between",
-    exp.In: "in",
-    exp.Array: "arrayvalueconstructor",
-    exp.Bracket: "item",
-    exp.Cast: "cast",
-    exp.Case: "case",
+_OPERATOR_NAMES: Final[dict[type[Node], str]] = {
+    Negative: "negate",
+    And: "and",
+    Or: "or",
+    Not: "not",
+    Like: "like",
+    Between: "between",
+    In: "in",
+    Array: "arrayvalueconstructor",
+    Element: "item",
+    Cast: "cast",
+    Case: "case",
+    IsTruth: "is",
 }
 
 CAST_TYPES = {
@@ -82,15 +99,14 @@ DISTINCT_FORMS: Final = {"count": "distinctcount", "sum": "distinctsum", "avg": 
 """Aggregates of DISTINCT values that have a name of their own."""
 
 
-def cast_type_name(node: exp.DataType) -> str:
+def cast_type_name(written: str) -> str:
     """The type of a CAST as Pinot names it; as written where it is no type of ours."""
-    written = node.this.name if node.this.name != "USERDEFINED" else str(node.args.get("kind")).strip('"`').upper()
     base = CAST_TYPES.get(written)
     return str(base) if base is not None else written
 
 
 _CAST_LABELS: Final = {"INT": "INTEGER", "VARCHAR": "VARCHAR", "DECIMAL": "DECIMAL"}
-"""What Calcite calls types of SQL, by sqlglot's name; others are spelled as Pinot's."""
+"""What Calcite calls types of SQL; others are spelled as Pinot's."""
 _SPELLED: Final = {
     "regexplike": "regexp_like",
     "textmatch": "text_match",
@@ -110,20 +126,20 @@ _BLANK: Final = "' '"
 class LabelNames:
     """What labels go by, beside the text."""
 
-    column: Callable[[exp.Column], str]
-    constant: Callable[[exp.Expr], Literal | None]
+    column: Callable[[Column], str]
+    constant: Callable[[Node], Literal | None]
     """What an expression without columns is worth; None if it cannot be told."""
-    is_list: Callable[[exp.Column], bool]
+    is_list: Callable[[Column], bool]
     nulls: bool
 
 
-def label(node: exp.Expr, names: LabelNames) -> str:
+def label(node: Node, names: LabelNames) -> str:
     """The label of a SELECT item without alias."""
     node = _bare(node)
     labels = _Labels(names, _varying(node))
-    if isinstance(node, exp.Filter):
-        condition = filter_text(node.expression.this, labels.text, labels.constant)
-        return f"{labels.aggregate(node.this)} FILTER(WHERE {condition})"
+    if isinstance(node, Filter):
+        condition = filter_text(node.condition, labels.text, labels.constant)
+        return f"{labels.aggregate(node.call)} FILTER(WHERE {condition})"
     return labels.aggregate(node) if _is_aggregate(node) else labels.text(node)
 
 
@@ -148,42 +164,44 @@ class _Labels:
     varying: frozenset[int]
     """Ids of the nodes that have a column or an aggregate below them; others are constants."""
 
-    def text(self, part: exp.Expr) -> str:
+    def text(self, part: Node) -> str:
         part = _bare(part)
-        if isinstance(part, exp.Column):
-            return "*" if isinstance(part.this, exp.Star) else self.names.column(part)
-        if isinstance(part, exp.Star):
+        if isinstance(part, Column):
+            return self.names.column(part)
+        if isinstance(part, Star):
             return "*"
         if isinstance(part, Constants):
-            return ",".join(f"'{one}'" for one in part.spelled)
+            return ",".join(f"'{value}'" for value in part.spelled)
         constant = self.constant(part)
         if constant is not None:
             return f"'{constant}'"
-        if isinstance(part, exp.Filter):
-            return f"filter({self.text(part.this)},{self.text(part.expression.this)})"
-        if isinstance(part, exp.Anonymous):
+        if isinstance(part, Filter):
+            return f"filter({self.text(part.call)},{self.text(part.condition)})"
+        if isinstance(part, Call):
             return self._call(part)
         name, shown = self._operator(part)
         return f"{name}({','.join(shown)})"
 
-    def constant(self, part: exp.Expr) -> str | None:
+    def constant(self, part: Node) -> str | None:
         """What an expression without columns is worth, without quotes; None for any other."""
         part = _bare(part)
-        if isinstance(part, exp.Literal) and (part.is_string or part.this.isdigit()):
-            return str(part.this)
+        if isinstance(part, Text):
+            return part.value
+        if isinstance(part, Number) and part.text.isdigit():
+            return part.text
         if id(part) in self.varying or not _may_be_constant(part):
             return None
         found = self.names.constant(part)
         return None if found is None else constant_text(found)
 
-    def aggregate(self, node: exp.Expr) -> str:
+    def aggregate(self, node: Node) -> str:
         """An aggregate that is selected by itself: most are named by their first argument alone."""
         node = _bare(node)
-        if not isinstance(node, exp.Anonymous):
+        if not isinstance(node, Call):
             return self.text(node)
         key = canonical_key(node.name)
-        args = node.expressions
-        if len(args) < 2 or key in _NAMED_BY_ALL_ARGUMENTS:
+        args = node.args
+        if node.is_distinct or len(args) < 2 or key in _NAMED_BY_ALL_ARGUMENTS:
             return self.text(node)
         shown = [self.text(args[0])]
         key = self._of_list(key, args)
@@ -193,49 +211,62 @@ class _Labels:
                 shown.append(self.text(args[2]).strip("'"))
         return f"{key}({', '.join(shown)})"
 
-    def _operator(self, node: exp.Expr) -> tuple[str, Sequence[str]]:
+    def _operator(self, node: Node) -> tuple[str, Sequence[str]]:
         """The function that an operator is in Pinot, and its arguments. What is negated has some of its own."""
-        if isinstance(node, exp.Case):
-            return "case", self._branches(node)
-        if isinstance(node, exp.And | exp.Or):
-            return OPERATOR_NAMES[type(node)], [self.text(part) for part in flattened(node)]
-        if isinstance(node, exp.Extract):
-            return "extract", [f"'{node.this.name.upper()}'", self.text(node.expression)]
-        if isinstance(node, exp.Cast):
-            return "cast", [self.text(node.this), f"'{_CAST_LABELS.get(node.to.this.name) or cast_type_name(node.to)}'"]
-        negated = _bare(node.this) if isinstance(node, exp.Not) else None
-        if isinstance(negated, exp.In):
-            return "not_in", self._parts(negated)
-        if _is_null(negated):
-            return "is_not_null", [self.text(negated.this)]
-        if _is_null(node):
-            return "is_null", [self.text(node.this)]
-        if isinstance(node, exp.Like) and node.args.get("negate"):
-            return "not", [f"like({','.join(self._parts(node))})"]
-        return OPERATOR_NAMES.get(type(node), node.key), self._parts(node)
+        match node:
+            case Case():
+                return "case", self._branches(node)
+            case And() | Or():
+                return operator_name(node), [self.text(part) for part in flattened(node)]
+            case Extract(field, operand):
+                return "extract", [f"'{field.upper()}'", self.text(operand)]
+            case Cast(operand, type_):
+                return "cast", [self.text(operand), f"'{_CAST_LABELS.get(type_) or cast_type_name(type_)}'"]
+            case IsNull(subject):
+                return "is_null", [self.text(subject)]
+            case IsTruth(subject, truth):
+                return "is", [self.text(subject), f"'{str(truth).lower()}'"]
+            case Not(inner):
+                return self._negated(_bare(inner))
+            case Like():
+                return self._like(node)
+        return operator_name(node), self._parts(node)
 
-    def _parts(self, node: exp.Expr) -> list[str]:
-        return [self.text(child) for child in node.iter_expressions() if not isinstance(child, exp.DataType)]
+    def _negated(self, inner: Node) -> tuple[str, Sequence[str]]:
+        if isinstance(inner, In):
+            return "not_in", self._parts(inner)
+        if isinstance(inner, IsNull):
+            return "is_not_null", [self.text(inner.subject)]
+        return "not", [self.text(inner)]
 
-    def _branches(self, node: exp.Case) -> list[str]:
+    def _like(self, node: Like) -> tuple[str, Sequence[str]]:
+        name, shown = "like", [self.text(node.subject), self.text(node.pattern)]
+        if node.is_negated:
+            name, shown = "not", [f"like({','.join(shown)})"]
+        if node.escape is not None:
+            name, shown = "escape", [f"{name}({','.join(shown)})", self.text(node.escape)]
+        return name, shown
+
+    def _parts(self, node: Node) -> list[str]:
+        return [self.text(child) for child in children(node)]
+
+    def _branches(self, node: Case) -> list[str]:
         """Conditions and values in turn, and what else is answered. `CASE x WHEN 1` asks whether `x = 1`."""
         shown: list[str] = []
-        for branch in node.args.get("ifs") or ():
-            asked = self.text(branch.this)
-            shown.append(asked if node.this is None else f"equals({self.text(node.this)},{asked})")
-            shown.append(self.text(branch.args["true"]))
-        default = node.args.get("default")
-        return [*shown, "'null'" if default is None else self.text(default)]
+        for condition, value in node.branches:
+            asked = self.text(condition)
+            shown.append(asked if node.subject is None else f"equals({self.text(node.subject)},{asked})")
+            shown.append(self.text(value))
+        return [*shown, "'null'" if node.default is None else self.text(node.default)]
 
-    def _call(self, node: exp.Anonymous) -> str:
+    def _call(self, node: Call) -> str:
         key = canonical_key(node.name)
         known = aggregates.find(key) or functions.find(key)
         # An alias of a function keeps its own name, as in Pinot: `arraysortstring` is no `arraysortint`.
         is_alias = known is not None and isinstance(known, ScalarFunction) and canonical_key(known.name) != key
         name = _SPELLED.get(key, key if known is None or is_alias else known.name)
-        args = node.expressions
-        if args and isinstance(args[0], exp.Distinct):
-            args = args[0].expressions
+        args = node.args
+        if node.is_distinct:
             return f"{self._of_list(DISTINCT_FORMS.get(name, name), args)}({','.join(map(self.text, args))})"
         if name == "count" and not self.names.nulls:
             return "count(*)"
@@ -243,39 +274,50 @@ class _Labels:
             return f"trim('BOTH',{self.text(args[1]) if len(args) > 1 else _BLANK},{self.text(args[0])})"
         return f"{self._of_list(name, args)}({','.join(map(self.text, args))})"
 
-    def _of_list(self, name: str, args: Sequence[exp.Expr]) -> str:
+    def _of_list(self, name: str, args: Sequence[Node]) -> str:
         """The name of an aggregate of distinct values, which is another one of a multi-value column."""
         first = _bare(args[0]) if args and name in OF_LISTS else None
-        return OF_LISTS[name] if isinstance(first, exp.Column) and self.names.is_list(first) else name
+        return OF_LISTS[name] if isinstance(first, Column) and self.names.is_list(first) else name
 
 
-def _bare(node: exp.Expr) -> exp.Expr:
-    while isinstance(node, exp.Paren | exp.WithinGroup):
-        node = node.this
+def operator_name(node: Node) -> str:
+    """The function that an operator is."""
+    if isinstance(node, Operation | Comparison):
+        return node.function
+    if isinstance(node, Distinct):
+        return "is_not_distinct_from" if node.is_same else "is_distinct_from"
+    return _OPERATOR_NAMES.get(type(node)) or type(node).__name__.lower()
+
+
+def _bare(node: Node) -> Node:
+    while isinstance(node, Paren | WithinGroup):
+        node = node.inner if isinstance(node, Paren) else node.call
     return node
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and aggregates.find(canonical_key(node.name)) is not None
+def _is_aggregate(node: Node) -> bool:
+    return isinstance(node, Call) and aggregates.find(canonical_key(node.name)) is not None
 
 
-def _varying(item: exp.Expr) -> frozenset[int]:
+def _varying(item: Node) -> frozenset[int]:
     found: set[int] = set()
-    for node in item.find_all(exp.Column, exp.Star, exp.Anonymous, exp.Subquery):
-        above: exp.Expr | None = node
-        if isinstance(node, exp.Anonymous) and not _is_aggregate(node):
-            continue
-        while above is not None and id(above) not in found:
-            found.add(id(above))
-            above = None if above is item else above.parent
+    _add_varying(item, found)
     return frozenset(found)
 
 
-def _may_be_constant(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Anonymous):
+def _add_varying(node: Node, found: set[int]) -> bool:
+    """Whether a node has a column or an aggregate, itself or below; adds all that have."""
+    below = [_add_varying(child, found) for child in children(node)]
+    is_varying = any(below) or isinstance(node, Column | Star | Query) or _is_aggregate(node)
+    if is_varying:
+        found.add(id(node))
+    return is_varying
+
+
+def _may_be_constant(node: Node) -> bool:
+    if isinstance(node, Call):
         return functions.find(canonical_key(node.name)) is not None
-    return type(node) in OPERATOR_NAMES or isinstance(node, exp.Literal | exp.Boolean | exp.Null | exp.Extract)
+    return isinstance(node, _CONSTANTS)
 
 
-def _is_null(node: exp.Expr | None) -> TypeGuard[exp.Is]:
-    return isinstance(node, exp.Is) and isinstance(node.expression, exp.Null)
+_CONSTANTS: Final = (Operation, Comparison, Distinct, *_OPERATOR_NAMES, Number, Text, Boolean, Null, Extract)

@@ -7,11 +7,34 @@ syntax tree before it is bound: fields get the CAST that their use implies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
-from sqlglot import exp
-
+from merlot.sql.node_text import node_text
+from merlot.sql.syntax import (
+    And,
+    Between,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Comparison,
+    Constants,
+    Distinct,
+    In,
+    IsTruth,
+    Negative,
+    Node,
+    Not,
+    Operation,
+    Or,
+    Paren,
+    Row,
+    children,
+    transform,
+    with_children,
+)
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Expr, Literal
@@ -20,31 +43,21 @@ from merlot.values.types import TypeName
 JSON_VIEW: Final = "json of "
 """Before a field's name: the same field, as JSON. No column has a blank in its name."""
 _EXACT_DOUBLES: Final = 2**53
-_ARITHMETIC: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Neg)
-_COMPARISONS: Final = (
-    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
-    *(exp.In, exp.Between, exp.NullSafeEQ, exp.NullSafeNEQ),
-)
 _ORDERED: Final = frozenset({"greatest", "least"})
 _TEXTS: Final = (TypeName.STRING, TypeName.JSON)
 _OTHER_TYPES: Final = ("DOUBLE", "LONG", "BOOLEAN", "TIMESTAMP")
 """Types that fields are tried as where a function does not take text."""
 
-Bind = Callable[[exp.Expr], Expr]
+Bind = Callable[[Node], Expr]
 
 
-def typed(node: exp.Expr, fields: frozenset[str], bind: Bind, *, is_predicate: bool) -> exp.Expr:
-    """The same expression, in which the fields have types; the node itself is changed. Raises SqlValidationError where
-    no type can be told, and what `bind` raises."""
-    root: Any = exp.Paren(this=node)
+def typed(node: Node, fields: frozenset[str], bind: Bind, *, is_predicate: bool) -> Node:
+    """The same expression, in which the fields have types. Raises SqlValidationError where no type can be told, and
+    what `bind` raises."""
     types = _Types(fields, bind)
     # From the leaves up: an operand has its types before what it is an operand of.
-    for one in reversed(list(root.walk())):
-        types.visit(one)
-    if is_predicate:
-        types.cast([root.this], "BOOLEAN")
-    found: exp.Expr = root.this
-    return found
+    found = transform(node, types.typed)
+    return types.cast(found, "BOOLEAN") if is_predicate else found
 
 
 class _Types:
@@ -52,115 +65,126 @@ class _Types:
         self._fields = fields
         self._bind = bind
 
-    def visit(self, node: Any) -> None:
-        """Give the fields that are operands of a node their types."""
+    def typed(self, node: Node) -> Node:
+        """The node, with types for the fields that are operands of it."""
         match node:
-            case exp.Case():
-                self._case(node)
-            case exp.Anonymous():
-                self._call(node)
-            case exp.And() | exp.Or() | exp.Not():
-                self.cast(_operands(node), "BOOLEAN")
-            case exp.Is() if isinstance(node.args["expression"], exp.Boolean):
-                self.cast([node.this], "BOOLEAN")
-            case _ if isinstance(node, _ARITHMETIC):
-                self.cast(_operands(node), "DOUBLE")
-            case _ if isinstance(node, _COMPARISONS):
-                self._compare(_operands(node), node)
+            case Case():
+                return self._case(node)
+            case Call():
+                return self._call(node)
+            case And() | Or() | Not() | IsTruth():
+                return self._operands_cast(node, "BOOLEAN")
+            case Operation(function) if function != "concat":
+                return self._operands_cast(node, "DOUBLE")
+            case Negative():
+                return self._operands_cast(node, "DOUBLE")
+            case Comparison() | In() | Between() | Distinct():
+                type_ = self._compared_as(list(children(node)), node)
+                return node if type_ is None else self._operands_cast(node, type_)
+        return node
 
-    def cast(self, nodes: Iterable[exp.Expr], type_: str) -> None:
-        """Cast those of the nodes that are fields."""
-        for node in nodes:
-            field = self._field(node)
-            if field is not None:
-                field.replace(exp.Cast(this=field.copy(), to=exp.DataType.build(_SQL_NAMES.get(type_, type_))))
+    def cast(self, node: Node, type_: str) -> Node:
+        """The node, cast if it is a field, perhaps in parentheses."""
+        if self._field(node) is None:
+            return node
+        if isinstance(node, Paren):
+            return Paren(self.cast(node.inner, type_))
+        return Cast(node, _SQL_NAMES.get(type_, type_))
 
-    def _field(self, node: exp.Expr) -> exp.Column | None:
-        while isinstance(node, exp.Paren):
-            node = node.this
-        if isinstance(node, exp.Column) and not node.table and node.name in self._fields:
+    def _operands_cast(self, node: Node, type_: str) -> Node:
+        return with_children(node, lambda child: self.cast(child, type_))
+
+    def _field(self, node: Node) -> Column | None:
+        while isinstance(node, Paren):
+            node = node.inner
+        if isinstance(node, Column) and not node.qualifier and node.name in self._fields:
             return node
         return None
 
-    def _compare(self, operands: Sequence[exp.Expr], node: exp.Expr) -> None:
-        fields = [one for one in operands if self._field(one) is not None]
-        others = [self._bind(one) for one in operands if self._field(one) is None and not isinstance(one, exp.Tuple)]
-        if any(
-            self._field(one) is not None for row in operands if isinstance(row, exp.Tuple) for one in row.expressions
-        ):
-            raise SqlValidationError(f"compare fields of a message one by one instead of as a row: {node.sql()}")
+    def _compared_as(self, operands: Sequence[Node], node: Node) -> str | None:
+        """The type of the fields among operands that are compared; None if they stay texts."""
+        rows = [operand for operand in operands if isinstance(operand, Row)]
+        if any(self._field(item) is not None for row in rows for item in row.items):
+            raise SqlValidationError(f"compare fields of a message one by one instead of as a row: {node_text(node)}")
+        fields = [operand for operand in operands if self._field(operand) is not None]
+        others = self._others(operands)
         if len(fields) > 1 and not others:
-            raise SqlValidationError(f"nothing says which type is compared; CAST the fields: {node.sql()}")
+            raise SqlValidationError(f"nothing says which type is compared; CAST the fields: {node_text(node)}")
         type_ = _beside(others) if fields else None
         if type_ is not None:
-            self.cast(fields, type_)
-            return
-        kinds = {one.type.base for one in others if not isinstance(one, Literal)}
+            return type_
+        kinds = {other.type.base for other in others if not isinstance(other, Literal)}
         is_text = bool(fields) or not kinds.isdisjoint(_TEXTS)
-        if is_text and any(one.type.is_numeric for one in others):
-            raise SqlValidationError(f"a text is compared with a number; CAST the text to a number: {node.sql()}")
+        if is_text and any(other.type.is_numeric for other in others):
+            raise SqlValidationError(f"a text is compared with a number; CAST the text to a number: {node_text(node)}")
+        return None
 
-    def _case(self, node: Any) -> None:
-        branches = node.args["ifs"]
-        if node.this is None:
-            self.cast([one.this for one in branches], "BOOLEAN")
-        else:
-            self._compare([node.this, *(one.this for one in branches)], node)
-        self._try_types(node)
+    def _others(self, operands: Sequence[Node]) -> list[Expr]:
+        """The operands that are no fields, bound."""
+        found: list[Expr] = []
+        for operand in operands:
+            if isinstance(operand, Constants):
+                found += operand.literals
+            elif self._field(operand) is None and not isinstance(operand, Row):
+                found.append(self._bind(operand))
+        return found
 
-    def _call(self, node: Any) -> None:
-        key = canonical_key(node.this if isinstance(node.this, str) else node.this.name)
-        fields = [found for one in node.expressions if (found := self._field(one)) is not None]
-        if key == "jsonformat" and len(fields) == len(node.expressions) == 1:
-            fields[0].replace(exp.Column(this=exp.Identifier(this=JSON_VIEW + fields[0].name, quoted=True)))
-        elif key in _ORDERED and len(fields) == len(node.expressions) > 1:
-            raise SqlValidationError(f"nothing says which type is compared; CAST the fields: {node.sql()}")
-        elif fields:
-            self._try_types(node)
+    def _case(self, node: Case) -> Node:
+        conditions = [condition for condition, _ in node.branches]
+        type_: str | None = "BOOLEAN"
+        if node.subject is not None:
+            type_ = self._compared_as([node.subject, *conditions], node)
+        if type_ is not None:
+            subject = None if node.subject is None else self.cast(node.subject, type_)
+            branches = [(self.cast(condition, type_), value) for condition, value in node.branches]
+            node = Case(subject, branches, node.default)
+        return self._with_types(node)
 
-    def _try_types(self, node: exp.Expr) -> None:
+    def _call(self, node: Call) -> Node:
+        key = canonical_key(node.name)
+        fields = [found for arg in node.args if (found := self._field(arg)) is not None]
+        if key == "jsonformat" and len(fields) == len(node.args) == 1:
+            return Call(node.name, [Column(JSON_VIEW + fields[0].name, is_quoted=True)])
+        if key in _ORDERED and len(fields) == len(node.args) > 1:
+            raise SqlValidationError(f"nothing says which type is compared; CAST the fields: {node_text(node)}")
+        return self._with_types(node) if fields else node
+
+    def _with_types(self, node: Call | Case) -> Node:
         """Leave fields texts where a node takes them; else cast them to the first type that it takes."""
-        if not any(self._field(one) is not None for one in _results(node)):
-            return
+        if not any(self._field(result) is not None for result in _results(node)):
+            return node
         try:
             self._bind(node)
         except SqlValidationError:
-            type_ = next((one for one in _OTHER_TYPES if self._takes(node, one)), None)
-            if type_ is None:
-                raise
-            self.cast(_results(node), type_)
+            for type_ in _OTHER_TYPES:
+                tried = self._results_cast(node, type_)
+                if self._is_taken(tried):
+                    return tried
+            raise
+        return node
 
-    def _takes(self, node: exp.Expr, type_: str) -> bool:
-        tried = node.copy()
-        self.cast(_results(tried), type_)
+    def _is_taken(self, node: Node) -> bool:
         try:
-            self._bind(tried)
+            self._bind(node)
         except SqlValidationError:
             return False
         return True
+
+    def _results_cast(self, node: Call | Case, type_: str) -> Node:
+        if isinstance(node, Call):
+            return replace(node, args=[self.cast(arg, type_) for arg in node.args])
+        default = None if node.default is None else self.cast(node.default, type_)
+        return Case(node.subject, [(test, self.cast(value, type_)) for test, value in node.branches], default)
 
 
 _SQL_NAMES: Final = {"LONG": "BIGINT", "BIG_DECIMAL": "DECIMAL"}
 
 
-def _operands(node: Any) -> list[exp.Expr]:
-    match node:
-        case exp.In():
-            return [node.this, *node.expressions]
-        case exp.Between():
-            return [node.this, node.args["low"], node.args["high"]]
-        case exp.Not() | exp.Neg():
-            return [node.this]
-        case _:
-            return [node.left, node.right]
-
-
-def _results(node: Any) -> list[exp.Expr]:
+def _results(node: Call | Case) -> list[Node]:
     """The arguments of a function, or what the branches of a CASE give."""
-    if not isinstance(node, exp.Case):
-        return list(node.expressions)
-    default = node.args.get("default")
-    return [*(one.args["true"] for one in node.args["ifs"]), *([] if default is None else [default])]
+    if isinstance(node, Call):
+        return list(node.args)
+    return [*(value for _, value in node.branches), *([] if node.default is None else [node.default])]
 
 
 def _beside(others: Sequence[Expr]) -> str | None:

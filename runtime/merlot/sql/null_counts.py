@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlglot import exp
-
 from merlot.sql.parse import ParsedStatement
+from merlot.sql.syntax import Call, Case, Node, Null, bare, walk
 from merlot.tree.names import canonical_key
 
 WARNING: Final = (
@@ -22,12 +21,16 @@ def counts_nulls(statement: ParsedStatement) -> bool:
     text = statement.sql.upper()
     if "COUNT" not in text or ("CASE" not in text and "NULLIF" not in text):
         return False
-    calls = (call for call in statement.tree.find_all(exp.Anonymous) if canonical_key(call.name) == "count")
-    return any(len(call.expressions) == 1 and _may_be_null(call.expressions[0]) for call in calls)
+    return any(_counts_nulls(node) for node in walk(statement.tree) if isinstance(node, Call))
 
 
-def _may_be_null(node: exp.Expr) -> bool:
-    inner = node.unnest()
-    if isinstance(inner, exp.Case):
-        return isinstance(inner.args.get("default") or exp.Null(), exp.Null)
-    return isinstance(inner, exp.Anonymous) and canonical_key(inner.name) == "nullif"
+def _counts_nulls(call: Call) -> bool:
+    is_count = canonical_key(call.name) == "count" and not call.is_distinct
+    return is_count and len(call.args) == 1 and _may_be_null(call.args[0])
+
+
+def _may_be_null(node: Node) -> bool:
+    inner = bare(node)
+    if isinstance(inner, Case):
+        return inner.default is None or isinstance(inner.default, Null)
+    return isinstance(inner, Call) and canonical_key(inner.name) == "nullif"

@@ -6,20 +6,19 @@ looked at.
 
 from __future__ import annotations
 
-from sqlglot import exp
-
 from merlot.spec.schema import TableSchema
 from merlot.sql import message_fields
 from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.parse import parse
 from merlot.sql.scope import Scope
+from merlot.sql.syntax import Alias, Column, Node, Select, transform, walk
 from merlot.tree.errors import SqlParseError, SqlValidationError
 from merlot.tree.nodes import Expr
 
 
 def names(text: str) -> frozenset[str]:
     """Columns that an expression names, as they are written; raises errors of `tree.errors`."""
-    return frozenset(column.name for column in _parsed(text).find_all(exp.Column))
+    return frozenset(node.name for node in walk(_parsed(text)) if isinstance(node, Column))
 
 
 def bind(
@@ -36,19 +35,23 @@ def bind(
     return bound
 
 
-def _parsed(text: str) -> exp.Expr:
+def _parsed(text: str) -> Node:
     parsed = parse(f"SELECT {text}")
-    nodes = parsed.select.expressions
-    clauses = [name for name, value in parsed.select.args.items() if value and name not in ("expressions", "kind")]
-    if len(nodes) != 1 or clauses or parsed.options or parsed.explain or isinstance(nodes[0], exp.Alias):
+    node = parsed.select.items[0]
+    if parsed.options or parsed.explain or isinstance(node, Alias) or not _is_alone(parsed.select):
         raise SqlParseError(f"not one expression text={text}")
-    node: exp.Expr = nodes[0]
-    return node.transform(_whole)
+    return transform(node, _whole)
 
 
-def _whole(node: exp.Expr) -> exp.Expr:
+def _is_alone(select: Select) -> bool:
+    """Whether a SELECT has one expression and no other clause."""
+    clauses = (select.source, select.where, select.group, select.having, select.order, select.offset)
+    is_limited = select.limit is not None
+    return len(select.items) == 1 and not select.is_distinct and not any(clauses) and not is_limited
+
+
+def _whole(node: Node) -> Node:
     """A name with dots as the one name that it is: there are no tables here."""
-    if not isinstance(node, exp.Column) or not node.table:
+    if not isinstance(node, Column) or not node.qualifier:
         return node
-    name = ".".join(part.name for part in node.parts)
-    return exp.Column(this=exp.Identifier(this=name, quoted=True))
+    return Column(f"{node.qualifier}.{node.name}", is_quoted=True)

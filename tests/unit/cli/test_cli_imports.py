@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-ENGINE = {"aiohttp", "asyncio", "duckdb", "http.client", "numba", "numpy", "pyarrow", "sqlglot", "ssl", "yaml"}
+ENGINE = {"aiohttp", "asyncio", "duckdb", "http.client", "numba", "numpy", "pyarrow", "ssl", "yaml"}
 """Not pydantic, which typer itself loads to call a command."""
 SHOW = "import sys; from merlot.cli.main import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
 

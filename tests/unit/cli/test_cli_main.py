@@ -26,7 +26,7 @@ Captured = pytest.CaptureFixture[str]
 def test_start_loads_nothing_heavy() -> None:
     code = "import sys, merlot.cli.app; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"aiohttp", "kazoo", "numba", "numpy", "pyarrow", "pydantic", "sqlglot", "yaml"}
+    heavy = {"aiohttp", "kazoo", "numba", "numpy", "pyarrow", "pydantic", "yaml"}
     assert heavy & set(loaded) == set()
     assert len(loaded) < 300  # 213: each costs about a millisecond
 

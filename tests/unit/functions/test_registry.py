@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from sqlglot import exp
 from tests.contracts.functions.values import NOW_MS, value_of
 
 from merlot.aggregates import registry as aggregates
@@ -18,6 +17,7 @@ from merlot.functions.function import Lists
 from merlot.functions.instants import Moment
 from merlot.functions.registry import FAMILIES, FUNCTIONS, find, of
 from merlot.functions.source import ValueSource
+from merlot.sql import syntax
 from merlot.sql.bind import bind
 from merlot.sql.parse import parse
 from merlot.tree.names import canonical_key
@@ -46,8 +46,8 @@ def test_every_name_of_a_function_can_be_called(function) -> None:
     if function.syntax:
         return
     for name in (function.name, *function.aliases):
-        call = parse(f"SELECT {name}(1, 2)").select.expressions[0]
-        assert isinstance(call, exp.Anonymous), name
+        call = parse(f"SELECT {name}(1, 2)").select.items[0]
+        assert isinstance(call, syntax.Call), name
         assert find(call.name) is function
 
 

@@ -8,12 +8,11 @@ from merlot.query.plan.make import plan
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits
 from merlot.sql.budget import Budget, PlanningCancelledError, PlanningTimeoutError
-from merlot.sql.parse import parse
+from merlot.sql.parse import parse, parse_statement
 from merlot.testing.clock import FakeClock
 from merlot.tree.errors import SqlParseError, SqlValidationError
 from merlot.tree.nodes import Call
 
-SHORT_CHARS = 0
 MAX_TOKENS, MAX_NAME_CHARS, MAX_OPTIONS, MAX_IN_VALUES, MAX_PREDICATES, MAX_ITEMS = 4_000, 1_000, 50, 1_000, 100, 100
 SCHEMA = TableSchema.model_validate({"fields": [{"name": name, "type": "INT"} for name in ("a", "b")]})
 
@@ -21,7 +20,7 @@ SCHEMA = TableSchema.model_validate({"fields": [{"name": name, "type": "INT"} fo
 @pytest.fixture
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real ones take seconds to reach."""
-    for name in ("MAX_TOKENS", "MAX_OPTIONS", "MAX_IN_VALUES", "MAX_PREDICATES", "MAX_ITEMS", "SHORT_CHARS"):
+    for name in ("MAX_TOKENS", "MAX_OPTIONS", "MAX_IN_VALUES", "MAX_PREDICATES", "MAX_ITEMS"):
         monkeypatch.setattr(limits, name, globals()[name])
 
 
@@ -53,11 +52,6 @@ def listed(count: int) -> str:
         ("SET x=1;" * (MAX_OPTIONS + 1) + "SELECT a FROM t", SqlParseError, MAX_OPTIONS),
         ("SELECT a FROM t OPTION(" + "x=1," * MAX_OPTIONS + "x=1)", SqlParseError, MAX_OPTIONS),
         ("SELECT " + "a " * MAX_TOKENS, SqlParseError, MAX_TOKENS),
-        *(
-            ("SELECT " + f"a{sign}" * (limits.MAX_CHAIN + 1) + "a FROM t", SqlParseError, limits.MAX_CHAIN)
-            for sign in ("+", "-", "*", "||", "=")
-        ),
-        ("SELECT " + "- " * (limits.MAX_CHAIN + 1) + "a FROM t", SqlParseError, limits.MAX_CHAIN),
         ("SELECT " + "x" * (MAX_NAME_CHARS + 1) + " FROM t", SqlParseError, MAX_NAME_CHARS),
         ('SELECT a AS "' + "x" * (MAX_NAME_CHARS + 1) + '" FROM t', SqlParseError, MAX_NAME_CHARS),
     ],
@@ -69,6 +63,25 @@ def test_more_than_the_limit_is_refused_and_the_limit_named(
     with pytest.raises(error, match=f"limit={limit}$") as caught:
         bind(parse(sql), SCHEMA)
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("sign", ["+", "-", "*", "||", "+a*"])
+def test_more_operators_in_a_row_than_the_tree_may_have_levels_are_refused(sign: str) -> None:
+    with pytest.raises(SqlParseError, match=f"nested deeper than {limits.MAX_CHAIN} levels"):
+        parse("SELECT " + f"a{sign}" * (limits.MAX_CHAIN + 1) + "a FROM t")
+
+
+@pytest.mark.parametrize("sign", ["- ", "+ ", "NOT "])
+def test_more_signs_in_a_row_than_the_limit_are_refused(sign: str) -> None:
+    parse("SELECT " + sign * limits.MAX_RUN + "a FROM t")
+    with pytest.raises(SqlParseError, match="nested deeper"):
+        parse("SELECT " + sign * (limits.MAX_RUN + 1) + "a FROM t")
+
+
+def test_more_queries_in_a_row_than_the_limit_are_refused() -> None:
+    parse_statement(" UNION ALL ".join(["SELECT a FROM t"] * 90))
+    with pytest.raises(SqlParseError, match=f"too many queries joined limit={limits.MAX_TERMS}"):
+        parse_statement(" UNION ALL ".join(["SELECT a FROM t"] * (limits.MAX_TERMS + 2)))
 
 
 @pytest.mark.usefixtures("low_limits")

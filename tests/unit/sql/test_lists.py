@@ -1,6 +1,7 @@
-"""Long lists of constants, cut out of the text: they mean, are called and fail as they do when they are parsed."""
+"""Long lists of constants, which are one token: they mean, are called and fail as they do when they are parsed."""
 
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from merlot.errors import InvalidInputError
 from merlot.query.plan.binding import bind
 from merlot.spec.schema import TableSchema
-from merlot.sql import lists, parse
+from merlot.sql import lexer, parse
+from merlot.sql.syntax import Constants, walk
 from merlot.tree import tree_json
 
 SCHEMA = TableSchema.model_validate(
@@ -29,16 +31,15 @@ SCHEMA = TableSchema.model_validate(
 )
 
 
+NO_LISTS = re.compile(lexer._TOKEN.pattern.replace("[iI][nN]", "[^\\s\\S]", 1))
+
+
 @pytest.fixture
 def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of three values are long ones."""
-    pattern = lists._PIECES.pattern.replace(f"{{{lists.MIN_VALUES - 1},}}", "{2,}")
-    monkeypatch.setattr(lists, "_PIECES", lists.re.compile(pattern))
-    monkeypatch.setattr(lists, "MIN_CHARS", 0)
-
-
-def whole(sql: str) -> lists.CutText:
-    return lists.CutText(sql, sql)
+    pattern = lexer._TOKEN.pattern.replace(f"{{{lexer.MIN_VALUES - 1},}}", "{2,}")
+    monkeypatch.setattr(lexer, "_TOKEN", re.compile(pattern))
+    monkeypatch.setattr(lexer, "MIN_LIST_CHARS", 5)
 
 
 def answer_of(sql: str) -> str:
@@ -53,10 +54,18 @@ def answer_of(sql: str) -> str:
 
 
 def both(sql: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    cut = answer_of(sql)
+    listed = answer_of(sql)
     with monkeypatch.context() as plain:
-        plain.setattr(parse, "cut", whole)
-        return cut, answer_of(sql)
+        plain.setattr(lexer, "_TOKEN", NO_LISTS)
+        return listed, answer_of(sql)
+
+
+def num_lists(sql: str) -> int:
+    """Long lists of the tree; 0 if there is none."""
+    try:
+        return sum(isinstance(node, Constants) for node in walk(parse.parse_statement(sql).tree))
+    except InvalidInputError:
+        return 0
 
 
 NUMBERS = ["1", "-2", "007", "2147483648", "-9223372036854775809", "1.5", "-0.0", "0", "12345678901234567890.125", "2"]
@@ -99,16 +108,16 @@ def some_query(rng: random.Random) -> str:
 
 
 @pytest.mark.usefixtures("low_limits")
-def test_cut_lists_mean_what_they_mean_when_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_mean_what_they_mean_when_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
-    num_cut = num_bound = 0
+    num_long = num_bound = 0
     for _ in range(3_000):
         sql = some_query(rng)
-        cut, plain = both(sql, monkeypatch)
-        assert cut == plain, sql
-        num_cut += bool(lists.cut(sql).lists)
-        num_bound += cut.startswith("BoundQuery")
-    assert num_cut > 1_000
+        listed, plain = both(sql, monkeypatch)
+        assert listed == plain, sql
+        num_long += bool(num_lists(sql))
+        num_bound += listed.startswith("BoundQuery")
+    assert num_long > 300
     assert num_bound > 300
 
 
@@ -116,8 +125,6 @@ def test_cut_lists_mean_what_they_mean_when_they_are_parsed(monkeypatch: pytest.
 @pytest.mark.parametrize(
     "sql",
     [
-        "SET a=IN (1,2,3);SELECT i FROM t",
-        "SELECT i FROM t OPTION(a=IN (1,2,3))",
         "SELECT i FROM t IN (1,2,3)",
         "SELECT IN (1,2,3) FROM t",
         "SELECT i FROM t WHERE i IN IN (1,2,3)",
@@ -125,52 +132,49 @@ def test_cut_lists_mean_what_they_mean_when_they_are_parsed(monkeypatch: pytest.
     ],
 )
 def test_a_list_out_of_place_fails_as_ever(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut, plain = both(sql, monkeypatch)
-    assert cut == plain
+    listed, plain = both(sql, monkeypatch)
+    assert listed == plain
 
 
 @pytest.mark.usefixtures("low_limits")
-def test_a_list_is_found_only_where_the_tokenizer_would_find_it() -> None:
-    for text, num_lists in [
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
         ("a IN (1,2,3)", 1),
         ("a IN (1,2)", 0),
         ("a IN (1,2,3) OR b NOT IN ('x','y','z')", 2),
-        ("'a IN (1,2,3)'", 0),
-        ('"a IN (1,2,3)"', 0),
-        ("`a IN (1,2,3)`", 0),
-        ("-- a IN (1,2,3)", 0),
-        ("/* a IN (1,2,3) */ 1", 0),
-        ("/* /* */ a IN (1,2,3)", 0),
-        ("t.IN (1,2,3)", 0),
+        ("a = 'a IN (1,2,3)'", 0),
+        ('a = "a IN (1,2,3)"', 0),
+        ("a = `a IN (1,2,3)`", 0),
+        ("a -- a IN (1,2,3)", 0),
+        ("/* a IN (1,2,3) */ a = 1", 0),
+        ("/* /* ' */ a IN (1,2,3) */ a IN (1,2,3)", 1),
         ("begIN (1,2,3)", 0),
         ("a IN (1,2,3,'x')", 0),
         ("a IN (1,2,3 + 4)", 0),
-    ]:
-        assert len(lists.cut(text).lists) == num_lists, text
+        ("a in(1 , -2\n,3.5 )", 1),
+    ],
+)
+def test_a_list_is_read_as_one_where_it_follows_in(condition: str, count: int) -> None:
+    sql = f"SELECT a FROM t WHERE {condition}"
+    assert parse.parse_statement(sql)
+    assert num_lists(sql) == count
 
 
-def test_tokens_of_a_cut_text_stand_where_those_of_the_whole_one_do() -> None:
+def test_errors_after_a_long_list_name_the_place_in_the_text() -> None:
     values = ",\n".join(map(str, range(200)))
-    sql = f"SELECT 'a\nb' FROM t\nWHERE a IN ({values}) AND s IN ({','.join(['2'] * 100)}) AND\n 'x\ny' = b"
-    text = lists.cut(sql)
-    found, tokens = parse._tokenize(text), parse._tokenize(whole(sql))
-    assert found
-    assert tokens
-    wanted = {token.start: token for token in tokens}
-    assert len(found) < 30
-    for token in found:
-        other = wanted[token.start]
-        assert (token.text, token.end, token.line, token.col) == (other.text, other.end, other.line, other.col)
+    with pytest.raises(InvalidInputError, match=r"line 201, column 10 near \"= b\": expected an expression"):
+        parse.parse(f"SELECT a FROM t\nWHERE a IN ({values}) AND = b")
 
 
-def test_a_cut_list_counts_as_all_of_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_list_counts_as_all_of_its_values(monkeypatch: pytest.MonkeyPatch) -> None:
     values = ",".join(map(str, range(1_001)))
     monkeypatch.setattr(parse.limits, "MAX_IN_VALUES", 1_000)
     with pytest.raises(InvalidInputError, match="too many values in IN got=1001 limit=1000"):
         parse.parse(f"SELECT a FROM t WHERE a IN ({values})")
 
 
-def test_many_parentheses_are_refused_before_they_are_tokens() -> None:
-    sql = "SELECT a\nFROM t WHERE " + "(" * 500_000 + "1" + ")" * 500_000
+def test_many_parentheses_are_refused_before_they_are_read() -> None:
+    opening, closing = "(" * 100_000, ")" * 100_000
     with pytest.raises(InvalidInputError, match=r"line 2, column 39 near .*: nested deeper than 25 levels$"):
-        parse.parse(sql)
+        parse.parse(f"SELECT a\nFROM t WHERE {opening}1{closing}")

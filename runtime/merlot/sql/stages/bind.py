@@ -10,30 +10,21 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlglot import exp
-
 from merlot.functions.conversion import cast_to, common_type
 from merlot.functions.instants import Moment
 from merlot.spec.schema import TableSchema
-from merlot.sql import query_options
-from merlot.sql.bind import (
-    bind_order_by,
-    bind_where,
-    is_distinct,
-    limit_and_offset,
-    merge_options,
-    ordinal,
-)
+from merlot.sql import query_options, syntax
+from merlot.sql.bind import bind_order_by, bind_where, merge_options, ordinal
 from merlot.sql.budget import Budget
-from merlot.sql.dialect import CLAUSE_NAMES, SUPPORTED_CLAUSES
-from merlot.sql.expressions import Binder, Fold, qualifier_of
-from merlot.sql.parse import STAGE_CLAUSES, ParsedStatement, feature_name, table_name
+from merlot.sql.expressions import Binder, Fold
+from merlot.sql.features import feature_name
+from merlot.sql.parse import ParsedStatement
 from merlot.sql.stages.grouping import bind_grouping
 from merlot.sql.stages.joins import asof_condition, join_kind
 from merlot.sql.stages.rules import check_block
 from merlot.sql.stages.scope import Source, StageScope
 from merlot.sql.stages.slots import Slots
-from merlot.tree.errors import SqlParseError, SqlValidationError, UnknownNameError, UnsupportedSqlError
+from merlot.tree.errors import SqlValidationError, UnknownNameError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Column, Expr, OrderKey, Output
 from merlot.tree.relations import (
     Block,
@@ -57,12 +48,6 @@ MAX_RELATIONS = 100
 """Tables, subqueries and names of WITH in a statement: each leaf is a request to servers."""
 FindSchema = Callable[[str], TableSchema]
 """The schema of a table as written; raises NotFoundError."""
-
-_SETS: Mapping[type[exp.Expr], SetKind] = {
-    exp.Union: SetKind.UNION,
-    exp.Intersect: SetKind.INTERSECT,
-    exp.Except: SetKind.EXCEPT,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,47 +96,41 @@ class _StatementBinder:
         """An id that nothing else of the statement has."""
         return f"{letter}{next(self._numbers)}"
 
-    def query(self, node: exp.Expr, outer: StageScope | None) -> Query:
+    def query(self, node: syntax.Query, outer: StageScope | None) -> Query:
         """A query, with what its WITH names in sight."""
         self.context.budget.step()
         before = self._commons
-        with_ = node.args.get("with_")
-        if with_ is not None:
-            self._bind_with(with_)
+        self._bind_with(node.common)
         try:
-            if isinstance(node, exp.Select):
+            if isinstance(node, syntax.Select):
                 return self._block(node, outer)
-            if isinstance(node, exp.SetOperation):
+            if isinstance(node, syntax.SetOperation):
                 return self._set_operation(node, outer)
-            if isinstance(node, exp.Subquery):
-                return self._parenthesized(node, outer)
-            raise UnsupportedSqlError(feature_name(node))
+            assert isinstance(node, syntax.Subquery)
+            return self._parenthesized(node, outer)
         finally:
             self._commons = before
 
-    def _bind_with(self, with_: exp.With) -> None:
-        if with_.args.get("recursive"):
-            raise UnsupportedSqlError("WITH RECURSIVE: write each step as a query of WITH")
+    def _bind_with(self, common: Sequence[syntax.Common]) -> None:
         known: set[str] = set()
-        for entry in with_.expressions:
-            if entry.alias.lower() in known:
-                raise SqlValidationError(f"name is used twice in WITH name={entry.alias}")
-            known.add(entry.alias.lower())
-            query = self.query(entry.this, None)
-            names = [column.name for column in entry.args["alias"].args.get("columns") or ()]
-            common = self.new_id("with")
-            self._names[common] = entry.alias
-            self._common.append((common, query))
-            outputs = _renamed(query.outputs, names, entry.alias)
-            self._commons = {**self._commons, entry.alias.lower(): (common, outputs)}
+        for entry in common:
+            if entry.name.lower() in known:
+                raise SqlValidationError(f"name is used twice in WITH name={entry.name}")
+            known.add(entry.name.lower())
+            query = self.query(entry.query, None)
+            id_ = self.new_id("with")
+            self._names[id_] = entry.name
+            self._common.append((id_, query))
+            outputs = _renamed(query.outputs, entry.columns, entry.name)
+            self._commons = {**self._commons, entry.name.lower(): (id_, outputs)}
 
-    def _parenthesized(self, node: exp.Subquery, outer: StageScope | None) -> Query:
-        inner = self.query(node.this, outer)
-        if not any(node.args.get(name) for name in ("order", "limit", "offset")):
+    def _parenthesized(self, node: syntax.Subquery, outer: StageScope | None) -> Query:
+        inner = self.query(node.query, outer)
+        if not node.order and node.limit is None and not node.offset:
             return inner
         return self._ordered_again(node, inner)
 
-    def _ordered_again(self, node: exp.Query, inner: Query) -> Block:
+    def _ordered_again(self, node: syntax.Subquery, inner: Query) -> Block:
         """`(SELECT …) ORDER BY … LIMIT …`"""
         id_ = self.new_id("d")
         self._names |= {f"{id_}.c{number}": output.label for number, output in enumerate(inner.outputs)}
@@ -159,42 +138,36 @@ class _StatementBinder:
             Output(output.label, Column(f"{id_}.c{number}", output.expr.type))
             for number, output in enumerate(inner.outputs)
         )
-        limit, offset = limit_and_offset(node, -1)
         return Block(
             source=Derived(id_, inner),
             outputs=outputs,
-            order_by=_order_of_set(node.args.get("order"), outputs),
-            limit=None if limit < 0 else limit,
-            offset=offset,
+            order_by=_order_of_set(node.order, outputs),
+            limit=node.limit,
+            offset=node.offset,
         )
 
-    def _set_operation(self, node: exp.SetOperation, outer: StageScope | None) -> SetOperation:
-        read = {"this", "expression", "distinct", "order", "limit", "offset", "with_"}
-        for name, value in node.args.items():
-            if value and name not in read:
-                raise UnsupportedSqlError(f"{feature_name(node)} {name.strip('_').upper()}")
-        left, right = self.query(node.this, outer), self.query(node.expression, outer)
+    def _set_operation(self, node: syntax.SetOperation, outer: StageScope | None) -> SetOperation:
+        left, right = self.query(node.left, outer), self.query(node.right, outer)
         if len(left.outputs) != len(right.outputs):
             counts = f"left={len(left.outputs)} right={len(right.outputs)}"
-            raise SqlValidationError(f"{feature_name(node)} of different numbers of columns {counts}")
+            raise SqlValidationError(f"{node.kind} of different numbers of columns {counts}")
         types = [
-            _common(one.expr.type, two.expr.type, feature_name(node))
+            _common(one.expr.type, two.expr.type, node.kind)
             for one, two in zip(left.outputs, right.outputs, strict=True)
         ]
         outputs = tuple(
             Output(output.label, Column(f"c{number}", type_))
             for number, (output, type_) in enumerate(zip(left.outputs, types, strict=True))
         )
-        limit, offset = limit_and_offset(node, -1)
         return SetOperation(
-            kind=_SETS[type(node)],
-            is_all=not node.args.get("distinct"),
+            kind=SetKind[node.kind],
+            is_all=node.is_all,
             left=self.cast_outputs(left, types),
             right=self.cast_outputs(right, types),
             outputs=outputs,
-            order_by=_order_of_set(node.args.get("order"), outputs),
-            limit=None if limit < 0 else limit,
-            offset=offset,
+            order_by=_order_of_set(node.order, outputs),
+            limit=node.limit,
+            offset=node.offset,
         )
 
     def cast_outputs(self, query: Query, types: Sequence[SqlType]) -> Query:
@@ -210,88 +183,68 @@ class _StatementBinder:
         )
         return Block(source=Derived(id_, query), outputs=outputs)
 
-    def _block(self, select: exp.Select, outer: StageScope | None) -> Block:
-        _check_clauses(select)
+    def _block(self, select: syntax.Select, outer: StageScope | None) -> Block:
         source, scope = self._from(select, outer)
         slots = Slots(self, _named_windows(select))
         binder = Binder(
             scope, self.context.fold, self.context.moment, nulls=True, budget=self.context.budget, stages=slots
         )
-        outputs, aliases = self._outputs(select.expressions, binder, scope)
+        outputs, aliases = self._outputs(select.items, binder, scope)
         scope = replace(scope, aliases=aliases)
         later = replace(binder, scope=scope, aliases_first=True)
-        having, qualify = select.args.get("having"), select.args.get("qualify")
-        limit, offset = limit_and_offset(select, -1)
-        group_by, grouping_sets = bind_grouping(select.args.get("group"), outputs, later)
+        having, qualify = select.having, select.qualify
+        group_by, grouping_sets = bind_grouping(select.group, outputs, later)
         block = Block(
             source=source,
             outputs=outputs,
-            where=bind_where(select.args.get("where"), replace(binder, scope=scope)),
+            where=bind_where(select.where, replace(binder, scope=scope)),
             group_by=group_by,
             grouping_sets=grouping_sets,
-            having=None if having is None else replace(later, place="HAVING").condition(having.this),
-            qualify=None if qualify is None else replace(later, place="QUALIFY").condition(qualify.this),
-            is_distinct=is_distinct(select),
-            order_by=bind_order_by(select.args.get("order"), outputs, later),
-            limit=None if limit < 0 else limit,
-            offset=offset,
+            having=None if having is None else replace(later, place="HAVING").condition(having),
+            qualify=None if qualify is None else replace(later, place="QUALIFY").condition(qualify),
+            is_distinct=select.is_distinct,
+            order_by=bind_order_by(select.order, outputs, later),
+            limit=select.limit,
+            offset=select.offset,
             slots=slots.found,
         )
         check_block(block)
         return block
 
     def _outputs(
-        self, nodes: Sequence[exp.Expr], binder: Binder, scope: StageScope
+        self, nodes: Sequence[syntax.Node], binder: Binder, scope: StageScope
     ) -> tuple[tuple[Output, ...], dict[str, Expr]]:
         outputs: list[Output] = []
         aliases: dict[str, Expr] = {}
         for node in nodes:
-            qualifier = qualifier_of(node) if isinstance(node, exp.Column) else ""
-            if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
-                if isinstance(node, exp.Star) and any(node.args.values()):
-                    raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
+            if isinstance(node, syntax.Star):
                 used = {output.label for output in outputs}
-                for name, expr in scope.all_columns(qualifier):
+                for name, expr in scope.all_columns(node.qualifier):
                     outputs.append(Output(_unused(name, used), expr))
                 continue
-            inner = node.this if isinstance(node, exp.Alias) else node
-            expr = binder.bind(inner)
-            if isinstance(node, exp.Alias):
-                aliases.setdefault(node.alias, expr)
+            expr = binder.bind(node.value if isinstance(node, syntax.Alias) else node)
+            if isinstance(node, syntax.Alias):
+                aliases.setdefault(node.name, expr)
             outputs.append(Output(_label(node, scope, len(outputs)), expr))
-        if not outputs:
-            raise SqlParseError("SELECT needs at least one expression")
         return tuple(outputs), aliases
 
-    def _from(self, select: exp.Select, outer: StageScope | None) -> tuple[Relation | None, StageScope]:
-        from_ = select.args.get("from_")
-        if from_ is None:
+    def _from(self, select: syntax.Select, outer: StageScope | None) -> tuple[Relation | None, StageScope]:
+        if select.source is None:
             return None, StageScope(outer=outer)
-        relation, scope = self._joined(*self._relation(from_.this, StageScope(outer=outer)), from_.this, outer)
-        for join in select.args.get("joins") or ():
-            right, right_source = self._relation(join.this, scope)
-            if join.this.args.get("joins"):
-                raise UnsupportedSqlError("JOIN in parentheses")
-            relation, scope = self._join(relation, scope, join, right, right_source)
-        return relation, scope
-
-    def _joined(
-        self, relation: Relation, source: Source, node: exp.Expr, outer: StageScope | None
-    ) -> tuple[Relation, StageScope]:
-        """A relation and the joins that the parser has hung on it."""
+        relation, source = self._relation(select.source, StageScope(outer=outer))
         scope = StageScope((source,), outer=outer)
-        for join in node.args.get("joins") or ():
-            right, right_source = self._relation(join.this, scope)
+        for join in select.joins:
+            right, right_source = self._relation(join.relation, scope)
             relation, scope = self._join(relation, scope, join, right, right_source)
         return relation, scope
 
     def _join(
-        self, left: Relation, scope: StageScope, join: exp.Join, right: Relation, source: Source
+        self, left: Relation, scope: StageScope, join: syntax.Join, right: Relation, source: Source
     ) -> tuple[Relation, StageScope]:
         kind = join_kind(join)
-        if isinstance(right, Unnest) and (kind not in (JoinKind.INNER, JoinKind.CROSS) or join.args.get("on")):
+        if isinstance(right, Unnest) and (kind not in (JoinKind.INNER, JoinKind.CROSS) or join.on is not None):
             raise UnsupportedSqlError("UNNEST in another join than CROSS JOIN")
-        if isinstance(join.this, exp.Lateral) and kind not in (JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT):
+        if _is_lateral(join.relation) and kind not in (JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT):
             raise UnsupportedSqlError(f"LATERAL in a {kind.value}")
         for known in scope.sources:
             if known.qualifiers & source.qualifiers:
@@ -299,9 +252,8 @@ class _StatementBinder:
                 raise SqlValidationError(f"relation name is used twice, give one an alias name={name}")
         both = StageScope((*scope.sources, source), scope.merged, outer=scope.outer)
         condition, merged = self._condition(join, scope, source, both, kind)
-        match = join.args.get("match_condition")
-        if match is not None:
-            matched = self._binder(both, "MATCH_CONDITION").condition(match)
+        if join.match_condition is not None:
+            matched = self._binder(both, "MATCH_CONDITION").condition(join.match_condition)
             condition = asof_condition(matched, condition, source.id)
         if condition is None and kind not in (JoinKind.INNER, JoinKind.CROSS):
             raise SqlValidationError(f"{kind.value} needs ON or USING")
@@ -311,15 +263,14 @@ class _StatementBinder:
         return Join(JoinKind.CROSS if condition is None else kind, left, right, condition), after
 
     def _condition(
-        self, join: exp.Join, left: StageScope, source: Source, both: StageScope, kind: JoinKind
+        self, join: syntax.Join, left: StageScope, source: Source, both: StageScope, kind: JoinKind
     ) -> tuple[Expr | None, dict[str, Expr]]:
         """What is asked of two rows, and the columns that are one from there on."""
         merged = dict(left.merged)
-        on = join.args.get("on")
-        if on is not None:
-            return self._binder(both, "ON").condition(on), merged
-        names = [column.name for column in join.args.get("using") or ()]
-        if join.args.get("method") == "NATURAL":
+        if join.on is not None:
+            return self._binder(both, "ON").condition(join.on), merged
+        names = list(join.using)
+        if join.kind.startswith("NATURAL"):
             names = [name for name, _ in source.columns if left.find(name) is not None]
         equal: list[Expr] = []
         binder = self._binder(both, "USING")
@@ -345,55 +296,44 @@ class _StatementBinder:
             budget=self.context.budget,
         )
 
-    def _relation(self, node: exp.Expr, left: StageScope) -> tuple[Relation, Source]:
+    def _relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, Source]:
         """A relation of a FROM; `left` is what stands before it."""
         relation, source = self._read_relation(node, left)
-        called = node.alias or (table_name(node) if isinstance(node, exp.Table) else "")
+        called = node.alias or (node.name if isinstance(node, syntax.Table) else "")
         self._names[source.id] = called
         self._names |= {column.name: f"{called}.{label}" if called else label for label, column in source.columns}
         return relation, source
 
-    def _read_relation(self, node: exp.Expr, left: StageScope) -> tuple[Relation, Source]:
+    def _read_relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, Source]:
         self._num_relations += 1
         if self._num_relations > MAX_RELATIONS:
             raise SqlValidationError(f"too many tables and subqueries in FROM limit={MAX_RELATIONS}")
-        alias = node.args.get("alias")
-        columns = [column.name for column in alias.args.get("columns") or ()] if alias is not None else []
-        if isinstance(node, exp.Subquery):
-            if isinstance(node.this, exp.Table | exp.Values):
-                text = (
-                    "a join in parentheses: write its tables one after another, or as (SELECT … FROM … JOIN …) AS name"
-                )
-                raise UnsupportedSqlError(text if node.this.args.get("joins") else "a table in parentheses")
-            for name, value in node.args.items():
-                if value and name not in ("this", "alias", "with_", "joins"):
-                    raise UnsupportedSqlError(CLAUSE_NAMES.get(name, name.strip("_").upper()))
-            id_ = self.new_id("d")
-            query = self.query(node.this, None)
-            return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, columns, node.alias))
-        if isinstance(node, exp.Lateral):
-            return self._lateral(node, columns, left)
-        if isinstance(node, exp.Values):
-            return self._values(node, columns)
-        if isinstance(node, exp.Unnest):
-            return self._unnest(node, columns, left)
-        written = table_name(node)
-        common = self._commons.get(written.lower())
+        match node:
+            case syntax.Derived():
+                return self._derived(node, left)
+            case syntax.Values():
+                return self._values(node)
+            case syntax.Unnest():
+                return self._unnest(node, left)
+            case syntax.Table():
+                return self._table(node)
+        raise UnsupportedSqlError(feature_name(node))
+
+    def _derived(self, node: syntax.Derived, left: StageScope) -> tuple[Derived, Source]:
+        """A subquery; with LATERAL, one of which each row to its left has rows of its own."""
+        id_ = self.new_id("d")
+        query = self.query(node.query, left if node.is_lateral else None)
+        return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, node.columns, node.alias))
+
+    def _table(self, node: syntax.Table) -> tuple[Relation, Source]:
+        common = self._commons.get(node.name.lower())
         if common is not None:
             id_ = self.new_id("n")
-            outputs = _renamed(common[1], columns, written)
-            return Named(id_, common[0]), _source(id_, node.alias or written, outputs)
-        if columns:
+            outputs = _renamed(common[1], node.columns, node.name)
+            return Named(id_, common[0]), _source(id_, node.alias or node.name, outputs)
+        if node.columns:
             raise UnsupportedSqlError("names for a table's columns")
-        return self._scan(written, node.alias)
-
-    def _lateral(self, node: exp.Lateral, columns: Sequence[str], left: StageScope) -> tuple[Derived, Source]:
-        """A subquery of which each row to its left has rows of its own."""
-        if not isinstance(node.this, exp.Subquery) or node.args.get("view") or node.args.get("outer"):
-            raise UnsupportedSqlError("LATERAL of anything but a subquery")
-        id_ = self.new_id("d")
-        query = self.query(node.this, left)
-        return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, columns, node.alias))
+        return self._scan(node.name, node.alias)
 
     def _scan(self, written: str, alias: str) -> tuple[Scan, Source]:
         schema = self.context.find_schema(written)
@@ -407,9 +347,9 @@ class _StatementBinder:
         qualifiers = frozenset(name.lower() for name in names)
         return Scan(id_, written), Source(id_, qualifiers, columns, is_table=True)
 
-    def _values(self, node: exp.Values, columns: Sequence[str]) -> tuple[Values, Source]:
+    def _values(self, node: syntax.Values) -> tuple[Values, Source]:
         binder = self._binder(StageScope(), "VALUES")
-        rows = [tuple(map(binder.bind, one.expressions)) for one in node.expressions]
+        rows = [tuple(map(binder.bind, row)) for row in node.rows]
         if len({len(row) for row in rows}) != 1:
             raise SqlValidationError("rows of VALUES have different numbers of columns")
         types = [row.type for row in rows[0]]
@@ -418,38 +358,32 @@ class _StatementBinder:
         cast = tuple(tuple(_as(one, type_) for one, type_ in zip(row, types, strict=True)) for row in rows)
         id_ = self.new_id("v")
         outputs = [Output(f"EXPR${number}", Column(f"c{number}", type_)) for number, type_ in enumerate(types)]
-        return Values(id_, cast, tuple(types)), _source(id_, node.alias, _renamed(outputs, columns, node.alias))
+        return Values(id_, cast, tuple(types)), _source(id_, node.alias, _renamed(outputs, node.columns, node.alias))
 
-    def _unnest(self, node: exp.Unnest, columns: Sequence[str], left: StageScope) -> tuple[Unnest, Source]:
+    def _unnest(self, node: syntax.Unnest, left: StageScope) -> tuple[Unnest, Source]:
         """Values of lists, and their places from 1 on if there is WITH ORDINALITY."""
         binder = self._binder(left, "UNNEST")
-        lists = tuple(map(binder.bind, node.expressions))
-        for one in lists:
-            if not one.type.is_array:
-                raise SqlValidationError(f"UNNEST needs a list, not {one.type}")
+        lists = tuple(map(binder.bind, node.lists))
+        for expr in lists:
+            if not expr.type.is_array:
+                raise SqlValidationError(f"UNNEST needs a list, not {expr.type}")
         id_ = self.new_id("u")
-        outputs = [Output(f"EXPR${number}", Column("", SqlType(one.type.base))) for number, one in enumerate(lists)]
-        places = node.args.get("offset")
-        if places:
+        outputs = [Output(f"EXPR${number}", Column("", SqlType(expr.type.base))) for number, expr in enumerate(lists)]
+        if node.has_places:
             outputs.append(Output("ORDINALITY", Column("", INT)))
-            columns = [*columns, places.name] if isinstance(places, exp.Identifier) else columns
-        return Unnest(id_, lists, bool(places)), _source(id_, node.alias, _renamed(outputs, columns, "UNNEST"))
+        return Unnest(id_, lists, node.has_places), _source(id_, node.alias, _renamed(outputs, node.columns, "UNNEST"))
 
 
-def _named_windows(select: exp.Select) -> dict[str, exp.Expr]:
-    named: dict[str, exp.Expr] = {}
-    for window in select.args.get("windows") or ():
-        if named.setdefault(window.this.name.lower(), window) is not window:
-            raise SqlValidationError(f"window name is used twice name={window.this.name}")
+def _is_lateral(node: syntax.Relation) -> bool:
+    return isinstance(node, syntax.Derived) and node.is_lateral
+
+
+def _named_windows(select: syntax.Select) -> dict[str, syntax.WindowDefinition]:
+    named: dict[str, syntax.WindowDefinition] = {}
+    for name, definition in select.windows:
+        if named.setdefault(name.lower(), definition) is not definition:
+            raise SqlValidationError(f"window name is used twice name={name}")
     return named
-
-
-def _check_clauses(select: exp.Select) -> None:
-    for name, value in select.args.items():
-        if value and name not in SUPPORTED_CLAUSES and name not in STAGE_CLAUSES:
-            raise UnsupportedSqlError(CLAUSE_NAMES.get(name, name.strip("_").upper()))
-    if select.args.get("kind"):
-        raise UnsupportedSqlError(f"SELECT AS {select.args['kind']}")
 
 
 def _merged(kind: JoinKind, left: Expr, right: Column) -> Expr:
@@ -477,12 +411,12 @@ def _renamed(outputs: Sequence[Output], names: Sequence[str], what: str) -> Sequ
     return [Output(name, output.expr) for name, output in zip(names, outputs, strict=True)]
 
 
-def _label(node: exp.Expr, scope: StageScope, place: int) -> str:
-    if isinstance(node, exp.Alias):
-        return node.alias
-    if not isinstance(node, exp.Column):
+def _label(node: syntax.Node, scope: StageScope, place: int) -> str:
+    if isinstance(node, syntax.Alias):
+        return node.name
+    if not isinstance(node, syntax.Column):
         return f"EXPR${place}"
-    found = scope.column(node.name, qualifier_of(node))
+    found = scope.column(node.name, node.qualifier)
     if not isinstance(found, Column):
         return node.name
     known = (name for source in scope.sources for name, column in source.columns if column == found)
@@ -500,20 +434,23 @@ def _unused(name: str, used: set[str]) -> str:
     return unused
 
 
-def _order_of_set(order: exp.Order | None, outputs: Sequence[Output]) -> tuple[OrderKey, ...]:
+def _order_of_set(order: Sequence[syntax.Ordered], outputs: Sequence[Output]) -> tuple[OrderKey, ...]:
     """ORDER BY of a set operation: by place or by name."""
     keys: dict[Expr, OrderKey] = {}
-    for node in order.expressions if order is not None else ():
-        output = ordinal(node.this, outputs, "ORDER BY")
-        if output is None and isinstance(node.this, exp.Column) and not node.this.table:
-            name = node.this.name
-            output = next((one for one in outputs if one.label == name), None) or next(
-                (one for one in outputs if one.label.lower() == name.lower()), None
-            )
+    for node in order:
+        output = ordinal(node.value, outputs, "ORDER BY")
+        if output is None and isinstance(node.value, syntax.Column) and not node.value.qualifier:
+            output = _output_named(node.value.name, outputs)
         if output is None:
             raise SqlValidationError("ORDER BY of a set operation must name one of its columns")
-        keys.setdefault(output.expr, OrderKey(output.expr, not node.args.get("desc"), not node.args.get("nulls_first")))
+        keys.setdefault(output.expr, OrderKey(output.expr, not node.is_descending, not node.nulls_first))
     return tuple(keys.values())
+
+
+def _output_named(name: str, outputs: Sequence[Output]) -> Output | None:
+    """The output of a name: of the exact name if there is one, else without regard to case."""
+    exact = next((output for output in outputs if output.label == name), None)
+    return exact or next((output for output in outputs if output.label.lower() == name.lower()), None)
 
 
 def _common(first: SqlType, second: SqlType, place: str) -> SqlType:

@@ -5,60 +5,58 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from sqlglot import exp
-
 from merlot.sql.bind import bind_group_by
 from merlot.sql.expressions import Binder
+from merlot.sql.syntax import Cube, GroupingSets, Node, Rollup, Row, bare
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Expr, Literal, Output
 
 MAX_GROUPING_SETS = 128
 """Each is an aggregation of its own; CUBE of seven columns is as many."""
 
-_KINDS = (exp.Rollup, exp.Cube, exp.GroupingSets)
-Nodes = tuple[exp.Expr, ...]
+_KINDS = (Rollup, Cube, GroupingSets)
+Nodes = tuple[Node, ...]
 
 
 def bind_grouping(
-    group: exp.Group | None, outputs: Sequence[Output], binder: Binder
+    group: Sequence[Node], outputs: Sequence[Output], binder: Binder
 ) -> tuple[tuple[Expr, ...], tuple[tuple[int, ...], ...]]:
     """Distinct keys, and sets of their places; no sets where every row is in one group of all keys."""
-    if group is None or not any(isinstance(node, _KINDS) for node in group.expressions):
+    if not any(isinstance(node, _KINDS) for node in group):
         return bind_group_by(group, outputs, binder), ()
-    sets = _product([_sets_of(node) for node in group.expressions])
+    sets = _product([_sets_of(node) for node in group])
     # Keys in the order in which they stand first; a node may be in many sets.
-    nodes = list({id(node): node for one in sets for node in one}.values())
+    nodes = list({id(node): node for chosen in sets for node in chosen}.values())
     keys: dict[Expr, int] = {}
     places: dict[int, int] = {}
     for node in nodes:
-        (key,) = bind_group_by(exp.Group(expressions=[node.copy()]), outputs, binder)
+        (key,) = bind_group_by([node], outputs, binder)
         if isinstance(key, Literal):
             raise UnsupportedSqlError("a constant in GROUPING SETS, ROLLUP or CUBE")
         places[id(node)] = keys.setdefault(key, len(keys))
-    chosen = [tuple(dict.fromkeys(places[id(node)] for node in one)) for one in sets]
-    return tuple(keys), tuple(chosen)
+    return tuple(keys), tuple(tuple(dict.fromkeys(places[id(node)] for node in chosen)) for chosen in sets)
 
 
-def _sets_of(node: exp.Expr) -> list[Nodes]:
+def _sets_of(node: Node) -> list[Nodes]:
     """The sets that an element of GROUP BY stands for; `(a, b)` is one of two columns."""
-    if isinstance(node, exp.Rollup):
-        parts = list(map(_columns, node.expressions))
+    if isinstance(node, Rollup):
+        parts = list(map(_columns, node.keys))
         return [tuple(itertools.chain(*parts[:count])) for count in range(len(parts), -1, -1)]
-    if isinstance(node, exp.Cube):
-        parts = list(map(_columns, node.expressions))
+    if isinstance(node, Cube):
+        parts = list(map(_columns, node.keys))
         _check_number(2 ** min(len(parts), 60))
         chosen = itertools.product((True, False), repeat=len(parts))
         return [tuple(itertools.chain(*itertools.compress(parts, flags))) for flags in chosen]
-    if isinstance(node, exp.GroupingSets):
-        found = [one for inner in node.expressions for one in _sets_of(inner)]
+    if isinstance(node, GroupingSets):
+        found = [nodes for inner in node.sets for nodes in _sets_of(inner)]
         _check_number(len(found))
         return found
     return [_columns(node)]
 
 
-def _columns(node: exp.Expr) -> Nodes:
-    inner = node.unnest()
-    return tuple(inner.expressions) if isinstance(inner, exp.Tuple) else (inner,)
+def _columns(node: Node) -> Nodes:
+    inner = bare(node)
+    return tuple(inner.items) if isinstance(inner, Row) else (inner,)
 
 
 def _product(elements: Sequence[list[Nodes]]) -> list[Nodes]:

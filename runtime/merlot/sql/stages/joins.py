@@ -5,44 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sqlglot import exp
-
+from merlot.sql.syntax import Join
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.relations import JoinKind, columns_in, source_id
 from merlot.tree.types import BOOLEAN
 
-_KINDS: Final[Mapping[tuple[str, str], JoinKind]] = {
-    ("", ""): JoinKind.INNER,
-    ("", "INNER"): JoinKind.INNER,
-    ("", "CROSS"): JoinKind.CROSS,
-    ("", "SEMI"): JoinKind.SEMI,
-    ("LEFT", "SEMI"): JoinKind.SEMI,
-    ("", "ANTI"): JoinKind.ANTI,
-    ("LEFT", "ANTI"): JoinKind.ANTI,
+_KINDS: Final[Mapping[str, JoinKind]] = {
+    "": JoinKind.INNER,
+    "INNER": JoinKind.INNER,
+    "CROSS": JoinKind.CROSS,
+    **dict.fromkeys(("SEMI", "LEFT SEMI"), JoinKind.SEMI),
+    **dict.fromkeys(("ANTI", "LEFT ANTI"), JoinKind.ANTI),
+    **{f"{side}{word}": JoinKind[side] for side in ("LEFT", "RIGHT", "FULL") for word in ("", " OUTER")},
+    "ASOF": JoinKind.ASOF,
+    **dict.fromkeys(("LEFT ASOF", "ASOF LEFT"), JoinKind.LEFT_ASOF),
 }
-_ASOF: Final = {"": JoinKind.ASOF, "LEFT": JoinKind.LEFT_ASOF}
 _ORDERED: Final = frozenset({"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"})
 
 
-def join_kind(join: exp.Join) -> JoinKind:
+def join_kind(join: Join) -> JoinKind:
     """The kind that the words name; raises UnsupportedSqlError."""
-    for name, value in join.args.items():
-        if value and name not in ("this", "on", "using", "side", "kind", "method", "match_condition"):
-            raise UnsupportedSqlError(f"JOIN {name.strip('_').upper()}")
-    method, side, word = join.method.upper(), join.side.upper(), join.kind.upper()
-    is_asof = method == "ASOF"
-    if is_asof != bool(join.args.get("match_condition")):
+    words = join.kind.removeprefix("NATURAL").strip()
+    kind = _KINDS.get(words)
+    is_asof = kind in (JoinKind.ASOF, JoinKind.LEFT_ASOF)
+    if kind is None or (is_asof and words != join.kind):
+        raise UnsupportedSqlError(f"{join.kind} JOIN")
+    if is_asof != (join.match_condition is not None):
         raise SqlParseError("ASOF JOIN needs MATCH_CONDITION, and no other join has one")
-    if is_asof and side in _ASOF and not word:
-        return _ASOF[side]
-    if method not in ("", "NATURAL") or is_asof:
-        raise UnsupportedSqlError(" ".join(filter(None, (side, word, method, "JOIN"))))
-    if side in ("LEFT", "RIGHT", "FULL") and word in ("", "OUTER"):
-        return JoinKind[side]
-    kind = _KINDS.get((side, word))
-    if kind is None:
-        raise UnsupportedSqlError(" ".join(filter(None, (side, word, "JOIN"))))
     return kind
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
-
-from sqlglot import exp
+from typing import Final, Protocol
 
 from merlot.aggregates import registry as aggregates
 from merlot.functions.conversion import cast_to, common_type
+from merlot.sql import syntax
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.expressions import Binder
-from merlot.sql.labels import OPERATOR_NAMES
-from merlot.sql.parse import feature_name
+from merlot.sql.features import feature_name
 from merlot.sql.stages.scope import StageScope
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
@@ -41,7 +39,7 @@ class Statements(Protocol):
 
     def new_id(self, letter: str) -> str: ...
 
-    def query(self, node: exp.Expr, outer: StageScope | None) -> Query: ...
+    def query(self, node: syntax.Query, outer: StageScope | None) -> Query: ...
 
     def cast_outputs(self, query: Query, types: Sequence[SqlType]) -> Query: ...
 
@@ -49,7 +47,7 @@ class Statements(Protocol):
 class Slots:
     """The slots of one block (`sql.expressions.StageBinder`)."""
 
-    def __init__(self, statement: Statements, windows: Mapping[str, Any]) -> None:
+    def __init__(self, statement: Statements, windows: Mapping[str, syntax.WindowDefinition]) -> None:
         self._statement = statement
         self._windows = windows
         self.found: dict[str, Slot] = {}
@@ -65,63 +63,62 @@ class Slots:
             return replace(aggregate, type=LONG)
         return aggregate
 
-    def window(self, binder: Binder, node: Any) -> Expr:
+    def window(self, binder: Binder, node: syntax.Window) -> Expr:
         """A function OVER a window."""
         if binder.place in _NOT_HERE:
             raise SqlValidationError(f"{binder.place} cannot use a window function")
-        definition = self._definition(node)
-        called, condition = node.this, None
-        if isinstance(called, exp.Filter):
+        definition = self._definition(node.definition)
+        called, condition, ignores_nulls = node.call, None, False
+        if isinstance(called, syntax.NullsTreated):
+            called, ignores_nulls = called.call, called.is_ignoring
+        if isinstance(called, syntax.Filter):
             inner = replace(binder, place="FILTER", allows_aggregates=False, aliases_first=False)
-            called, condition = called.this, inner.condition(called.args["expression"].this)
-        ignores_nulls = isinstance(called, exp.IgnoreNulls)
-        if isinstance(called, exp.IgnoreNulls | exp.RespectNulls):
-            called = called.this
-        if not isinstance(called, exp.Anonymous):
+            called, condition = called.call, inner.condition(called.condition)
+        if isinstance(called, syntax.NullsTreated):
+            called, ignores_nulls = called.call, called.is_ignoring
+        if not isinstance(called, syntax.Call):
             raise UnsupportedSqlError(f"{feature_name(called)} OVER a window")
         plain = replace(binder, place="OVER", aliases_first=False)
         function, args, type_ = self._called(plain, called)
         if ignores_nulls and function not in (*_VALUES.values(), *_SHIFTS):
             raise SqlValidationError(f"IGNORE NULLS is of LAG, LEAD, FIRST_VALUE and LAST_VALUE, not {function}")
-        order_by = _order(definition.args.get("order"), plain)
+        order_by = _order(definition.order, plain)
         window = Window(
             function=function,
             args=args,
             type=type_,
-            partition_by=tuple(_key(plain, one, "PARTITION BY") for one in definition.args.get("partition_by") or ()),
+            partition_by=tuple(_key(plain, key, "PARTITION BY") for key in definition.partition_by),
             order_by=order_by,
-            frame=_frame(definition.args.get("spec"), order_by),
+            frame=_frame(definition.frame, order_by),
             ignores_nulls=ignores_nulls,
             filter=condition,
         )
         known = next((name for name, slot in self.found.items() if slot == window), None)
         return Column(known or self._keep("w", window), type_)
 
-    def subquery(self, binder: Binder, node: Any) -> Expr:
+    def subquery(self, binder: Binder, node: syntax.Node) -> Expr:
         """A scalar subquery, EXISTS, or IN with a subquery."""
-        if isinstance(node, exp.Exists):
-            query = self._query(binder, node.this)
+        if isinstance(node, syntax.Exists):
+            query = self._query(binder, node.query)
             return self._slot(Subquery(SubqueryKind.EXISTS, query, BOOLEAN))
-        if isinstance(node, exp.In):
-            operands = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
-            bound = [binder.bind(one) for one in operands]
-            return self._compared(binder, SubqueryKind.IN, bound, node.args["query"], "equals")
+        if isinstance(node, syntax.InQuery):
+            operands = node.subject.items if isinstance(node.subject, syntax.Row) else [node.subject]
+            bound = [binder.bind(operand) for operand in operands]
+            return self._compared(binder, SubqueryKind.IN, bound, node.query, "equals")
+        assert isinstance(node, syntax.Subquery)
         query = self._query(binder, node)
         if len(query.outputs) != 1:
             raise SqlValidationError(f"a subquery for a value has one column, not {len(query.outputs)}")
         return self._slot(Subquery(SubqueryKind.SCALAR, query, query.outputs[0].expr.type))
 
-    def compared(self, binder: Binder, node: Any) -> Expr | None:
-        """A comparison with ANY or ALL of a subquery; None for any other comparison."""
-        right = node.args["expression"]
-        if not isinstance(right, exp.All | exp.Any):
-            return None
-        kind = SubqueryKind.ALL if isinstance(right, exp.All) else SubqueryKind.ANY
-        function = OPERATOR_NAMES[type(node)]
-        return binder.predicate(self._compared(binder, kind, [binder.bind(node.this)], right.this, function))
+    def compared(self, binder: Binder, node: syntax.Comparison, right: syntax.Quantified) -> Expr:
+        """A comparison with ANY or ALL of a subquery."""
+        kind = SubqueryKind.ALL if right.is_all else SubqueryKind.ANY
+        bound = [binder.bind(node.left)]
+        return binder.predicate(self._compared(binder, kind, bound, right.query, node.function))
 
     def _compared(
-        self, binder: Binder, kind: SubqueryKind, operands: Sequence[Expr], node: exp.Expr, function: str
+        self, binder: Binder, kind: SubqueryKind, operands: Sequence[Expr], node: syntax.Query, function: str
     ) -> Expr:
         query = self._query(binder, node)
         if len(query.outputs) != len(operands):
@@ -136,7 +133,7 @@ class Slots:
         query = self._statement.cast_outputs(query, types)
         return self._slot(Subquery(kind, query, BOOLEAN, cast, function))
 
-    def _query(self, binder: Binder, node: exp.Expr) -> Query:
+    def _query(self, binder: Binder, node: syntax.Query) -> Query:
         assert isinstance(binder.scope, StageScope)
         return self._statement.query(node, replace(binder.scope, aliases={}))
 
@@ -148,35 +145,34 @@ class Slots:
         self.found[name] = slot
         return name
 
-    def _definition(self, node: Any) -> Any:
-        name = node.args.get("alias")
-        if name is None:
-            return node
-        known = self._windows.get(name.name.lower())
+    def _definition(self, definition: syntax.WindowDefinition) -> syntax.WindowDefinition:
+        if not definition.name:
+            return definition
+        known = self._windows.get(definition.name.lower())
         if known is None:
-            raise SqlValidationError(f"unknown window name={name.name}")
-        if any(node.args.get(part) for part in ("partition_by", "order", "spec")):
+            raise SqlValidationError(f"unknown window name={definition.name}")
+        if definition.partition_by or definition.order or definition.frame is not None:
             raise UnsupportedSqlError("a window that adds to a named one")
         return known
 
-    def _called(self, binder: Binder, node: Any) -> tuple[str, tuple[Expr, ...], SqlType]:
-        written = node.this if isinstance(node.this, str) else node.this.name
+    def _called(self, binder: Binder, node: syntax.Call) -> tuple[str, tuple[Expr, ...], SqlType]:
+        written = node.name
         key = canonical_key(written)
         if key in _RANKS:
-            if node.expressions:
+            if node.args:
                 raise SqlValidationError(f"{written} takes no arguments")
             return _RANKS[key][0], (), _RANKS[key][1]
         if key in _SHIFTS or key in _VALUES or key == "ntile":
-            return _shifted(key, written, tuple(binder.bind(arg) for arg in node.expressions))
+            return _shifted(key, written, tuple(binder.bind(arg) for arg in node.args))
         function = aggregates.find(key)
         if function is None or canonical_key(function.name) not in OVER:
             raise UnsupportedSqlError(f"{written.upper()} OVER a window")
-        if node.expressions and isinstance(node.expressions[0], exp.Distinct):
+        if node.is_distinct:
             raise UnsupportedSqlError("DISTINCT OVER a window")
-        check_arity(function, len(node.expressions))
-        if isinstance(node.expressions[0], exp.Star):
+        check_arity(function, len(node.args))
+        if isinstance(node.args[0], syntax.Star):
             return "count", (), count_rows(function).type
-        args = [binder.bind(arg) for arg in node.expressions]
+        args = [binder.bind(arg) for arg in node.args]
         typed = self.typed(typed_aggregate(function, args, nulls=True), is_distinct=False)
         return typed.function, typed.args, typed.type
 
@@ -216,65 +212,56 @@ def _is_positive(expr: Expr) -> bool:
     return isinstance(expr, Literal) and isinstance(expr.value, int) and expr.value > 0
 
 
-def _key(binder: Binder, node: Any, clause: str) -> Expr:
+def _key(binder: Binder, node: syntax.Node, clause: str) -> Expr:
     key = binder.bind(node)
     if key.type.is_array:
         raise SqlValidationError(f"{clause} of a multi-value column in a window")
     return key
 
 
-def _order(order: Any, binder: Binder) -> tuple[OrderKey, ...]:
+def _order(order: Sequence[syntax.Ordered], binder: Binder) -> tuple[OrderKey, ...]:
     """Numbers are constants here, not places."""
     return tuple(
-        OrderKey(_key(binder, node.this, "ORDER BY"), not node.args.get("desc"), not node.args.get("nulls_first"))
-        for node in (order.expressions if order is not None else ())
+        OrderKey(_key(binder, node.value, "ORDER BY"), not node.is_descending, not node.nulls_first) for node in order
     )
 
 
-def _frame(spec: Any, order_by: Sequence[OrderKey]) -> str:
+def _frame(frame: syntax.Frame | None, order_by: Sequence[OrderKey]) -> str:
     """ROWS or RANGE between two ends, maybe without the rows next to a row."""
-    if spec is None:
+    if frame is None:
         return ""
-    kind = str(spec.args["kind"]).upper()
-    if kind not in ("ROWS", "RANGE"):
-        raise UnsupportedSqlError(f"{kind} in a window")
-    keys = [key.expr.type for key in order_by] if kind == "RANGE" else None
-    start = _end(spec.args.get("start"), spec.args.get("start_side"), keys)
-    end = _end(spec.args.get("end") or "CURRENT ROW", spec.args.get("end_side"), keys)
-    ends = [_ENDS.index(end.lstrip("0123456789. ")) for end in (start, end)]
+    if frame.kind not in ("ROWS", "RANGE"):
+        raise UnsupportedSqlError(f"{frame.kind} in a window")
+    keys = [key.expr.type for key in order_by] if frame.kind == "RANGE" else None
+    start, end = _end(frame.start, keys), _end(frame.end, keys)
+    ends = [_ENDS.index(bound.lstrip("0123456789. ")) for bound in (start, end)]
     if ends[0] > ends[1] or _ENDS[0] == end or _ENDS[-1] == start:
         raise SqlValidationError(f"a window cannot go from {start} to {end}")
-    left_out = spec.args.get("exclude")
-    return f"{kind} BETWEEN {start} AND {end}{f' EXCLUDE {left_out.name.upper()}' if left_out else ''}"
+    return f"{frame.kind} BETWEEN {start} AND {end}{f' EXCLUDE {frame.exclude}' if frame.exclude else ''}"
 
 
 _ENDS: Final = ("UNBOUNDED PRECEDING", "PRECEDING", "CURRENT ROW", "FOLLOWING", "UNBOUNDED FOLLOWING")
 """From first to last, without distances."""
 
 
-def _end(value: Any, side: Any, keys: Sequence[SqlType] | None) -> str:
+def _end(bound: syntax.Bound, keys: Sequence[SqlType] | None) -> str:
     """An end in canonical words. `keys`: of RANGE, the types of what rows are ordered by."""
-    if value == "CURRENT ROW":
-        return "CURRENT ROW"
-    word = str(side).upper()
-    if word not in ("PRECEDING", "FOLLOWING"):
-        raise SqlValidationError("a window's end is PRECEDING, FOLLOWING or CURRENT ROW")
-    if value == "UNBOUNDED":
-        return f"UNBOUNDED {word}"
-    return f"{_rows(value) if keys is None else _distance(value, keys)} {word}"
+    if bound.distance is None:
+        return bound.side
+    return f"{_rows(bound.distance) if keys is None else _distance(bound.distance, keys)} {bound.side}"
 
 
-def _rows(value: Any) -> int:
-    if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdigit() or len(value.this) > 9:
+def _rows(node: syntax.Node) -> int:
+    if not isinstance(node, syntax.Number) or not node.text.isdigit() or len(node.text) > 9:
         raise SqlValidationError("a window's distance is a whole number")
-    return int(value.this)
+    return int(node.text)
 
 
-def _distance(value: Any, keys: Sequence[SqlType]) -> str:
+def _distance(node: syntax.Node, keys: Sequence[SqlType]) -> str:
     """How far from a row's key; of a TIMESTAMP in milliseconds."""
     if len(keys) != 1 or keys[0].base not in _DISTANT:
         raise SqlValidationError("RANGE with a distance needs ORDER BY of one number or time")
-    text = value.this if isinstance(value, exp.Literal) and not value.is_string else ""
+    text = node.text if isinstance(node, syntax.Number) else ""
     whole, _, fraction = text.partition(".")
     is_whole = keys[0].base not in (TypeName.FLOAT, TypeName.DOUBLE)
     if not whole.isdigit() or (fraction and not fraction.isdigit()) or (is_whole and fraction) or len(text) > 18:

@@ -1,0 +1,383 @@
+"""Forms with words of their own, from tokens to nodes: calls, windows, CASE, CAST and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from merlot.sql.expression_parser import Expressions
+from merlot.sql.lexer import END
+from merlot.sql.syntax import (
+    Array,
+    Boolean,
+    Call,
+    Case,
+    Cast,
+    Column,
+    Exists,
+    Extract,
+    Filter,
+    Frame,
+    Node,
+    Null,
+    NullsTreated,
+    Number,
+    Ordered,
+    Paren,
+    Query,
+    Row,
+    Star,
+    Subquery,
+    Window,
+    WindowDefinition,
+    WithinGroup,
+)
+from merlot.sql.syntax import Bound as FrameBound
+from merlot.sql.token_reader import QUOTES
+from merlot.sql.words import RESERVED, STRUCTURE, TYPES
+from merlot.tree.errors import UnsupportedSqlError
+
+_DIGITS: Final = frozenset("0123456789")
+ORDERED: Final = {
+    "<": "less_than",
+    "<=": "less_than_or_equal",
+    ">": "greater_than",
+    ">=": "greater_than_or_equal",
+}
+_COMPARISONS: Final = {"=": "equals", "==": "equals", "<>": "not_equals", "!=": "not_equals", **ORDERED}
+_COMPARING: Final = frozenset({"IS", "ISNULL", "NOTNULL", "NOT", "BETWEEN", "IN", "LIKE", "ILIKE", "<=>"})
+_OPERATIONS: Final = {
+    "||": (0, "concat"),
+    "+": (1, "plus"),
+    "-": (1, "minus"),
+    "*": (2, "times"),
+    "/": (2, "divide"),
+    "%": (2, "mod"),
+}
+"""How tightly an operator binds, and its function."""
+_NO_OPERATORS: Final = {
+    "&": "the operator &: write BITAND",
+    "|": "the operator |: write BITOR",
+    "^": "the operator ^: write BITXOR",
+    "~": "the operator ~: write BITNOT",
+    "<<": "the operator <<: write BITSHIFTLEFT",
+    ">>": "the operator >>: write BITSHIFTRIGHT",
+    "COLLATE": "COLLATE",
+    "XOR": "XOR",
+}
+_WORDS_IN_CALLS: Final = {
+    "FLOOR": ("TO", "DATETRUNC"),
+    "CEIL": ("TO", "DATETRUNC"),
+    "CEILING": ("TO", "DATETRUNC"),
+    "OVERLAY": ("PLACING", "CONCAT and SUBSTR"),
+    "POSITION": ("IN", "STRPOS"),
+}
+"""Words inside of calls that neither Pinot nor we have, and what to write instead."""
+_TYPE_ENDS: Final = (
+    ("PRECISION",),
+    ("VARYING",),
+    ("WITH", "TIME", "ZONE"),
+    ("WITH", "LOCAL", "TIME", "ZONE"),
+    ("WITHOUT", "TIME", "ZONE"),
+    ("ARRAY",),
+)
+_TRIMS: Final = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
+_TREATMENTS: Final = frozenset({"IGNORE", "RESPECT"})
+_ROWS: Final = frozenset({"ROW", "ROWS"})
+_FRAMES: Final = frozenset({"ROWS", "RANGE", "GROUPS"})
+_QUANTIFIERS: Final = frozenset({"ANY", "ALL", "SOME"})
+_QUERY_ENDS: Final = frozenset({"ORDER", "LIMIT", "OFFSET", "FETCH"})
+_AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "ORDER", "THEN", ")", ",", END})
+_CALLED: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
+
+
+class Forms(Expressions):
+    """Reads what begins with a word of its own, or with a name and a parenthesis."""
+
+    def _form(self, word: str) -> Node:
+        return _FORMS[word](self)
+
+    # Calls
+
+    def _call(self, name: str) -> Node:
+        """Arguments, and what may stand after them."""
+        word, instead = _WORDS_IN_CALLS.get(name.upper(), ("", ""))
+        if word:
+            self._refuse_word(name, word, instead)
+        return self._call_ends(self._within(lambda: self._arguments(name)))
+
+    def _call_ends(self, call: Node) -> Node:
+        found = call
+        if self._takes_all("WITHIN", "GROUP"):
+            found = WithinGroup(found, self._within(self._order_of_group))
+        if self._takes("FILTER"):
+            found = Filter(found, self._within(self._filter))
+        found = self._nulls_treated(found)
+        if self._takes("OVER"):
+            self.has_stages = True
+            if self._words[self._at] == "(":
+                return Window(found, self._within(self._window))
+            return Window(found, WindowDefinition(self._name()))
+        return found
+
+    def _refuse_word(self, name: str, word: str, instead: str) -> None:
+        """Refuse SQL's `FLOOR(at TO DAY)`: it has the word between its parentheses."""
+        at, depth = self._at, 0
+        while self._words[at]:
+            depth += {"(": 1, ")": -1}.get(self._words[at], 0)
+            if not depth:
+                return
+            if depth == 1 and self._words[at] == word:
+                raise UnsupportedSqlError(f"{name.upper()}(… {word} …): write {instead}")
+            at += 1
+
+    def _order_of_group(self) -> list[Ordered]:
+        self._expect("ORDER")
+        self._expect("BY")
+        return self._order_by()
+
+    def _filter(self) -> Node:
+        self._expect("WHERE")
+        return self._expression()
+
+    def _nulls_treated(self, call: Node) -> Node:
+        if self._words[self._at] in _TREATMENTS and self._next() == "NULLS":
+            self._at += 2
+            return NullsTreated(call, self._words[self._at - 2] == "IGNORE")
+        return call
+
+    def _arguments(self, name: str) -> Node:
+        if self._words[self._at] == ")":
+            return Call(name, ())
+        if self._takes("*"):
+            return Call(name, [Star()])
+        is_distinct = self._takes("DISTINCT")
+        if not is_distinct and self._words[self._at] == "ALL" and self._next() != "(":
+            self._at += 1
+        if self._starts_query():
+            raise UnsupportedSqlError("subquery")
+        call = Call(name, self._list(self._expression), is_distinct)
+        if self._takes_all("ORDER", "BY"):
+            raise UnsupportedSqlError(f"ORDER BY in {name.upper()}")
+        return self._nulls_treated(call)
+
+    # Windows
+
+    def _window(self) -> WindowDefinition:
+        found = WindowDefinition()
+        starts = self._words[self._at : self._at + 2]
+        if starts[0] not in _FRAMES and starts not in (["PARTITION", "BY"], ["ORDER", "BY"]) and starts[0] != ")":
+            found.name = self._name()
+        if self._takes_all("PARTITION", "BY"):
+            found.partition_by = self._list(self._expression)
+        if self._takes_all("ORDER", "BY"):
+            found.order = self._order_by()
+        if self._words[self._at] in _FRAMES:
+            found.frame = self._frame()
+        return found
+
+    def _frame(self) -> Frame:
+        kind = self._words[self._at]
+        self._at += 1
+        end = FrameBound("CURRENT ROW")
+        if self._takes("BETWEEN"):
+            start = self._bound()
+            self._expect("AND")
+            end = self._bound()
+        else:
+            start = self._bound()
+        return Frame(kind, start, end, self._left_out() if self._takes("EXCLUDE") else "")
+
+    def _left_out(self) -> str:
+        for words in (("CURRENT", "ROW"), ("NO", "OTHERS"), ("GROUP",), ("TIES",)):
+            if self._takes_all(*words):
+                return " ".join(words)
+        raise self._error("expected CURRENT ROW, GROUP, TIES or NO OTHERS")
+
+    def _bound(self) -> FrameBound:
+        if self._takes_all("CURRENT", "ROW"):
+            return FrameBound("CURRENT ROW")
+        is_unbounded = self._takes("UNBOUNDED")
+        distance = None if is_unbounded else self._value()
+        side = self._words[self._at]
+        if side not in ("PRECEDING", "FOLLOWING"):
+            raise self._error("expected PRECEDING or FOLLOWING")
+        self._at += 1
+        return FrameBound(f"UNBOUNDED {side}" if is_unbounded else side, distance)
+
+    # Expressions with words of their own, after their first one
+
+    def _parenthesis(self) -> Node:
+        self._at -= 1
+        return self._within(self._in_parenthesis)
+
+    def _in_parenthesis(self) -> Node:
+        if self._starts_query():
+            query = self._subquery()
+            return query if isinstance(query, Subquery) and not query.order else Subquery(query)
+        items = self._list(self._expression)
+        return Paren(items[0]) if len(items) == 1 else Row(items)
+
+    def _case(self) -> Node:
+        self._deeper()
+        subject = self._expression() if self._words[self._at] != "WHEN" else None
+        branches: list[tuple[Node, Node]] = []
+        while not branches or self._words[self._at] == "WHEN":
+            self._expect("WHEN")
+            self._join()
+            branches.append(self._branch())
+        default = self._expression() if self._takes("ELSE") else None
+        self._expect("END")
+        self._open -= 1
+        return Case(subject, branches, default)
+
+    def _branch(self) -> tuple[Node, Node]:
+        test = self._expression()
+        self._expect("THEN")
+        return test, self._expression()
+
+    def _try_cast(self) -> Node:
+        raise UnsupportedSqlError("TRY_CAST: write CAST")
+
+    def _cast(self) -> Node:
+        self._expect("(")
+        self._deeper()
+        operand = self._expression()
+        self._expect("AS")
+        found = Cast(operand, self._type())
+        self._open -= 1
+        self._expect(")")
+        return found
+
+    def _type(self) -> str:
+        """Its words, without lengths in parentheses."""
+        if not self._is_word(STRUCTURE) or self._tokens[self._at][0] in QUOTES:
+            raise self._error("expected a type")
+        name = self._words[self._at]
+        self._at += 1
+        if self._words[self._at] == "(":
+            self._within(lambda: self._list(self._value))
+        for words in _TYPE_ENDS:
+            if self._takes_all(*words):
+                name = " ".join([name, *words])
+        if self._words[self._at] in ("<", "["):
+            raise UnsupportedSqlError(f"type {name}{self._words[self._at]}…")
+        if self._words[self._at] == "(":
+            self._within(lambda: self._list(self._value))
+        return TYPES.get(name, name)
+
+    def _extract(self) -> Node:
+        self._expect("(")
+        field = self._any_word()
+        self._expect("FROM")
+        self._deeper()
+        found = Extract(field, self._expression())
+        self._open -= 1
+        self._expect(")")
+        return found
+
+    def _trim(self) -> Node:
+        """`TRIM(LEADING 'x' FROM a)` is `LTRIM(a, 'x')`; a column may be called LEADING."""
+        name = self._text(self._at - 1)
+        return self._call_ends(self._within(lambda: self._trim_arguments(name)))
+
+    def _trim_arguments(self, name: str) -> Node:
+        args: list[Node] = []
+        if self._words[self._at] in _TRIMS and self._next() not in (")", ",", "."):
+            name = _TRIMS[self._words[self._at]]
+            self._at += 1
+        if self._words[self._at] not in ("FROM", ")"):
+            args = self._list(self._expression)
+        if self._takes("FROM"):
+            args = [self._value(), *args]
+        return Call(name, args)
+
+    def _substring(self) -> Node:
+        """`SUBSTRING(a FROM 2 FOR 3)` is `SUBSTRING(a, 2, 3)`."""
+        name = self._text(self._at - 1)
+        return self._call_ends(self._within(lambda: self._substring_arguments(name)))
+
+    def _substring_arguments(self, name: str) -> Node:
+        args = self._list(self._expression) if self._words[self._at] != ")" else []
+        if self._takes("FROM"):
+            args.append(self._value())
+        if self._takes("FOR"):
+            args += [*([Number("1")] if len(args) == 1 else []), self._value()]
+        return Call(name, args)
+
+    def _exists(self) -> Node:
+        return Exists(self._within(self._query_of_exists))
+
+    def _query_of_exists(self) -> Query:
+        if not self._starts_query():
+            raise self._error("expected a query")
+        return self._subquery()
+
+    def _interval(self) -> Node:
+        """`INTERVAL` as a name; `INTERVAL '1' DAY` is refused."""
+        token = self._tokens[self._at]
+        if token[:1] in _DIGITS or token[:1] in ("'", "(") or self._is_word(RESERVED):
+            raise UnsupportedSqlError("INTERVAL: write TIMESTAMPADD")
+        self._at -= 1
+        if self._next() == ".":
+            return self._path()
+        self._at += 1
+        return Column(self._text(self._at - 1))
+
+    def _array(self) -> Node:
+        if self._words[self._at] == "(":
+            return self._call(self._text(self._at - 1))
+        self._expect("[")
+        return self._brackets()
+
+    def _brackets(self) -> Node:
+        if self._takes("]"):
+            return Array(())
+        items = self._list(self._expression)
+        self._expect("]")
+        return Array(items)
+
+    def _fraction(self) -> Node:
+        """`.5`"""
+        token = self._tokens[self._at]
+        if not token[:1].isdigit() or "." in token:
+            raise self._error("expected digits after the point")
+        self._at += 1
+        return Number(f"0.{token}")
+
+    def _null(self) -> Node:
+        return Null()
+
+    def _true(self) -> Node:
+        return Boolean(value=True)
+
+    def _false(self) -> Node:
+        return Boolean(value=False)
+
+    def _placeholder(self) -> Node:
+        raise UnsupportedSqlError("query parameter (?)")
+
+    def _parameter(self) -> Node:
+        raise UnsupportedSqlError("query parameter (@)")
+
+
+_FORMS: Final[dict[str, Callable[[Forms], Node]]] = {
+    "(": Forms._parenthesis,
+    "CASE": Forms._case,
+    "CAST": Forms._cast,
+    "TRY_CAST": Forms._try_cast,
+    "EXTRACT": Forms._extract,
+    "TRIM": Forms._trim,
+    "SUBSTRING": Forms._substring,
+    "EXISTS": Forms._exists,
+    "INTERVAL": Forms._interval,
+    "ARRAY": Forms._array,
+    "[": Forms._brackets,
+    ".": Forms._fraction,
+    "@": Forms._parameter,
+    ":": Forms._placeholder,
+    "?": Forms._placeholder,
+    "NULL": Forms._null,
+    "TRUE": Forms._true,
+    "FALSE": Forms._false,
+}

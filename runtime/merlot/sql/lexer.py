@@ -1,0 +1,139 @@
+"""A text's tokens, by one regular expression: words, numbers, texts and names with their quotes, and signs.
+
+A long list of constants after IN is one token, its IN included: 50,000 values are read in 15 ms. Errors alone ask where
+a token stands, which a second reading of the text finds. Pure and safe on any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import Final
+
+from merlot.sql.syntax import Constants
+from merlot.tree import literals
+from merlot.tree.errors import SqlParseError
+from merlot.tree.nodes import Literal
+from merlot.tree.types import DOUBLE
+
+END: Final = ""
+MIN_VALUES: Final = 64
+"""Shorter lists are read value by value."""
+MIN_LIST_CHARS: Final = 2 * MIN_VALUES
+"""No list of so many values is shorter."""
+
+_SPACE: Final = r"\s*+"
+_TEXT: Final = r"'(?:[^']++|'')*+'"
+_NUMBER: Final = r"-?[0-9]{1,100}+(?:\.[0-9]{1,100}+)?"
+
+
+def _list_of(value: str) -> str:
+    return rf"{value}(?:{_SPACE},{_SPACE}{value}){{{MIN_VALUES - 1},}}+"
+
+
+_COMMENT: Final = r"--[^\r\n]*+|/\*(?:[^*/]++|\*(?!/)|/(?!\*))*+\*/"
+_TOKEN: Final = re.compile(
+    rf"\s*+(?:(?:{_COMMENT})\s*+)*+("
+    rf"[iI][nN]{_SPACE}\({_SPACE}(?:{_list_of(_NUMBER)}|{_list_of(_TEXT)}){_SPACE}\)"
+    rf"|[xX]'[^']*+'|[^\W\d][\w$]*+|\$[\w$]*+|0[xX][0-9a-fA-F]++|[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?"
+    rf'|{_TEXT}|"(?:[^"]++|"")*+"|`(?:[^`]++|``)*+`'
+    r"|<=>|<>|!=|<=|>=|==|\|\||<<|>>|/\*|[^\s]|\Z)"
+)
+"""What is blank, then a token. The end of the text is one, so that no blank is looked at twice."""
+_COMMENT_MARK: Final = re.compile(r"/\*|\*/")
+_UNFINISHED: Final = frozenset({"'", '"', "`", "/*"})
+_ONE_TEXT: Final = re.compile(r"'((?:[^']++|'')*+)'")
+_EXACT_CHARS: Final = 16
+"""A decimal number of so many characters is the double that it reads as."""
+
+
+def tokens_of(sql: str) -> tuple[str, list[str]]:
+    """The text without comments in comments, and its tokens; raises SqlParseError for what is opened and not closed."""
+    tokens = _TOKEN.findall(sql)
+    if "/*" in tokens:
+        sql = _without_nested_comments(sql)
+        tokens = _TOKEN.findall(sql)
+    while tokens and not tokens[-1]:
+        tokens.pop()
+    if not _UNFINISHED.isdisjoint(tokens):
+        number = next(number for number, token in enumerate(tokens) if token in _UNFINISHED)
+        raise error_at(sql, place_of(sql, number), "unfinished string, name or comment")
+    return sql, tokens
+
+
+def _without_nested_comments(sql: str) -> str:
+    """The text with blanks for comments that hold others."""
+    pieces: list[str] = []
+    at = copied = 0
+    while (match := _TOKEN.match(sql, at)) is not None and match[1]:
+        at = match.end()
+        if match[1] != "/*":
+            continue
+        start = match.start(1)
+        end = _end_of_comment(sql, start)
+        if end is None:
+            break
+        # Line breaks stay, so that errors name the same lines.
+        pieces += [sql[copied:start], re.sub(r"[^\n]", " ", sql[start:end])]
+        at = copied = end
+    return "".join([*pieces, sql[copied:]])
+
+
+def _end_of_comment(sql: str, start: int) -> int | None:
+    depth = 0
+    for match in _COMMENT_MARK.finditer(sql, start):
+        depth += 1 if match[0] == "/*" else -1
+        if not depth:
+            return match.end()
+    return None
+
+
+def place_of(sql: str, number: int) -> int:
+    """Where a token of the text begins."""
+    match = next(islice(_TOKEN.finditer(sql), number, None), None)
+    return len(sql) if match is None else match.start(1)
+
+
+def error_at(sql: str, start: int, problem: str) -> SqlParseError:
+    """An error of the text from `start` on, of one line."""
+    line = sql.count("\n", 0, start) + 1
+    column = start - (sql.rfind("\n", 0, start) + 1) + 1
+    near = sql[start : start + 20].split("\n")[0]
+    return SqlParseError(f'syntax error at line {line}, column {column} near "{near}": {problem}')
+
+
+def text_in(token: str) -> str:
+    """What a token says: without quotes if it has some."""
+    quote = token[:1]
+    if quote == "'" or quote == '"' or quote == "`":
+        return token[1:-1].replace(quote + quote, quote)
+    return token
+
+
+def is_list(token: str) -> bool:
+    """Whether a token is a long list of constants, its IN included."""
+    return len(token) > MIN_LIST_CHARS and token[0] in "iI" and token[-1] == ")"
+
+
+def constants_in(token: str) -> Constants:
+    """The values of a long list, which a token with its IN is."""
+    text = token[token.index("(") + 1 : -1].strip()
+    return Constants(text, _texts(text) if text[0] == "'" else _numbers(text))
+
+
+def _numbers(text: str) -> tuple[int, ...] | tuple[Literal, ...]:
+    if "." not in text:
+        return tuple(map(int, text.split(",")))
+    return tuple(map(_number, text.split(",")))
+
+
+def _number(text: str) -> Literal:
+    spelled = text.strip()
+    if "." in spelled and len(spelled) <= _EXACT_CHARS:
+        return Literal(float(spelled), DOUBLE)
+    return literals.number(spelled)
+
+
+def _texts(text: str) -> tuple[str, ...]:
+    found = _ONE_TEXT.findall(text)
+    return tuple(one.replace("''", "'") for one in found) if "''" in text else tuple(found)

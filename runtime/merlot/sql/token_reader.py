@@ -1,0 +1,184 @@
+"""The tokens of a query, taken one after the other, and what any rule of the grammar needs of them.
+
+Keywords are compared in upper case; what is in quotes keeps its quotes, so it is no keyword. Pure and safe on any
+thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from merlot.sql import limits
+from merlot.sql.budget import Budget
+from merlot.sql.lexer import END, error_at, is_list, place_of, text_in
+from merlot.sql.syntax import Column
+from merlot.sql.words import RESERVED
+from merlot.tree.errors import SqlParseError, SqlValidationError
+
+T = TypeVar("T")
+
+NAME_STARTS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_$")
+QUOTES: Final = frozenset('"`')
+_AFTER_EXPRESSION: Final = frozenset({",", ")", "FROM", "WHERE", "GROUP", "HAVING", "ORDER"})
+_BEFORE_EXPRESSION: Final = frozenset({"SELECT", "(", "BY"})
+_AFTER_THE_END: Final = (END,) * 5
+"""As many as a rule may look ahead, and more."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTokens:
+    """The tokens of one query."""
+
+    sql: str
+    """The text that they are of."""
+    tokens: Sequence[str]
+    words: Sequence[str]
+    """The tokens in upper case."""
+    numbers: Sequence[int] | None = None
+    """Which of the text's tokens they are; None if they are all."""
+
+
+class TokenReader:
+    """Reads the tokens of a query."""
+
+    def __init__(self, text: QueryTokens, budget: Budget) -> None:
+        self._sql = text.sql
+        self._tokens = [*text.tokens, *_AFTER_THE_END]
+        self._words = [*text.words, *_AFTER_THE_END]
+        self._numbers = text.numbers
+        """Of each token, which of the text's tokens it is; None if they are all of them."""
+        self._budget = budget
+        self._at = 0
+        self._open = 0
+        self._columns: dict[str, Column] = {}
+        """Columns without quotes and qualifiers, by their names: a node may stand in many places."""
+        self._num_items = 0
+        self._num_joined = 0
+        self._num_values = 0
+        self.has_stages = False
+        """Whether the query takes more than one SELECT over one table."""
+
+    # Tokens
+
+    def _takes(self, word: str) -> bool:
+        """Whether this word follows, which is taken."""
+        if self._words[self._at] != word:
+            return False
+        self._at += 1
+        return True
+
+    def _takes_all(self, *words: str) -> bool:
+        """Whether these words follow, which are taken."""
+        end = self._at + len(words)
+        if self._words[self._at : end] != list(words):
+            return False
+        self._at = end
+        return True
+
+    def _takes_any(self, words: frozenset[str]) -> bool:
+        if self._words[self._at] not in words:
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, word: str) -> None:
+        if self._words[self._at] != word:
+            raise self._error(f"expected {word}")
+        self._at += 1
+
+    def _next(self, ahead: int = 1) -> str:
+        """The word after the one that follows."""
+        return self._words[self._at + ahead] if self._words[self._at] else END
+
+    def _error(self, problem: str, back: int = 0) -> SqlParseError:
+        """A syntax error at the token that follows, or at the last one."""
+        at = max(0, min(self._at, len(self._tokens) - 1 - len(_AFTER_THE_END)) - back)
+        return error_at(self._sql, self._place(at), problem)
+
+    def _place(self, at: int) -> int:
+        return place_of(self._sql, at if self._numbers is None else self._numbers[at])
+
+    def _touches(self, at: int) -> bool:
+        """Whether nothing stands between a token and the one before it."""
+        return self._place(at - 1) + len(self._tokens[at - 1]) == self._place(at)
+
+    def _no_expression(self) -> SqlParseError:
+        before, word = self._words[self._at - 1] if self._at else END, self._words[self._at]
+        if before == "," and (word in _AFTER_EXPRESSION or not word):
+            return self._error("expected an expression after the comma")
+        if word == "," and before in _BEFORE_EXPRESSION:
+            return self._error("expected an expression before the comma")
+        return self._error("expected an expression")
+
+    # Lists and parentheses
+
+    def _list(self, item: Callable[[], T]) -> list[T]:
+        items = [item()]
+        while self._takes(","):
+            self._num_items += 1
+            if self._num_items > limits.MAX_ITEMS:
+                raise too_many("expressions in SELECT, GROUP BY, ORDER BY and calls", limits.MAX_ITEMS)
+            items.append(item())
+        return items
+
+    def _within(self, read: Callable[[], T]) -> T:
+        """Read what stands in parentheses."""
+        self._expect("(")
+        self._deeper()
+        found = read()
+        self._open -= 1
+        self._expect(")")
+        return found
+
+    def _deeper(self) -> None:
+        self._open += 1
+        if self._open > limits.MAX_NESTING:
+            raise self._error(limits.TOO_DEEP, back=1)
+
+    # Names
+
+    def _name(self) -> str:
+        return self._word_not_in(RESERVED)
+
+    def _any_word(self) -> str:
+        """A name where no keyword could stand."""
+        return self._word_not_in(frozenset())
+
+    def _word_not_in(self, reserved: frozenset[str]) -> str:
+        if not self._is_word(reserved):
+            raise self._error("expected a name")
+        self._at += 1
+        return self._text(self._at - 1)
+
+    def _text(self, at: int) -> str:
+        """A name, which is not as long as a page: messages would be, too."""
+        text = text_in(self._tokens[at])
+        if len(text) > limits.MAX_NAME_CHARS:
+            raise SqlParseError(f"name too long starts={text[:20]} chars={len(text)} limit={limits.MAX_NAME_CHARS}")
+        return text
+
+    def _is_word(self, reserved: frozenset[str]) -> bool:
+        first = self._tokens[self._at][:1]
+        if first in QUOTES and first:
+            return True
+        token = self._tokens[self._at]
+        return starts_name(first) and self._words[self._at] not in reserved and token[1:2] != "'" and not is_list(token)
+
+    def _names(self) -> list[str]:
+        return self._within(lambda: self._list(self._name))
+
+
+def too_many(what: str, limit: int, got: int | None = None) -> SqlValidationError:
+    """An error of a text that has too much of something."""
+    return SqlValidationError(f"too many {what} got={limit + 1 if got is None else got} limit={limit}")
+
+
+def starts_name(first: str) -> bool:
+    return first in NAME_STARTS or (first > "\x7f" and first.isalpha())
+
+
+def qualifier_of(names: list[str]) -> str:
+    """What stands before a column's name, without the name of the only database."""
+    return ".".join(names[1:] if names[:1] == ["default"] else names)

@@ -19,7 +19,7 @@ _AZURE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FileSystemTarget:
     """Arguments of a file system's class, and the folder of all that the URI's path names."""
 
     keywords: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Scheme:
     """The authority, in words."""
     authority: re.Pattern[str]
     """What stands between the slashes. It must not lead requests to a host that whoever runs Merlot did not choose."""
-    target: Callable[[re.Match[str], Mapping[str, str], Mapping[str, str]], Target] | None
+    target: Callable[[re.Match[str], Mapping[str, str], Mapping[str, str]], FileSystemTarget] | None
     """Target by authority, options and environment. None: pyarrow reads the URI itself."""
     options: Mapping[str, re.Pattern[str]] | None
     """Options of a URI, and their values. None: pyarrow alone knows them."""
@@ -73,17 +73,17 @@ class Scheme:
     """Regular expression of errors that say that these credentials may not read the file."""
 
 
-def _s3(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> Target:
-    return Target(options, authority["bucket"])
+def _s3(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> FileSystemTarget:
+    return FileSystemTarget(options, authority["bucket"])
 
 
-def _gcs(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> Target:
+def _gcs(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> FileSystemTarget:
     """`anonymous@bucket` asks without credentials."""
     anonymous = {"anonymous": True} if authority["user"] else {}
-    return Target({**_plain_endpoint(options), **anonymous}, authority["bucket"])
+    return FileSystemTarget({**_plain_endpoint(options), **anonymous}, authority["bucket"])
 
 
-def _azure(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> Target:
+def _azure(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> FileSystemTarget:
     """The library finds all credentials but keys of an account. They go to no other account than theirs."""
     keywords: dict[str, Any] = {"account_name": authority["account"]}
     for service in ("blob", "dfs"):
@@ -98,11 +98,11 @@ def _azure(authority: re.Match[str], options: Mapping[str, str], environment: Ma
             keywords["account_key"] = key
         elif token := environment.get("AZURE_STORAGE_SAS_TOKEN"):
             keywords["sas_token"] = f"?{token.removeprefix('?')}"
-    return Target(keywords, authority["container"])
+    return FileSystemTarget(keywords, authority["container"])
 
 
-def _local(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> Target:
-    return Target({}, "")
+def _local(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> FileSystemTarget:
+    return FileSystemTarget({}, "")
 
 
 def _plain_endpoint(options: Mapping[str, str]) -> Mapping[str, str]:

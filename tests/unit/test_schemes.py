@@ -17,7 +17,7 @@ from merlot.spec.pod_template import RESERVED_VARIABLES
 from merlot.spec.tenancy import DeepStoreSpec
 from merlot.store import credentials
 from merlot.store.allowed import AllowedSources, AllowedStores
-from merlot.store.filesystems import Use, open_filesystem
+from merlot.store.filesystems import FileSystemUse, open_filesystem
 from merlot.uris import credentials_problem, option_problems, place_of, redact
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ def test_a_scheme_is_a_deep_store_everywhere_or_nowhere(row: Scheme) -> None:
         with pytest.raises(ValidationError, match="unknown deep store"):
             DeepStoreSpec.model_validate({"uri": row.example})
         with pytest.raises(InvalidInputError, match=f"{row.name}:// is for sources alone"):
-            open_filesystem(row.example, Use.DEEP_STORE)
+            open_filesystem(row.example, FileSystemUse.DEEP_STORE)
 
 
 def test_crds_and_chart_accept_the_deep_stores_of_the_table() -> None:
@@ -90,7 +90,7 @@ def test_pyarrow_takes_the_options_of_a_scheme(row: Scheme, monkeypatch: pytest.
     if row.options is None:
         return
     query = f"?{ENDPOINT}" if row.options else ""
-    for use in Use if row.is_deep_store else [Use.SOURCE]:
+    for use in FileSystemUse if row.is_deep_store else [FileSystemUse.SOURCE]:
         opened, path = open_filesystem(row.example + query, use)
         assert isinstance(opened, getattr(pyarrow.fs, row.filesystem))
         assert path.endswith("/path")
@@ -104,20 +104,20 @@ def test_unknown_options_and_values_that_lead_elsewhere_are_refused(row: Scheme)
     for option in ("regoin=eu", *(f"{name}=evil.example%2F..%2F@x" for name in row.options)):
         uri = f"{row.example}?{option}"
         assert option_problems(uri)
-        for use in (use for use in Use if use is Use.DEEP_STORE or row.is_object_storage):
+        for use in (use for use in FileSystemUse if use is FileSystemUse.DEEP_STORE or row.is_object_storage):
             with pytest.raises(InvalidInputError):
                 open_filesystem(uri, use)
 
 
-@pytest.mark.parametrize("use", Use)
-def test_hdfs_without_a_hadoop_client_is_a_clear_error(use: Use) -> None:
+@pytest.mark.parametrize("use", FileSystemUse)
+def test_hdfs_without_a_hadoop_client_is_a_clear_error(use: FileSystemUse) -> None:
     with pytest.raises(InvalidInputError, match=f"cannot open {use} uri=hdfs://127.0.0.1:1/x reason=."):
         open_filesystem("hdfs://127.0.0.1:1/x", use)
 
 
-@pytest.mark.parametrize("use", Use)
+@pytest.mark.parametrize("use", FileSystemUse)
 @pytest.mark.parametrize("name", NAMES)
-def test_no_error_repeats_credentials(name: str, use: Use) -> None:
+def test_no_error_repeats_credentials(name: str, use: FileSystemUse) -> None:
     for uri in (f"{name}://user:hush@host/x", f"{name}://host/x?secret_key=hush", f"{name}://host/x?sig=hush&a=b"):
         with pytest.raises(InvalidInputError, match="must not hold") as refused:
             open_filesystem(uri, use)

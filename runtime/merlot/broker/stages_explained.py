@@ -9,7 +9,7 @@ from merlot.broker.planning.explain import explain
 from merlot.broker.planning.planner import PlannedStages
 from merlot.broker.response import ResultRows
 from merlot.query.plan.text import text_of
-from merlot.query.stages.rewrites.rules import Rewritten
+from merlot.query.stages.rewrites.rules import RewriteResult
 from merlot.query.stages.rewriting import substituted
 from merlot.tree.nodes import BoundQuery, Column, Expr, OrderKey
 from merlot.tree.relations import (
@@ -57,7 +57,7 @@ def explain_stages(stages: PlannedStages, asked: Mapping[str, Asked]) -> ResultR
     return with_rewrites(plan_rows, stages.bound.rewrites)
 
 
-def with_rewrites(plan: ResultRows, rewrites: Rewritten) -> ResultRows:
+def with_rewrites(plan: ResultRows, rewrites: RewriteResult) -> ResultRows:
     """A plan, and below it the statement as it was before rules changed it, under their names."""
     if not rewrites.rules:
         return plan

@@ -94,7 +94,7 @@ _AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "
 _CALLED: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
 
 
-class Expressions(TokenReader):
+class ExpressionParser(TokenReader):
     """Reads conditions and values."""
 
     # What expressions may hold of queries

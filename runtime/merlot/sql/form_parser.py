@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from merlot.sql.expression_parser import Expressions
+from merlot.sql.expression_parser import ExpressionParser
 from merlot.sql.lexer import END
 from merlot.sql.syntax import (
     Array,
@@ -91,7 +91,7 @@ _AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "
 _CALLED: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
 
 
-class Forms(Expressions):
+class Forms(ExpressionParser):
     """Reads what begins with a word of its own, or with a name and a parenthesis."""
 
     def _form(self, word: str) -> Node:

@@ -26,7 +26,7 @@ from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, Una
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.store import credentials
 from merlot.store.credentials import without_options
-from merlot.store.filesystems import Use, open_filesystem
+from merlot.store.filesystems import FileSystemUse, open_filesystem
 from merlot.store.local import LocalFolder
 from merlot.store.retry import OutOfSpaceError, RetryPolicy, retrying
 from merlot.uris import parts_below, place_of, redact, scheme_of
@@ -53,7 +53,7 @@ class DeepStore:
         """`keeps_copies`: files that are fetched must outlive a crash of the machine, and damage to the store's own.
         False for working files, which nobody writes to again: links to a local store's, and the store's to them."""
         self.uri = uri if scheme_of(uri) else Path(uri).resolve().as_uri()
-        self._opened, root = open_filesystem(self.uri, Use.DEEP_STORE)
+        self._opened, root = open_filesystem(self.uri, FileSystemUse.DEEP_STORE)
         self._place = place_of(self.uri)
         self._root_url = f"{scheme_of(self.uri)}://{without_options(self.uri).partition('://')[2]}".rstrip("/")
         self._retry = retry or RetryPolicy()
@@ -74,7 +74,7 @@ class DeepStore:
         if self._secret is not None:
             options = credentials.options_of(self.uri, self._secret)
             if options != self._opened_with:
-                self._opened, _ = open_filesystem(self.uri, Use.DEEP_STORE, options)
+                self._opened, _ = open_filesystem(self.uri, FileSystemUse.DEEP_STORE, options)
                 self._opened_with = options
         return self._opened
 

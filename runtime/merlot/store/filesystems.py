@@ -30,7 +30,7 @@ _SHORTEST: Final = timedelta(seconds=1)
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Use(StrEnum):
+class FileSystemUse(StrEnum):
     """What a file system is opened for."""
 
     DEEP_STORE = "deep store"
@@ -38,7 +38,7 @@ class Use(StrEnum):
 
 
 def open_filesystem(
-    uri: str, use: Use, secret: Mapping[str, Any] = _NOTHING, environment: Mapping[str, str] = os.environ
+    uri: str, use: FileSystemUse, secret: Mapping[str, Any] = _NOTHING, environment: Mapping[str, str] = os.environ
 ) -> tuple[fs.FileSystem, str]:
     """The file system of a URI, and the path in it. A source's path may be a glob.
 
@@ -48,7 +48,7 @@ def open_filesystem(
         raise InvalidInputError(f"a {use}'s URI must not hold {problem} uri={redact(uri)}")
     scheme = _scheme(uri, use)
     authority, path, query = _split(uri, scheme, use)
-    is_glob = use is Use.SOURCE and not query
+    is_glob = use is FileSystemUse.SOURCE and not query
     if problems := option_problems(uri, is_glob=is_glob):
         raise _refused(uri, use, "; ".join(problems))
     options = dict(parse_qsl(query))
@@ -86,22 +86,22 @@ def children(filesystem: fs.FileSystem, folder: str) -> Iterator[fs.FileInfo]:
     yield from (fs.FileInfo(path, fs.FileType.Directory) for path in sorted(folders))
 
 
-def _scheme(uri: str, use: Use) -> Scheme:
+def _scheme(uri: str, use: FileSystemUse) -> Scheme:
     scheme = schemes.scheme_named(scheme_of(uri)) if "://" in uri else None
     if scheme is None:
-        known = schemes.examples(schemes.DEEP_STORES if use is Use.DEEP_STORE else schemes.SCHEMES)
+        known = schemes.examples(schemes.DEEP_STORES if use is FileSystemUse.DEEP_STORE else schemes.SCHEMES)
         raise _refused(uri, use, f"unknown scheme, or none; write {known}")
-    if use is Use.DEEP_STORE and not scheme.is_deep_store:
+    if use is FileSystemUse.DEEP_STORE and not scheme.is_deep_store:
         known = schemes.examples(schemes.DEEP_STORES)
         raise _refused(uri, use, f"{scheme.name}:// is for sources alone; write {known}")
     return scheme
 
 
-def _split(uri: str, scheme: Scheme, use: Use) -> tuple[str, str, str]:
+def _split(uri: str, scheme: Scheme, use: FileSystemUse) -> tuple[str, str, str]:
     """Authority, path and query. A question mark of a source may be part of a glob: options hold an equals sign, and
     only those of object storage are known."""
     rest = uri.partition("://")[2]
-    if use is Use.DEEP_STORE:
+    if use is FileSystemUse.DEEP_STORE:
         place, _, query = rest.partition("?")
     else:
         place, _, query = rest.rpartition("?")
@@ -111,9 +111,9 @@ def _split(uri: str, scheme: Scheme, use: Use) -> tuple[str, str, str]:
     return authority, slash + path, query
 
 
-def _retries(scheme: Scheme, use: Use, environment: Mapping[str, str]) -> Mapping[str, Any]:
+def _retries(scheme: Scheme, use: FileSystemUse, environment: Mapping[str, str]) -> Mapping[str, Any]:
     """The library's own retries. Deep stores have none, or the fewest that it allows: `retrying` alone decides."""
-    is_source = use is Use.SOURCE
+    is_source = use is FileSystemUse.SOURCE
     if scheme.filesystem == "S3FileSystem":
         if is_source and ATTEMPTS_VARIABLE in environment:
             return {}
@@ -123,5 +123,5 @@ def _retries(scheme: Scheme, use: Use, environment: Mapping[str, str]) -> Mappin
     return {}
 
 
-def _refused(uri: str, use: Use, reason: str) -> InvalidInputError:
+def _refused(uri: str, use: FileSystemUse, reason: str) -> InvalidInputError:
     return InvalidInputError(f"cannot open {use} uri={redact(uri)} reason={redact(reason)}")

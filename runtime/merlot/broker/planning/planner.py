@@ -26,7 +26,7 @@ from merlot.query.plan.make import plan as make_plan
 from merlot.query.plan.nodes import Reduce, refilter
 from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
-from merlot.query.stages.rewrites.rules import Rewritten
+from merlot.query.stages.rewrites.rules import RewriteResult
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
 from merlot.sql.null_counts import WARNING, counts_nulls
@@ -71,7 +71,7 @@ class PlannedQuery:
     wishes: AnswerWishes = field(default_factory=AnswerWishes)
     stages: PlannedStages | None = None
     """Of a query of more than one stage, which has no plan of its own."""
-    rewrites: Rewritten | None = None
+    rewrites: RewriteResult | None = None
     """Of a query of more than one stage that became this query of one table: aggregates of no values are NULL in it."""
 
 

@@ -12,7 +12,7 @@ from merlot.ids import raw_name
 from merlot.query.plan.binding import folding
 from merlot.query.stages.engine_sql import EngineQuery, engine_query
 from merlot.query.stages.leaves import StageLeaf, cut
-from merlot.query.stages.rewrites.rules import Rewritten
+from merlot.query.stages.rewrites.rules import RewriteResult
 from merlot.spec.schema import TableSchema
 from merlot.sql.bind import merge_options
 from merlot.sql.budget import Budget
@@ -34,7 +34,7 @@ class BoundStages:
     engine: EngineQuery
     tables: Mapping[str, ServedTable]
     """By name as written, one state of each for all that is planned of it."""
-    rewrites: Rewritten
+    rewrites: RewriteResult
     """What became of the statement before it was cut."""
     direct: StageLeaf | None = None
     """The leaf that answers the statement without the engine."""

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from merlot.errors import NotFoundError, first_line
 from merlot.ingest.source.trouble import storage_error
-from merlot.store.filesystems import Use, children, open_filesystem
+from merlot.store.filesystems import FileSystemUse, children, open_filesystem
 from merlot.uris import redact
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -71,7 +71,7 @@ def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
     if "://" not in uri:
         base, pattern = _split(uri)
         return fs.LocalFileSystem(), str(Path(base or ("." if pattern else "")).resolve()), pattern
-    filesystem, path = open_filesystem(uri, Use.SOURCE)
+    filesystem, path = open_filesystem(uri, FileSystemUse.SOURCE)
     base, pattern = _split(path)
     return filesystem, base or "/", pattern
 

@@ -23,7 +23,7 @@ from merlot.query.stages.conjuncts import (
 from merlot.query.stages.direct import DIRECT, direct_query
 from merlot.query.stages.groupings import Grouping, aggregates_in, is_leaf_aggregate, of_table
 from merlot.query.stages.null_bits import NULL_TESTS, null_test, with_null_bits
-from merlot.query.stages.rewrites.rules import RULES, Rewritten, rewritten, skipped_rules
+from merlot.query.stages.rewrites.rules import RULES, RewriteResult, rewritten, skipped_rules
 from merlot.query.stages.rewriting import is_grouped, map_block, map_statement, substituted
 from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
@@ -66,7 +66,7 @@ class Cut:
 
     statement: Statement
     leaves: Mapping[str, StageLeaf]
-    rewrites: Rewritten
+    rewrites: RewriteResult
     """What became of the statement before it was cut."""
     direct: StageLeaf | None = None
     """The whole statement, if one leaf answers it: the only one of `leaves`."""
@@ -104,7 +104,7 @@ class _Wanted:
 
 
 class _Cutter:
-    def __init__(self, rewrites: Rewritten) -> None:
+    def __init__(self, rewrites: RewriteResult) -> None:
         self._rewrites = rewrites
         self._statement = statement = rewrites.statement
         self._nulls = statement.null_handling

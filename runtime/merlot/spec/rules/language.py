@@ -1,12 +1,12 @@
-"""Write down what has to hold of a manifest once, for Python and for an API server.
+"""State a rule of a manifest once: which field it is about, what has to hold, and what to say if it does not.
 
 A condition is both a predicate over the plain document and the CEL text by which an API server judges the stored
 object. The predicate takes a document as it is written, without the defaults that an API server fills in. If a value
-has another type than a term needs, the predicate raises MalformedError and the rule is passed over: the model and the
-schema name such a value.
+has another type than an operand needs, the predicate raises MalformedError and the rule is passed over: the model and
+the schema name such a value.
 
-Operators: `has`; `equals`, `is_in`, `matches`, `starts_with`, `contains` and comparisons of a term; `&`, `|`, `~` and
-`>>` (implies) of conditions; `every`, `some`, `unique` and `pairs` over lists and over the keys of mappings. A rule
+Operators: `has`; `equals`, `is_in`, `matches`, `starts_with`, `contains` and comparisons of an operand; `&`, `|`, `~`
+and `>>` (implies) of conditions; `every`, `some`, `unique` and `pairs` over lists and over the keys of mappings. A rule
 that CEL cannot say, or not within its limits of cost, is a function in `merlot.spec.manifest`.
 """
 
@@ -29,7 +29,7 @@ _ATOM, _RELATION, _AND, _OR = 3, 2, 1, 0
 
 
 class MalformedError(Exception):
-    """A value is missing, or of another type than a term needs."""
+    """A value is missing, or of another type than an operand needs."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _equality(first: str, second: str, holds: Callable[[Names], bool]) -> Condit
 
 
 @dataclass(frozen=True)
-class Term:
+class Operand:
     """A value of a document."""
 
     cel: str
@@ -96,20 +96,20 @@ class Term:
     words: Collection[str] = ()
     """Values that it may have; another one is malformed."""
 
-    def part(self, name: str) -> Term:
+    def part(self, name: str) -> Operand:
         """Return an object below it that is always there: it is required, or the API server fills it in."""
         return replace(self, cel=f"{self.cel}.{name}", find=_member(self, name))
 
-    def field(self, path: str, default: Any = _ABSENT, words: Collection[str] = ()) -> Term:
+    def field(self, path: str, default: Any = _ABSENT, words: Collection[str] = ()) -> Operand:
         """Return a field below it, such as `tenants.server`. default: what holds if it is left out."""
-        found = self
+        leaf = self
         for name in path.split("."):
-            cel = f"{found.cel}.{name}"
-            found = replace(self, cel=cel, find=_member(found, name), chain=(*found.chain, cel))
+            cel = f"{leaf.cel}.{name}"
+            leaf = replace(self, cel=cel, find=_member(leaf, name), chain=(*leaf.chain, cel))
         if self.is_in_list and default is not _ABSENT:
-            given = " && ".join(f"has({one})" for one in found.chain)
-            found = replace(found, cel=f"({given} ? {found.cel} : {_literal(default)})")
-        return replace(found, default=default, words=words)
+            given = " && ".join(f"has({cel})" for cel in leaf.chain)
+            leaf = replace(leaf, cel=f"({given} ? {leaf.cel} : {_literal(default)})")
+        return replace(leaf, default=default, words=words)
 
     def value(self, names: Names, type_: type | tuple[type, ...] = object) -> Any:
         """Return the value, or the default; raises MalformedError if there is none, or none of the type."""
@@ -124,9 +124,9 @@ class Term:
         """Require the value true."""
         return _predicate(self.cel, lambda names: bool(self.value(names, bool)))
 
-    def equals(self, other: str | int | Term) -> Condition:
-        """Require the same value as another term's, or as this constant."""
-        if isinstance(other, Term):
+    def equals(self, other: str | int | Operand) -> Condition:
+        """Require the same value as another operand's, or as this constant."""
+        if isinstance(other, Operand):
             return _equality(self.cel, other.cel, lambda names: bool(self.value(names) == other.value(names)))
         return _equality(self.cel, _literal(other), lambda names: bool(self.value(names, type(other)) == other))
 
@@ -134,11 +134,11 @@ class Term:
         """Require a number that is not above another."""
         return _predicate(f"{self.cel} <= {most}", lambda names: bool(self.value(names, int) <= most), _RELATION)
 
-    def at_least(self, other: Term) -> Condition:
+    def at_least(self, other: Operand) -> Condition:
         """Require a number that is not below another."""
         return self._ordered(">=", other, operator.ge, int)
 
-    def before(self, other: Term) -> Condition:
+    def before(self, other: Operand) -> Condition:
         """Require a text that sorts before another."""
         return self._ordered("<", other, operator.lt, str)
 
@@ -148,7 +148,7 @@ class Term:
             f"{self.cel} in {_literal(values)}", lambda names: self.value(names, str) in values, _RELATION
         )
 
-    def is_member_of(self, other: Term) -> Condition:
+    def is_member_of(self, other: Operand) -> Condition:
         """Require an item of a list, or a key of a mapping."""
         return _predicate(
             f"{self.cel} in {other.cel}",
@@ -184,15 +184,15 @@ class Term:
         cel = f"{self.cel}.contains({_literal(part)})"
         return _predicate(cel, lambda names: part in self.value(names, str))
 
-    def size(self) -> Term:
+    def size(self) -> Operand:
         """Return how many items a list or a mapping has."""
-        return Term(f"size({self.cel})", lambda names: len(self.value(names, (list, dict))))
+        return Operand(f"size({self.cel})", lambda names: len(self.value(names, (list, dict))))
 
-    def lower(self) -> Term:
+    def lower(self) -> Operand:
         """Return a text of ASCII in lower case."""
-        return Term(f"{self.cel}.lowerAscii()", lambda names: self.value(names, str).lower())
+        return Operand(f"{self.cel}.lowerAscii()", lambda names: self.value(names, str).lower())
 
-    def _ordered(self, sign: str, other: Term, holds: Callable[[Any, Any], bool], type_: type) -> Condition:
+    def _ordered(self, sign: str, other: Operand, holds: Callable[[Any, Any], bool], type_: type) -> Condition:
         return _predicate(
             f"{self.cel} {sign} {other.cel}",
             lambda names: holds(self.value(names, type_), other.value(names, type_)),
@@ -200,7 +200,7 @@ class Term:
         )
 
 
-def _member(parent: Term, name: str) -> Callable[[Names], Any]:
+def _member(parent: Operand, name: str) -> Callable[[Names], Any]:
     def find(names: Names) -> Any:
         above = parent.find(names)
         if above is _ABSENT:
@@ -212,13 +212,13 @@ def _member(parent: Term, name: str) -> Callable[[Names], Any]:
     return find
 
 
-def _variable(name: str, cel: str = "", *, is_in_list: bool) -> Term:
+def _variable(name: str, cel: str = "", *, is_in_list: bool) -> Operand:
     def find(names: Names) -> Any:
         if name not in names:
             raise MalformedError(name)
         return names[name]
 
-    return Term(cel or name, find, is_in_list=is_in_list)
+    return Operand(cel or name, find, is_in_list=is_in_list)
 
 
 def _literal(value: object) -> str:
@@ -241,19 +241,19 @@ OLD_ITEM: Final = _variable("oldSelf", is_in_list=True)
 """The same of a rule for the items of a list."""
 
 
-def has(term: Term) -> Condition:
+def has(operand: Operand) -> Condition:
     """Require that a field is written, and what leads to it."""
-    cel = " && ".join(f"has({one})" for one in term.chain)
-    tightness = _ATOM if len(term.chain) == 1 else _AND
-    return _predicate(cel, lambda names: term.find(names) is not _ABSENT, tightness)
+    cel = " && ".join(f"has({field})" for field in operand.chain)
+    tightness = _ATOM if len(operand.chain) == 1 else _AND
+    return _predicate(cel, lambda names: operand.find(names) is not _ABSENT, tightness)
 
 
-def is_empty(term: Term) -> Condition:
+def is_empty(operand: Operand) -> Condition:
     """Require a list or mapping without items, or none at all."""
-    return ~has(term) | term.size().equals(0)
+    return ~has(operand) | operand.size().equals(0)
 
 
-def unchanged(now: Term, before: Term) -> Condition:
+def unchanged(now: Operand, before: Operand) -> Condition:
     """Require that an optional field is what it was."""
     return has(now).same_as(has(before)) & (~has(now) | now.equals(before))
 
@@ -266,13 +266,13 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
     return first
 
 
-def every(items: Term, name: str, condition: Callable[[Term], Condition]) -> Condition:
+def every(items: Operand, name: str, condition: Callable[[Operand], Condition]) -> Condition:
     """Require a condition of each item of a list, or of each key of a mapping. name: of the variable in CEL."""
     body = condition(_variable(name, is_in_list=True))
     return Condition(f"{items.cel}.all({name}, {body.cel})", lambda names: _failing(items, name, body, names))
 
 
-def some(items: Term, name: str, condition: Callable[[Term], Condition]) -> Condition:
+def some(items: Operand, name: str, condition: Callable[[Operand], Condition]) -> Condition:
     """Require a condition of at least one item of a list; a malformed item counts."""
     body = condition(_variable(name, is_in_list=True))
     return _predicate(
@@ -281,7 +281,7 @@ def some(items: Term, name: str, condition: Callable[[Term], Condition]) -> Cond
     )
 
 
-def _failing(items: Term, name: str, body: Condition, names: Names) -> list[str]:
+def _failing(items: Operand, name: str, body: Condition, names: Names) -> list[str]:
     values = items.value(names, (list, dict))
     found = []
     for place, value in enumerate(values):
@@ -298,7 +298,7 @@ def _holds_of(condition: Condition, names: Names) -> bool:
         return True
 
 
-def unique(items: Term, key: Callable[[Term], Term] = lambda item: item, at: str = "") -> Condition:
+def unique(items: Operand, key: Callable[[Operand], Operand] = lambda item: item, at: str = "") -> Condition:
     """Require that no two items of a list have the same key. at: the field of an item that a failure is at."""
     first, second = (_variable(name, is_in_list=True) for name in "ab")
     cel = f"{items.cel}.all(a, {items.cel}.exists_one(b, {key(first).cel} == {key(second).cel}))"
@@ -310,14 +310,14 @@ def unique(items: Term, key: Callable[[Term], Term] = lambda item: item, at: str
     return Condition(cel, failures)
 
 
-def _value_of(term: Term, names: Names) -> Any:
+def _value_of(operand: Operand, names: Names) -> Any:
     try:
-        return term.value(names)
+        return operand.value(names)
     except MalformedError:
         return _ABSENT
 
 
-def pairs(items: Term, most: int, condition: Callable[[Term, Term], Condition], at: str = "") -> Condition:
+def pairs(items: Operand, most: int, condition: Callable[[Operand, Operand], Condition], at: str = "") -> Condition:
     """Require a condition of each item of a list together with each one before it. most: how many items a list has."""
     before, after = (_variable(name, f"{items.cel}[{name}]", is_in_list=True) for name in "ij")
     body = condition(before, after)

@@ -13,7 +13,7 @@ from merlot.spec.rules.language import (
     Condition,
     MalformedError,
     Names,
-    Term,
+    Operand,
     has,
     is_empty,
     pairs,
@@ -37,15 +37,15 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _MONTH_S: Final = 30 * 86_400
 
 
-def _merge_type(level: Term) -> Term:
+def _merge_type(level: Operand) -> Operand:
     return level.field("mergeType", default="concat", words=tuple(MergeType))
 
 
-def _period(term: Term, names: Names) -> Period:
+def _period(operand: Operand, names: Names) -> Period:
     try:
-        return periods.parse(term.value(names, str))
+        return periods.parse(operand.value(names, str))
     except InvalidInputError:
-        raise MalformedError(term.cel) from None
+        raise MalformedError(operand.cel) from None
 
 
 def _number(period: str) -> str:
@@ -59,7 +59,7 @@ def _seconds(period: str) -> str:
     return f"({_number(period)} * ({units} : {_MONTH_S}))"
 
 
-def _is_multiple(coarser: Term, finer: Term) -> Condition:
+def _is_multiple(coarser: Operand, finer: Operand) -> Condition:
     """Require that each bucket of the coarser period is made of whole buckets of the finer one. A period of 0, which
     another rule refuses, is passed over."""
     a, b = finer.cel, coarser.cel
@@ -74,7 +74,7 @@ def _is_multiple(coarser: Term, finer: Term) -> Condition:
     return coarser.matches(_ZERO) | finer.matches(_ZERO) | exact
 
 
-def _is_no_shorter(longer: Term, shorter: Term) -> Condition:
+def _is_no_shorter(longer: Operand, shorter: Operand) -> Condition:
     def failures(names: Names) -> tuple[str, ...]:
         return () if _period(longer, names).nominal_ms >= _period(shorter, names).nominal_ms else ("",)
 
@@ -84,7 +84,7 @@ def _is_no_shorter(longer: Term, shorter: Term) -> Condition:
 def _each_level(name: str, message: str) -> Rule:
     """Require that a period of each level is a multiple of that of each finer one, where both have it."""
 
-    def is_multiple(finer: Term, coarser: Term) -> Condition:
+    def is_multiple(finer: Operand, coarser: Operand) -> Condition:
         a, b = finer.field(name), coarser.field(name)
         return (has(a) & has(b)) >> _is_multiple(b, a)
 

@@ -13,7 +13,7 @@ from merlot.spec.rules.language import (
     OLD_ITEM,
     SELF,
     Condition,
-    Term,
+    Operand,
     any_of,
     every,
     has,
@@ -43,7 +43,7 @@ _BOUNDARY: Final = _INGESTION.field("timeBoundary")
 _NEW_TABLE: Final = "create a table under another name and ingest again"
 
 
-def has_no_credentials(uri: Term) -> Condition:
+def has_no_credentials(uri: Operand) -> Condition:
     """Require a URI without what is certain to be a secret; `merlot.uris` knows more that may be one."""
     before_host = uri.matches("^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@") | uri.matches(
         f"(?i)^({'|'.join(SECRET_USERS)})://[^/?]*@"
@@ -51,15 +51,15 @@ def has_no_credentials(uri: Term) -> Condition:
     return ~(before_host | uri.matches("[?&](access|secret|session)_(key|token)="))
 
 
-def _is_time(column: Term) -> Condition:
+def _is_time(column: Operand) -> Condition:
     return column.field("name").equals(_TIME) & _role(column).equals("dateTime")
 
 
-def _role(column: Term) -> Term:
+def _role(column: Operand) -> Operand:
     return column.field("role", default="dimension", words=tuple(FieldRole))
 
 
-def _type(column: Term) -> Term:
+def _type(column: Operand) -> Operand:
     return column.field("type", words=COLUMN_TYPES)
 
 

@@ -23,7 +23,7 @@ MAX_ROUNDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RewriteRule:
     """A way to write a statement that has the same answer."""
 
     name: str
@@ -32,7 +32,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewriteResult:
     """A statement, as it was and as it is, and the rules that changed it, in the order in which they first did."""
 
     before: Statement
@@ -41,18 +41,18 @@ class Rewritten:
 
 
 RULES: Final = (
-    Rule("InlineWith", inline_with),
-    Rule("MergeDerived", merge_derived),
-    Rule("MergeOuter", merge_outer),
-    Rule("PushFilters", push_filters),
-    Rule("Simplify", simplify),
-    Rule("DropColumns", drop_columns),
-    Rule("PushLimits", push_limits),
-    Rule("PartialAggregates", partial_aggregates),
+    RewriteRule("InlineWith", inline_with),
+    RewriteRule("MergeDerived", merge_derived),
+    RewriteRule("MergeOuter", merge_outer),
+    RewriteRule("PushFilters", push_filters),
+    RewriteRule("Simplify", simplify),
+    RewriteRule("DropColumns", drop_columns),
+    RewriteRule("PushLimits", push_limits),
+    RewriteRule("PartialAggregates", partial_aggregates),
 )
 
 
-def rewritten(statement: Statement) -> Rewritten:
+def rewritten(statement: Statement) -> RewriteResult:
     """The statement after all rules but those that its option skips."""
     skipped = skipped_rules(statement)
     rules = [rule for rule in RULES if rule.name.lower() not in skipped]
@@ -66,7 +66,7 @@ def rewritten(statement: Statement) -> Rewritten:
                 made = after
         if made is before:
             break
-    return Rewritten(statement, made, tuple(applied))
+    return RewriteResult(statement, made, tuple(applied))
 
 
 def skipped_rules(statement: Statement) -> frozenset[str]:

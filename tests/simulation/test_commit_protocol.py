@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import pytest
 from tests.budget import count
+from tests.simulation.histories import failure_of, play_all
 from tests.simulation.world import Planted, World
 
 from merlot.cluster.consuming import transactions
@@ -21,7 +19,6 @@ from merlot.cluster.segments.mutations import Mutation, PutSegments
 from merlot.cluster.segments.view import Bucket, TableView
 
 NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=80, every=300, fuzz=10_000)
-NUM_CHUNKS = 10
 ENOUGH = 200
 """Histories among which each planted bug must be found."""
 
@@ -29,9 +26,7 @@ ENOUGH = 200
 @pytest.mark.timeout(0)
 def test_every_row_is_committed_once_and_none_is_taken_back() -> None:
     began = time.monotonic()
-    seeds = [range(first, NUM_HISTORIES, NUM_CHUNKS) for first in range(NUM_CHUNKS)]
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
-        played = list(processes.map(play, seeds))
+    played = play_all(play, NUM_HISTORIES)
     failures = [failure for one in played for failure in one.failures]
     num_commits = sum(one.num_commits for one in played)
     print(f"histories={NUM_HISTORIES} commits={num_commits} seconds={time.monotonic() - began:.1f}")
@@ -82,12 +77,3 @@ def commit_unchecked(view: TableView, sealed: Sealed) -> list[Mutation]:
 def test_a_planted_bug_is_found(planted: Planted, symptom: str) -> None:
     found = (failure for seed in range(ENOUGH) if (failure := failure_of(World(seed, planted))))
     assert any(symptom in failure for failure in found)
-
-
-def failure_of(world: World) -> str:
-    """What is wrong with a history; empty if nothing is."""
-    try:
-        world.run()
-    except AssertionError as error:
-        return str(error)
-    return ""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import pytest
 from tests.budget import count
+from tests.simulation.histories import failure_of, play_all
 from tests.simulation.upserts import UpsertWorld
 
 NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=25, every=60, fuzz=10_000)
-NUM_CHUNKS = 10
 ENOUGH = 100
 """Histories among which a planted bug must be found."""
 
@@ -22,9 +19,7 @@ ENOUGH = 100
 @pytest.mark.timeout(0)
 def test_every_replica_has_the_valid_docs_of_a_dict_whatever_befalls_it() -> None:
     began = time.monotonic()
-    seeds = [range(first, NUM_HISTORIES, NUM_CHUNKS) for first in range(NUM_CHUNKS)]
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
-        played = list(processes.map(play, seeds))
+    played = play_all(play, NUM_HISTORIES)
     failures = [failure for one in played for failure in one[2]]
     num_checks, num_recovered = sum(one[0] for one in played), sum(one[1] for one in played)
     seconds = time.monotonic() - began
@@ -51,12 +46,3 @@ def test_forgetting_what_was_dead_by_an_earlier_time_to_live_is_found() -> None:
     forgetful = partial(UpsertWorld, forgets_frozen=True)
     found = (failure for seed in range(ENOUGH) if (failure := failure_of(forgetful(seed))))
     assert any("differ" in failure for failure in found)
-
-
-def failure_of(world: UpsertWorld) -> str:
-    """What is wrong with a history; empty if nothing is."""
-    try:
-        world.run()
-    except AssertionError as error:
-        return str(error)
-    return ""

@@ -27,7 +27,7 @@ from merlot.cluster.records import (
 )
 from merlot.cluster.segments.families import newest_divisions
 from merlot.cluster.segments.publish import PublishRequest
-from merlot.cluster.segments.transaction import PutSegments, mutate
+from merlot.cluster.segments.transaction import Context, PutSegments, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.access import ClusterAccess
 from merlot.controller.cleaning.catalog import catalog_of, what_is_lost
@@ -68,6 +68,10 @@ class Recovery:
         """Set by the role; None: there is no deep store."""
         self.read: ReadRecord | None = None
         """Set by who starts the process; None: it cannot read segments."""
+
+    @property
+    def _context(self) -> Context:
+        return Context(clock=self._access.clock)
 
     def recover(self, name: str, *, accept_loss: bool = False, from_footers: bool = False) -> Json:
         """Have a lost table answer with what its deep store remembers. accept_loss: what cannot be brought back stays
@@ -126,7 +130,7 @@ class Recovery:
             absent[:] = [_reopened(one, is_paused=is_paused) for one in wanted if view.segment(one.name) is None]
             return [PutSegments(tuple(absent), dict.fromkeys(one.name for one in absent))] if absent else []
 
-        mutate(self._metastore, place.record.name, decide)
+        mutate(self._metastore, place.record.name, decide, context=self._context)
         return [one.name for one in absent if not one.is_open]
 
     def _put(self, name: str, wanted: Sequence[SegmentRecord]) -> list[str]:
@@ -171,7 +175,7 @@ class Recovery:
         under way then are over."""
         for entry in list_entries(self._metastore, place.record.name):
             if entry.state is LineageState.IN_PROGRESS:
-                revert_replacement(self._metastore, place.record.name, entry.id)
+                revert_replacement(self._metastore, place.record.name, entry.id, context=self._context)
         keys = {one.key for one in catalog.records}
         others = tuple(
             one.name for one in self._access.view_of(place.record.name).visible.values() if one.key not in keys

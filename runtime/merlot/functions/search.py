@@ -18,8 +18,8 @@ from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 SEARCH: Final = Family("Searching strings")
-CELLS_PER_CHECK: Final = 1 << 15
-"""Pairs of letters that are compared, in some ten milliseconds, between two looks at a query's deadline."""
+CELLS_PER_CHECK: Final = 1 << 20
+"""Pairs of letters that are compared, in about a millisecond, between two looks at a query's deadline."""
 
 
 def _test(args: Sequence[Vector], by_arrow: Callable[..., Any], by_python: Callable[[str, str], bool]) -> Any:
@@ -136,14 +136,29 @@ def _levenshtein_distance(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _edits(left: str, right: str) -> int:
-    """Two long texts take seconds: ask again and again whether the query is to stop."""
-    before, check = list(range(len(right) + 1)), account.current().account.check
-    rows_per_check = max(1, CELLS_PER_CHECK // len(before))
-    for row, letter in enumerate(left, 1):
-        if check is not None and not row % rows_per_check:
+    """Count the edits between two texts, a column of the table of distances at a time (Myers 1999, Hyyrö 2003).
+
+    Neighbours in a column differ by one at most: bit i of `more` or `less` is set where row i + 1 has one more or one
+    less than row i. Two texts of 10,000 letters take a tenth of a second, cell by cell a minute. Still longer texts ask
+    again and again whether the query has to stop."""
+    if len(left) > len(right):
+        left, right = right, left
+    if not left:
+        return len(right)
+    places: dict[str, int] = {}
+    for row, letter in enumerate(left):
+        places[letter] = places.get(letter, 0) | 1 << row
+    every, last = (1 << len(left)) - 1, 1 << len(left) - 1
+    more, less, distance = every, 0, len(left)
+    check, step = account.current().account.check, max(1, CELLS_PER_CHECK // len(left))
+    for column, letter in enumerate(right):
+        if check is not None and not column % step:
             check()
-        now = [row]
-        for column, other in enumerate(right, 1):
-            now.append(min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != other)))
-        before = now
-    return before[-1]
+        same = places.get(letter, 0)
+        down = same | less
+        across = ((same & more) + more ^ more) | same
+        rises, falls = less | every & ~(across | more), more & across
+        distance += bool(rises & last) - bool(falls & last)
+        rises = rises << 1 | 1
+        more, less = (falls << 1 | ~(down | rises)) & every, rises & down & every
+    return distance

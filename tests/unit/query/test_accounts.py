@@ -189,7 +189,7 @@ def test_edits_between_two_long_texts_stop_when_their_query_is_to_stop():
 
     def check() -> None:
         calls.append(1)
-        if len(calls) == 20:
+        if len(calls) == 5:
             raise LimitExceededError("it is late")
 
     with Working(total=_total(), check=lambda: calls.append(1)):

@@ -13,14 +13,14 @@ PACKAGES = (ROOT / "runtime" / "merlot", ROOT / "operator" / "merlot_operator", 
 QUALIFIED = (ROOT / "runtime" / "merlot" / "sql" / "syntax.py",)
 """Modules whose classes are named with their module wherever they are used, as `ast` is."""
 CEILINGS = {
-    "for one in": 904,
-    "headless docstring": 1_726,
-    "class name of several modules": 110,
-    "variable found": 671,
-    "variable told": 80,
-    "variable known": 225,
-    "variable kept": 152,
-    "variable one": 1_205,
+    "for one in": 843,
+    "headless docstring": 1_638,
+    "class name of several modules": 108,
+    "variable found": 664,
+    "variable told": 78,
+    "variable known": 215,
+    "variable kept": 151,
+    "variable one": 1_137,
 }
 """How often each may occur in all packages together. Lower a number in the commit that mends some; never raise it."""
 HEADLESS = re.compile(r"(?:Of|What|Whoever|Those|Whether|Which|As many) ")
@@ -116,11 +116,11 @@ def f(limit: int) -> list[int]:
 
 def test_habits_are_recognized() -> None:
     assert habits_of(ast.parse(BAD)) == {
-        "headless docstring": 3,
-        "for one in": 1,
-        "variable one": 1,
-        "variable found": 1,
-        "variable told": 1,
+        "headless docstring": 1_638,
+        "for one in": 843,
+        "variable one": 1_137,
+        "variable found": 664,
+        "variable told": 78,
     }
     assert habits_of(ast.parse(GOOD)).total() == 0
     assert num_shared([ast.parse(BAD), ast.parse(GOOD), ast.parse("class Other: ...")]) == 1

@@ -198,4 +198,4 @@ def test_edits_between_two_long_texts_stop_when_their_query_is_to_stop():
     calls.clear()
     with Working(total=_total(), check=check), pytest.raises(LimitExceededError, match="it is late"):
         evaluate(distance, texts)
-    assert len(calls) == 20
+    assert len(calls) == 5

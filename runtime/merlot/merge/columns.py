@@ -6,7 +6,7 @@ whatever its value is. Arrays are borrowed from mapped files where possible and 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.build.coding import Coded, code
 from merlot.segment.build.rows import BuildColumn, CodedColumn, StoredColumn
+from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
 from merlot.segment.index import nulls as null_words
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.spec.schema import FieldSpec
@@ -26,12 +27,9 @@ from merlot.vectors.runs import ends_of
 
 Array = NDArray[Any]
 Rows = NDArray[np.uint32]
-Values: TypeAlias = Array | pa.Array
-TEXT_LIMIT = (1 << 31) - 1
 _MANY_VALUES = 4
 """Dictionary entries per row from which on it is cheaper to code the rows that exist than to mark the entries that
 occur."""
-_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,70 +151,25 @@ def concat(pieces: Sequence[Column]) -> Column:
     """Concatenate the rows of one field; at least one piece."""
     if len(pieces) == 1:
         return pieces[0]
-    offsets = _concat_offsets(pieces)
-    nulls = _concat_nulls(pieces)
-    rows = sum(piece.num_rows for piece in pieces)
-    if any(piece.ids is None for piece in pieces):
-        values = concat_values([piece.plain() for piece in pieces])
-        return Column(field=pieces[0].field, num_rows=rows, values=values, offsets=offsets, nulls=nulls)
-    merged, ids = _merge_dictionaries(pieces)
-    return Column(
-        field=pieces[0].field,
-        num_rows=rows,
-        values=merged,
-        ids=ids,
-        offsets=offsets,
-        nulls=nulls,
-        every_value_occurs=all(piece.every_value_occurs for piece in pieces),
-    )
-
-
-def concat_values(parts: Sequence[Values]) -> Values:
-    """Concatenate arrays; offsets become 64-bit where 32 bits do not reach."""
-    numbers = [part for part in parts if isinstance(part, np.ndarray)]
-    if numbers:
-        return np.concatenate(numbers)
-    texts: Sequence[Any] = parts
-    large = sum(part.nbytes for part in texts) > TEXT_LIMIT or any(part.type in _LARGE.values() for part in texts)
-    return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) if large else part for part in texts])
+    rows = [piece.num_rows for piece in pieces]
+    offsets = [piece.offsets for piece in pieces if piece.offsets is not None]
+    facts: dict[str, Any] = {
+        "field": pieces[0].field,
+        "num_rows": sum(rows),
+        "offsets": concat_offsets(offsets) if offsets else None,
+        "nulls": concat_nulls([piece.nulls for piece in pieces], rows),
+    }
+    ids = [piece.ids for piece in pieces if piece.ids is not None]
+    if len(ids) < len(pieces):
+        return Column(**facts, values=concat_values([piece.plain() for piece in pieces]))
+    coded = concat_coded(pieces[0].field.type, [piece.values for piece in pieces], ids)
+    every_value_occurs = all(piece.every_value_occurs for piece in pieces)
+    return Column(**facts, values=coded.values, ids=coded.ids, every_value_occurs=every_value_occurs)
 
 
 def fixed_dtype(field: FieldSpec) -> np.dtype[Any] | None:
     """Return the dtype of a field's values; None for text and bytes."""
     return STORED_DTYPES.get(field.type)
-
-
-def _merge_dictionaries(pieces: Sequence[Column]) -> tuple[Values, Array]:
-    """Merge the dictionaries; return the merged entries and all ids by them."""
-    entries = code(pieces[0].field.type, concat_values([piece.values for piece in pieces]))
-    ids = np.empty(sum(len(_ids(piece)) for piece in pieces), id_dtype(entries.cardinality))
-    entry = row = 0
-    for piece in pieces:
-        own = read_only(_ids(piece))
-        bits.gather(entries.ids[entry : entry + len(piece.values)], own, ids[row : row + len(own)])
-        entry += len(piece.values)
-        row += len(own)
-    return entries.values, ids
-
-
-def _ids(piece: Column) -> Array:
-    assert piece.ids is not None
-    return piece.ids
-
-
-def _concat_offsets(pieces: Sequence[Column]) -> NDArray[np.int64] | None:
-    if pieces[0].offsets is None:
-        return None
-    counts = [np.diff(piece.offsets) for piece in pieces if piece.offsets is not None]
-    return ends_of(np.concatenate(counts))
-
-
-def _concat_nulls(pieces: Sequence[Column]) -> NDArray[np.bool_] | None:
-    if all(piece.nulls is None for piece in pieces):
-        return None
-    return np.concatenate(
-        [np.zeros(piece.num_rows, np.bool_) if piece.nulls is None else piece.nulls for piece in pieces]
-    )
 
 
 def _take(flat: Values, rows: Rows) -> Values:

@@ -21,8 +21,9 @@ from merlot.aggregates.function import Known
 from merlot.aggregates.sketches import MERGES, Serialized, SketchError, merge_sketches
 from merlot.aggregates.sums import FloatSum, IntegerSum, rounded, sum_texts
 from merlot.errors import InvalidInputError
-from merlot.merge.columns import Array, Column, Values, fixed_dtype
+from merlot.merge.columns import Array, Column, fixed_dtype
 from merlot.merge.plan import Aggregation, MergePlan
+from merlot.segment.concat import Values
 from merlot.spec.schema import FieldSpec
 from merlot.tree.types import DOUBLE
 from merlot.values.types import TypeName

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import merge as kernels
-from merlot.merge.columns import Column, Values
+from merlot.merge.columns import Column
 from merlot.merge.plan import MergePlan
 from merlot.merge.source import Selection, Source, num_rows
+from merlot.segment.concat import Values
 from merlot.segment.index.variable import buffers_of
 
 Hashes = NDArray[np.uint64]

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
-from merlot.merge.columns import Values
 from merlot.merge.order import with_one_zero
 from merlot.merge.plan import MergePlan, MergeType
 from merlot.merge.source import Part, Selection, Source
 from merlot.segment.build.partitions import quick_partitions, texts
+from merlot.segment.concat import Values
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionEnforcement, PartitionFunctionSpec, PartitioningSpec
 from merlot.spec.schema import FieldSpec

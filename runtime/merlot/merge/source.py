@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.merge.columns import Column, Rows, Values, concat, fixed_dtype
+from merlot.merge.columns import Column, Rows, concat, fixed_dtype
 from merlot.merge.plan import MergePlan, Window
 from merlot.merge.times import rounded, rows_by_window
 from merlot.merge.together import read_together
 from merlot.segment import lost_pages
 from merlot.segment.arrow_types import is_fixed_width, stored_arrow_type
+from merlot.segment.concat import Values
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dictionary import OrderedDictionary
 from merlot.segment.reader import EveryDoc, RowReader

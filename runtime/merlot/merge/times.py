@@ -10,8 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
-from merlot.merge.columns import Array, Column, Rows, Values
+from merlot.merge.columns import Array, Column, Rows
 from merlot.merge.plan import Window
+from merlot.segment.concat import Values
 from merlot.spec import time_rounding
 from merlot.spec.schema import FieldSpec
 from merlot.values.datetime_format import DateTimeFormat, EpochFormat, TimestampFormat

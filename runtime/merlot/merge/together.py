@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from merlot.kernels import merge as kernels
 from merlot.kernels import ordering
 from merlot.kernels.jit import read_only
-from merlot.merge.columns import TEXT_LIMIT, Array, Column, Values, fixed_dtype
+from merlot.merge.columns import Array, Column, fixed_dtype
 from merlot.segment.buffers import MappedFile
 from merlot.segment.build.coding import code
+from merlot.segment.concat import TEXT_LIMIT, Values
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import dict_ids, dictionary, nulls, raw, variable
 from merlot.segment.json_values import from_json

@@ -18,12 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from merlot import memory
+from merlot.kernels.jit import read_only
 from merlot.query.context import ExecutionContext
-from merlot.query.operators.order import text_ranks
 from merlot.query.plan.expressions import columns_of
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.read.columns import SegmentColumns, StatesOf
@@ -31,11 +30,12 @@ from merlot.query.shortcuts import block_prints
 from merlot.query.shortcuts.block_prints import BlockPrints
 from merlot.query.shortcuts.joined_decimals import JoinedDecimals, joined_decimals
 from merlot.query.targets import Source, Sources, apart
-from merlot.segment.build.coding import code
+from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.index.dictionary import DecimalDictionary, Dictionary, NumericDictionary, VariableDictionary
+from merlot.segment.index import nulls as null_words
+from merlot.segment.index.dictionary import Dictionary, of_values
 from merlot.segment.index.kind import ColumnIndexes
-from merlot.segment.index.variable import TEXTS, buffers_of
+from merlot.segment.index.variable import TEXTS
 from merlot.segment.index.zones import BLOCK_DOCS, ZoneMaps
 from merlot.segment.metadata import ColumnMetadata
 from merlot.segment.reader import EVERY_DOC, Reader, Segment, ValidDocs
@@ -445,10 +445,11 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
     """One column from its parts, in their order; sizes are their docs."""
     first = readers[0]
     type_, multi_value = first.type, first.multi_value
-    offsets = _join_offsets([reader.offsets() for reader in readers]) if multi_value else None
+    offsets = concat_offsets([reader.offsets() for reader in readers]).astype(np.uint32) if multi_value else None
     decimals = None
     if all(reader.dictionary is not None for reader in readers):
-        dictionary, data = _join_dictionaries(type_, readers)
+        coded = concat_coded(type_, entries_of(readers), [reader.dict_ids() for reader in readers])
+        dictionary, data = of_values(type_, coded.values), coded.ids
         ascending = dictionary.ascending
         low_high = None if ascending is None or ascending.dtype.kind != "i" else (int(ascending[0]), int(ascending[-1]))
         if type_ is TypeName.BIG_DECIMAL:
@@ -457,7 +458,7 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
         dictionary, data, low_high = None, None, None
         decimals = joined_decimals(readers)
     else:
-        dictionary, data = None, _join_values(readers)
+        dictionary, data = None, concat_values([_values(reader) for reader in readers])
         is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)
         low_high = (int(data.min()), int(data.max())) if is_whole else None
     if isinstance(data, np.ndarray):
@@ -467,7 +468,7 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
         type=type_,
         multi_value=multi_value,
         dictionary=dictionary,
-        nulls=_join_nulls([reader.nulls for reader in readers], sizes),
+        nulls=_join_nulls(readers, sizes),
         zones=None if searchable is None else _zones(searchable),
         runs=None if searchable is None or dictionary is None else _runs(searchable, len(dictionary)),
         ids_or_values=data,
@@ -477,42 +478,10 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
     )
 
 
-def _join_dictionaries(type_: TypeName, readers: Sequence[Reader]) -> tuple[Dictionary, Array]:
-    parts = [reader.dictionary for reader in readers if reader.dictionary is not None]
-    dictionary, places = merged_dictionary(type_, parts)
-    cardinality = len(dictionary)
-    dtype = np.uint8 if cardinality <= 1 << 8 else np.uint16 if cardinality <= 1 << 16 else np.uint32
-    edges = np.cumsum([0, *map(len, parts)]).tolist()
-    places = places.astype(dtype)
-    ids = [
-        places[start:stop][reader.dict_ids()]
-        for reader, start, stop in zip(readers, edges[:-1], edges[1:], strict=True)
-    ]
-    return dictionary, np.concatenate(ids)
-
-
-def merged_dictionary(type_: TypeName, parts: Sequence[Dictionary]) -> tuple[Dictionary, Array]:
-    """The dictionary of all values, and the new dict id of each old one, part after part."""
-    if parts[0].numeric is not None:
-        numbers = np.concatenate([part.numeric for part in parts if part.numeric is not None])
-        coded = code(type_, numbers)
-        assert isinstance(coded.values, np.ndarray)
-        return NumericDictionary(coded.values), coded.ids
-    encoded = pc.dictionary_encode(pa.concat_arrays([part.arrow() for part in parts]))
-    ranks = text_ranks(encoded.dictionary, is_decimal=type_ is TypeName.BIG_DECIMAL)
-    order = np.argsort(ranks)
-    buffers = buffers_of(encoded.dictionary.take(pa.array(order)))
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
-    if type_ is TypeName.BIG_DECIMAL:
-        return DecimalDictionary(*buffers), ranks[codes]
-    return VariableDictionary(type_, *buffers), ranks[codes]
-
-
-def _join_values(readers: Sequence[Reader]) -> Any:
-    parts = [_values(reader) for reader in readers]
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    return pa.concat_arrays(parts)
+def entries_of(readers: Sequence[Reader]) -> list[Values]:
+    """The values of each dictionary."""
+    known = [reader.dictionary for reader in readers if reader.dictionary is not None]
+    return [part.arrow() if part.numeric is None else part.numeric for part in known]
 
 
 def _values(reader: Reader) -> Any:
@@ -528,23 +497,13 @@ def _values(reader: Reader) -> Any:
 _TEXT = frozenset({TypeName.STRING, TypeName.JSON, TypeName.BYTES, TypeName.BIG_DECIMAL})
 
 
-def _join_offsets(parts: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    lengths = np.concatenate([np.diff(part) for part in parts])
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
-
-
-def _join_nulls(parts: Sequence[NDArray[np.uint64] | None], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
-    if all(part is None for part in parts):
-        return None
-    bits = [
-        np.zeros(size, np.uint8) if part is None else np.unpackbits(part.view(np.uint8), bitorder="little", count=size)
-        for part, size in zip(parts, sizes, strict=True)
+def _join_nulls(readers: Sequence[Reader], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
+    parts = [
+        None if reader.nulls is None else np.unpackbits(reader.nulls.view(np.uint8), bitorder="little", count=size)
+        for reader, size in zip(readers, sizes, strict=True)
     ]
-    packed = np.packbits(np.concatenate(bits), bitorder="little")
-    words = np.zeros((sum(sizes) + 63) // 64, np.uint64)
-    words.view(np.uint8)[: len(packed)] = packed
-    words.flags.writeable = False
-    return words
+    nulls = concat_nulls([None if part is None else part.view(np.bool_) for part in parts], sizes)
+    return None if nulls is None else read_only(null_words.words_of(nulls))
 
 
 def _zones(data: Array) -> ZoneMaps | None:

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from merlot.kernels.jit import read_only
 from merlot.query.context import ExecutionContext
 from merlot.query.read.columns import SegmentColumns
-from merlot.query.shortcuts.joined_segments import merged_dictionary
+from merlot.query.shortcuts.joined_segments import entries_of
 from merlot.query.star_trees.documents import CodedColumn
+from merlot.segment.concat import concat_coded
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import id_dtype
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import Dictionary, of_values
 from merlot.segment.reader import Reader
 from merlot.segment.startree.agreement import spec_of
 from merlot.segment.startree.build import BuiltTree, grow
@@ -238,16 +239,11 @@ def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedT
     dictionaries, types, ids = [], [], []
     for place, name in enumerate(trees[0].dimensions):
         readers = [part.reader(name) for part in parts]
-        known = [reader.dictionary for reader in readers if reader.dictionary is not None]
-        dictionary, places = merged_dictionary(readers[0].type, known)
-        edges = np.cumsum([0, *map(len, known)]).tolist()
-        moved = [
-            places[start:stop][tree.ids(place)[:size]]
-            for tree, start, stop, size in zip(trees, edges[:-1], edges[1:], sizes, strict=True)
-        ]
-        dictionaries.append(dictionary)
+        stored = [tree.ids(place)[:size] for tree, size in zip(trees, sizes, strict=True)]
+        coded = concat_coded(readers[0].type, entries_of(readers), stored)
+        dictionaries.append(of_values(readers[0].type, coded.values))
         types.append(readers[0].type)
-        ids.append(np.concatenate(moved).astype(np.uint32))
+        ids.append(coded.ids.astype(np.uint32))
     made_by = spec_of(trees[0])
     if made_by is None:
         return None

@@ -18,6 +18,7 @@ from merlot.kernels import bits, radix
 from merlot.segment.buffers import Array
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.values.types import TypeName
+from merlot.vectors.scaled import scaled_of
 
 _SMALL_RANGE: Final = 16_384
 """Marks of a range like this cost less than one hash table, however few the values."""
@@ -118,12 +119,18 @@ def _code_variable(type_name: TypeName, values: pa.Array) -> Coded:
     encoded = values.dictionary_encode()
     distinct = encoded.dictionary
     if type_name is TypeName.BIG_DECIMAL:
-        texts = distinct.to_pylist()
-        numbers = [Decimal(text) for text in texts]
-        order = np.array(sorted(range(len(texts)), key=numbers.__getitem__), dtype=np.int64)
+        order = _decimal_order(distinct)
     else:
         order = pc.array_sort_indices(distinct).to_numpy()
     return _by_rank(distinct, order, encoded.indices)
+
+
+def _decimal_order(texts: pa.Array) -> Array:
+    scaled = scaled_of(texts)
+    if scaled is not None:
+        return np.argsort(scaled.values, kind="stable")
+    numbers = [Decimal(text) for text in texts.to_pylist()]
+    return np.array(sorted(range(len(texts)), key=numbers.__getitem__), dtype=np.int64)
 
 
 def _by_rank(distinct: Array | pa.Array, order: Array, indices: pa.Array) -> Coded:

@@ -273,6 +273,16 @@ class _Decimals(Sequence[Decimal]):
         return Decimal(self._texts[position].decode())
 
 
+def of_values(type_name: TypeName, values: Array | pa.Array) -> OrderedDictionary:
+    """A dictionary of distinct values that ascend."""
+    if isinstance(values, np.ndarray):
+        return NumericDictionary(values)
+    offsets, data = variable.buffers_of(values)
+    if type_name is TypeName.BIG_DECIMAL:
+        return DecimalDictionary(offsets, data)
+    return VariableDictionary(type_name, offsets, data)
+
+
 def _unpacked(metadata: ColumnMetadata, file: MappedFile) -> Array:
     values = np.empty(metadata.cardinality or 0, dtype=STORED_DTYPES[metadata.type])
     width = stored_width(metadata)

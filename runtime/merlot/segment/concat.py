@@ -1,0 +1,60 @@
+"""A column of several segments as one: values, dictionaries with the ids by them, offsets and nulls.
+
+Dictionaries become one by their entries alone; then an id costs one look-up in a table, whatever its value is. Arrays
+that come in are never written to.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from merlot.kernels import bits
+from merlot.kernels.jit import read_only
+from merlot.segment.buffers import Array
+from merlot.segment.build.coding import Coded, code
+from merlot.values.types import TypeName
+from merlot.vectors.runs import ends_of
+
+Values: TypeAlias = Array | pa.Array
+TEXT_LIMIT = (1 << 31) - 1
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def concat_coded(type_name: TypeName, values: Sequence[Values], ids: Sequence[Array]) -> Coded:
+    """One dictionary of the values of all dictionaries, and the ids of all parts by it."""
+    entries = code(type_name, concat_values(values))
+    table = read_only(entries.ids)
+    out = np.empty(sum(map(len, ids)), entries.ids.dtype)
+    firsts, rows = ends_of([len(part) for part in values]), ends_of([len(part) for part in ids])
+    parts = zip(ids, pairwise(firsts.tolist()), pairwise(rows.tolist()), strict=True)
+    for part, (first, last), (start, stop) in parts:
+        bits.gather(table[first:last], read_only(part), out[start:stop])
+    return Coded(out, entries.values)
+
+
+def concat_values(parts: Sequence[Values]) -> Values:
+    """One array of all; with 64-bit offsets where 32-bit ones do not reach."""
+    numbers = [part for part in parts if isinstance(part, np.ndarray)]
+    if numbers:
+        return np.concatenate(numbers)
+    texts: Sequence[Any] = parts
+    large = sum(part.nbytes for part in texts) > TEXT_LIMIT or any(part.type in _LARGE.values() for part in texts)
+    return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) if large else part for part in texts])
+
+
+def concat_offsets(parts: Sequence[Array]) -> NDArray[np.int64]:
+    """Where the elements of each row start, of rows of several parts, and where the last ones end."""
+    return ends_of(np.concatenate([np.diff(part) for part in parts]))
+
+
+def concat_nulls(parts: Sequence[NDArray[np.bool_] | None], sizes: Sequence[int]) -> NDArray[np.bool_] | None:
+    """Which rows are null, of parts of these sizes; None if none is."""
+    if all(part is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.zeros(size, np.bool_) if part is None else part for part, size in zip(parts, sizes, strict=True)]
+    )

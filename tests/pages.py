@@ -14,6 +14,9 @@ MAX_COLUMNS = 120
 _START = re.compile(r"(?P<indent> *)(?P<bullet>(?:[-*]|\d+\.) +)?")
 _MARKUP = re.compile(r" *(?:[-*+>|#]|\d+[.)]) ?")
 """Beginnings that make a line something else than the paragraph's next one."""
+_WHOLE = re.compile(r"`[^`]{1,60}`|\[[^\]]{1,60}\]\([^)]+\)")
+"""Code and links, which stay on one line."""
+_GLUE = "\0"
 _UNBREAKABLE = ("|", "![", "<", "#")
 
 
@@ -59,6 +62,7 @@ def _filled(lines: list[str]) -> list[str]:
     assert start is not None
     first = start[0]
     words = " ".join([lines[0][len(first) :], *(line.strip() for line in lines[1:])])
+    words = _WHOLE.sub(lambda whole: whole[0].replace(" ", _GLUE), words)
     for width in range(MAX_COLUMNS, MAX_COLUMNS - 20, -1):
         filled = textwrap.wrap(
             words,
@@ -70,7 +74,7 @@ def _filled(lines: list[str]) -> list[str]:
         )
         if not any(_MARKUP.match(line) for line in filled[1:]):
             break
-    return filled
+    return [line.replace(_GLUE, " ") for line in filled]
 
 
 def main() -> None:

@@ -1,0 +1,85 @@
+"""Rules of rewriting: switched off by name, done where nothing is left to do, and short for long texts."""
+
+from __future__ import annotations
+
+import pytest
+from tests.sql.slt_stages import bind_stages
+
+from merlot.query.stages.leaves import RULE_NAMES, Cut, cut
+from merlot.query.stages.rewrites.rules import rewritten
+from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.sql.parse import parse_statement
+from merlot.tree.relations import Statement
+from merlot.values.types import TypeName
+
+SCHEMAS = {
+    "t": TableSchema(
+        fields=(
+            FieldSpec(name="k", type=TypeName.STRING),
+            FieldSpec(name="n", type=TypeName.INT),
+            FieldSpec(name="m", type=TypeName.LONG),
+        )
+    )
+}
+WRAPPED = "SELECT k, COUNT(*) FROM (SELECT * FROM t) AS v WHERE n > 5 GROUP BY k"
+
+
+def bound(sql: str) -> Statement:
+    return bind_stages(parse_statement(sql), SCHEMAS)
+
+
+def made(sql: str) -> Cut:
+    return cut(bound(sql))
+
+
+def test_rules_are_switched_off_by_name_without_regard_to_case() -> None:
+    assert made(WRAPPED).rewrites.rules == ("MergeDerived", "AnswerDirectly")
+    assert made(f"SET skipPlannerRules = 'x, answerdirectly'; {WRAPPED}").rewrites.rules == ("MergeDerived",)
+    off = made(f"SET skipPlannerRules = '{','.join(RULE_NAMES)}'; {WRAPPED}")
+    assert off.rewrites.rules == ()
+    assert off.rewrites.statement is off.rewrites.before
+    assert off.direct is None
+
+
+def test_names_of_rules_of_pinot_switch_nothing_off() -> None:
+    assert made(f"SET skipPlannerRules = 'FilterIntoJoin'; {WRAPPED}").direct is not None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        WRAPPED,
+        "SELECT a.k FROM (SELECT * FROM t WHERE n > 1) AS a LEFT JOIN (SELECT k FROM t WHERE m = 2) AS b ON a.k = b.k",
+        "SELECT k FROM (SELECT k, n FROM t UNION ALL SELECT k, n FROM t) AS v WHERE n < 3 ORDER BY k LIMIT 4",
+        "SELECT k, SUM(n) FROM (SELECT * FROM t WHERE n < 3 UNION ALL SELECT * FROM t WHERE n > 3) AS v GROUP BY k",
+    ],
+)
+def test_a_rewritten_statement_is_not_rewritten_again(sql: str) -> None:
+    once = rewritten(bound(sql))
+    again = rewritten(once.statement)
+    assert once.rules
+    assert again.rules == ()
+    assert again.statement is once.statement
+
+
+def test_many_sides_of_a_set_operation_are_grouped_each() -> None:
+    """Work that doubled with each side would not end."""
+    sides = " UNION ALL ".join(f"SELECT * FROM t WHERE n = {number}" for number in range(90))
+    leaves = made(f"SELECT k, COUNT(*) FROM ({sides}) AS v WHERE m > 5 GROUP BY k").leaves.values()
+    assert len(leaves) == 90
+    assert all(leaf.query.group_by and len(leaf.query.select) == 2 for leaf in leaves)
+
+
+def test_expressions_that_double_with_each_subquery_stay_in_subqueries() -> None:
+    source = "t"
+    for number in range(20):
+        source = f"(SELECT k, n + n AS n FROM {source}) AS v{number}"
+    rules = made(f"SELECT SUM(n) FROM {source}").rewrites
+    assert "MergeDerived" in rules.rules
+    assert made(f"SELECT SUM(n) FROM {source}").direct is None
+
+
+def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:
+    cuts = made("WITH unread AS (SELECT * FROM t) SELECT k FROM t WHERE n = 1 UNION ALL SELECT k FROM t WHERE 1 = 2")
+    assert len(cuts.leaves) == 1
+    assert cuts.direct is not None

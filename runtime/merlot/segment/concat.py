@@ -25,7 +25,7 @@ _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
 def concat_coded(type_name: TypeName, values: Sequence[Values], ids: Sequence[Array]) -> Coded:
-    """One dictionary of the values of all dictionaries, and the ids of all parts by it."""
+    """Merge the dictionaries of the parts; return the ids of all parts by the merged one."""
     entries = code(type_name, concat_values(values))
     table = read_only(entries.ids)
     out = np.empty(sum(map(len, ids)), entries.ids.dtype)
@@ -37,7 +37,7 @@ def concat_coded(type_name: TypeName, values: Sequence[Values], ids: Sequence[Ar
 
 
 def concat_values(parts: Sequence[Values]) -> Values:
-    """One array of all; with 64-bit offsets where 32-bit ones do not reach."""
+    """Concatenate arrays; offsets become 64-bit where 32 bits do not reach."""
     numbers = [part for part in parts if isinstance(part, np.ndarray)]
     if numbers:
         return np.concatenate(numbers)
@@ -47,12 +47,12 @@ def concat_values(parts: Sequence[Values]) -> Values:
 
 
 def concat_offsets(parts: Sequence[Array]) -> NDArray[np.int64]:
-    """Where the elements of each row start, of rows of several parts, and where the last ones end."""
+    """Return the start of each row's elements in the rows of all parts, and the end of the last."""
     return ends_of(np.concatenate([np.diff(part) for part in parts]))
 
 
 def concat_nulls(parts: Sequence[NDArray[np.bool_] | None], sizes: Sequence[int]) -> NDArray[np.bool_] | None:
-    """Which rows are null, of parts of these sizes; None if none is."""
+    """Mark the rows that are null, in parts of these sizes; None if none is."""
     if all(part is None for part in parts):
         return None
     return np.concatenate(

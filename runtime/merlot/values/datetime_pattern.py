@@ -22,6 +22,8 @@ from merlot.errors import InvalidInputError
 from merlot.values.datetime_fields import assemble
 from merlot.values.time_zones import short_names, zone_id, zone_of
 
+MAX_LETTERS: Final = 1_000
+"""Of a pattern: queries name them, and 10,000 take half a second to compile."""
 FIRST_SHORT_YEAR: Final = 1946
 """First of the hundred years that `yy` stands for."""
 MONTHS: Final = (
@@ -97,7 +99,9 @@ class DateTimePattern:
 
     @classmethod
     def compile(cls, text: str) -> Self:
-        """Compile a pattern; raises InvalidInputError for letters that are not supported."""
+        """Compile a pattern; raises InvalidInputError for letters that are not supported, and for too many."""
+        if len(text) > MAX_LETTERS:
+            raise InvalidInputError(f"date pattern of more than {MAX_LETTERS} letters: {text[:40]!r}…")
         tokens = _tokenize(text)
         followers = (*tokens[1:], Token("", 0, ""))
         parts = [

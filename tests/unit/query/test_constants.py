@@ -120,3 +120,19 @@ def test_long_constants_stay_calls():
     assert short == Literal("a" * 5000, STRING)
     assert isinstance(long, Call)
     assert long.args[0] == Literal("a" * 1000, STRING)
+
+
+@pytest.mark.parametrize(
+    ("call", "is_worked_out"),
+    [
+        ("REPEAT('a', 10000)", True),
+        ("UPPER(REPEAT('a', 4096))", True),
+        ("UPPER(REPEAT('a', 4097))", False),
+        ("CONCAT(REPEAT('a', 3000), REPEAT('b', 3000))", False),
+        ("LEVENSHTEINDISTANCE(REPEAT('a', 10000), REPEAT('b', 10000))", False),
+        ("LENGTH(TOUTF8(REPEAT('a', 4097)))", False),
+    ],
+)
+def test_what_is_made_of_long_constants_is_left_to_the_rows(call: str, is_worked_out: bool) -> None:
+    (output,) = bind(parse(f"SELECT {call}"), None).select
+    assert isinstance(output.expr, Literal if is_worked_out else Call)

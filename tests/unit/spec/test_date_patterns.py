@@ -15,7 +15,7 @@ from merlot.errors import InvalidInputError
 from merlot.functions import calendar
 from merlot.functions.date_texts import written
 from merlot.values.datetime_format import datetime_of, millis_of
-from merlot.values.datetime_pattern import LETTERS, DateTimePattern
+from merlot.values.datetime_pattern import LETTERS, MAX_LETTERS, DateTimePattern
 from merlot.values.time_zones import short_names, zone_of
 
 JODAS_LETTERS = "GCYxweEyDMdaKhHkmsSzZ"
@@ -129,6 +129,12 @@ def test_eras_and_years_of_them_are_written(years: int) -> None:
 )
 def test_a_text_is_read(pattern: str, text: str, instant: str) -> None:
     assert read(pattern, text) == instant
+
+
+def test_a_pattern_of_too_many_letters_is_refused() -> None:
+    DateTimePattern.compile("yyyy-" * (MAX_LETTERS // 5))
+    with pytest.raises(InvalidInputError, match="more than 1000 letters: 'a"):
+        DateTimePattern.compile("a" * (MAX_LETTERS + 1))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,8 @@ from merlot.vectors.vector import Vector
 
 FOLD_BYTES: Final = 1 << 20
 """Memory that a constant may take to be worked out."""
+FOLD_LETTERS: Final = 4_096
+"""Letters and bytes of the constants that one is worked out from: a pattern and a text of 10,000 take a second."""
 
 
 def bind(
@@ -41,17 +43,23 @@ def folding(budget: Budget | None) -> Callable[[Call], Expr]:
 
 def fold(call: Call, check: Callable[[], None] | None = None) -> Expr:
     """The value of a call whose arguments are all constants; the call itself where it has none, or may have another, or
-    where it is a list, or takes more than `FOLD_BYTES`: others wait while a query is planned, and plans are kept.
+    where it is a list, takes more than `FOLD_BYTES` or is made of more than `FOLD_LETTERS`: others wait while a query
+    is planned, and plans are kept.
 
     check: raises at the deadline. One that fails stays a call: it fails the query if a row asks for it, as it would
     with a column in it."""
-    if call.type.is_array or not all(isinstance(arg, Literal) for arg in call.args):
+    constants = [arg for arg in call.args if isinstance(arg, Literal)]
+    if call.type.is_array or len(constants) < len(call.args) or _letters(constants) > FOLD_LETTERS:
         return call
     try:
         with account.Working(FOLD_BYTES, check):
             return Literal(_value(evaluate(call, _ONE_ROW).spread(1).with_objects()), call.type)
     except (QueryArithmeticError, LimitExceededError):
         return call
+
+
+def _letters(constants: Sequence[Literal]) -> int:
+    return sum(len(one.value) for one in constants if isinstance(one.value, str | bytes))
 
 
 def _value(one: Vector) -> Value:

@@ -23,7 +23,7 @@ from merlot.values.datetime_fields import assemble
 from merlot.values.time_zones import short_names, zone_id, zone_of
 
 MAX_LETTERS: Final = 1_000
-"""Of a pattern: queries name them, and 10,000 take half a second to compile."""
+"""Longest pattern: queries name patterns, and one of 10,000 letters takes half a second to compile."""
 FIRST_SHORT_YEAR: Final = 1946
 """First of the hundred years that `yy` stands for."""
 MONTHS: Final = (

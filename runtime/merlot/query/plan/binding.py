@@ -22,7 +22,8 @@ from merlot.vectors.vector import Vector
 FOLD_BYTES: Final = 1 << 20
 """Memory that a constant may take to be worked out."""
 FOLD_LETTERS: Final = 4_096
-"""Letters and bytes of the constants that one is worked out from: a pattern and a text of 10,000 take a second."""
+"""Letters and bytes of the arguments of a constant call that is computed while a query is bound: a pattern and a text of
+10,000 take a second."""
 
 
 def bind(
@@ -59,7 +60,7 @@ def fold(call: Call, check: Callable[[], None] | None = None) -> Expr:
 
 
 def _letters(constants: Sequence[Literal]) -> int:
-    return sum(len(one.value) for one in constants if isinstance(one.value, str | bytes))
+    return sum(len(constant.value) for constant in constants if isinstance(constant.value, str | bytes))
 
 
 def _value(one: Vector) -> Value:

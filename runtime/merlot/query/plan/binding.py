@@ -22,8 +22,8 @@ from merlot.vectors.vector import Vector
 FOLD_BYTES: Final = 1 << 20
 """Memory that a constant may take to be worked out."""
 FOLD_LETTERS: Final = 4_096
-"""Letters and bytes of the arguments of a constant call that is computed while a query is bound: a pattern and a text of
-10,000 take a second."""
+"""Letters and bytes of the arguments of a constant call that is computed while a query is bound: a pattern and a text
+of 10,000 take a second."""
 
 
 def bind(

@@ -54,7 +54,7 @@ def chosen(draw: random.Random, options: Mapping[str, tuple[Any, ...]], share: f
     return {name: copy.deepcopy(draw.choice(values)) for name, values in options.items() if draw.random() < share}
 
 
-UPSERT = {
+UPSERT: Mapping[str, tuple[Any, ...]] = {
     "comparisonColumns": ([], ["at"], ["at", "version"], ["at", "at"]),
     "deleteRecordColumn": COLUMNS,
     "dropOutOfOrderRecord": (True, False),
@@ -136,7 +136,7 @@ def pods(draw: random.Random, role: str) -> Json:
 
 def drawn_stream(draw: random.Random) -> Json:
     """A stream."""
-    decoder = {
+    decoder: Mapping[str, tuple[Any, ...]] = {
         "type": ("JSON", "CSV", "AVRO", "PROTOBUF", "ARROW"),
         "csv": ({},),
         "schemaRegistry": ("http://registry",),
@@ -186,7 +186,7 @@ def table_spec(draw: random.Random) -> Json:
     tenants = {"server": chosen(draw, server, 0.5), "broker": {"podTemplate": pods(draw, "broker")}}
     pruners = ("time", "partition", "tmie", "acme.geo", "empty")
     partitioning = {"columns": {"id": {"functionName": "Murmur", "numPartitions": 4}}}
-    options = {
+    options: Mapping[str, tuple[Any, ...]] = {
         "timeColumn": ("at", "at", "id", "nothing"),
         "retention": ("30d",),
         "replication": (1, 2, 3),
@@ -215,7 +215,7 @@ KINDS: Mapping[str, tuple[Rules, Callable[[random.Random], Json]]] = {
 }
 
 
-MODELS = {"UpsertConfig": UpsertConfig, "MergeRollupTask": MergeRollupTask, "Table": Table}
+MODELS: Mapping[str, Any] = {"UpsertConfig": UpsertConfig, "MergeRollupTask": MergeRollupTask, "Table": Table}
 
 
 def document(kind: str, spec: Json) -> Json:

@@ -33,13 +33,14 @@ class File:
 
 
 class DeepStore:
-    """The files. `on_delete` is told of every deletion before it happens."""
+    """The files. `on_write` and `on_delete` are told of every upload, and of every deletion before it happens."""
 
     def __init__(self, timeline: Timeline, clock: VirtualClock) -> None:
         self._timeline = timeline
         self._clock = clock
         self.files: dict[str, File] = {}
         self.is_full = self.is_away = False
+        self.on_write: Callable[[str], None] = lambda url: None
         self.on_delete: Callable[[str, File], None] = lambda url, file: None
 
     def write(self, url: str, data: bytes) -> None:
@@ -48,6 +49,7 @@ class DeepStore:
         if self.is_full:
             raise OutOfSpaceError("deep store is full")
         self.files[url] = File(data, self._timeline.now_ms, self._clock.now_ms())
+        self.on_write(url)
 
     def find(self, url: str) -> File | None:
         if self.is_away:
@@ -138,7 +140,7 @@ class Files:
 
     def _reach(self, *, freezes: bool = False) -> None:
         weather = self._weather
-        if freezes and weather.chance(weather.freeze * 5):
+        if freezes and weather.chance(weather.freeze_amid_deletion):
             self._timeline.meanwhile(self._process, weather.dice.choice((5_000, 60_000, 400_000, 900_000)))
         elif weather.chance(weather.meeting):
             self._timeline.meanwhile(self._process, weather.dice.randrange(1, 4_000))

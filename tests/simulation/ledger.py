@@ -9,7 +9,8 @@ raised inside a call of the product it might be taken for an error of the call.
 - L5 The file of a removed segment stays as long as the trash says, but for the time for which clocks were wrong; and a
   file that nobody has named yet as long as a job may take. So what was removed can be brought back.
 - L6 What a writer was told is done is done.
-- L7 Once nothing goes wrong any more, every broker answers the same, all that is there; and files agree with records.
+- L7 Once nothing goes wrong any more, every broker answers the same, all that is there, and every record has its file.
+- L8 Some time later, no file is left that nobody names.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.simulation.deepstore import File
 from tests.simulation.metastore import Session
 
 from merlot.cluster import paths
-from merlot.cluster.records import SegmentRecord
+from merlot.cluster.records import CondemnedRecord, SegmentRecord
 from merlot.cluster.segments.view import TableView, load
 from merlot.errors import NotFoundError
 from merlot.ids import SEGMENT_SUFFIX, TableName
@@ -79,6 +80,7 @@ class Ledger:
         self.wrong_ms: Callable[[], int] = lambda: 0
         """How long clocks were wrong, in all."""
         self.num_answers = self.num_deletions = self.num_steps = self.num_doubts = 0
+        self._uploaded_ms: dict[str, int] = {}
         self._doubted: Rows | None = None
         """Rows of the catalog, while nobody has judged a metastore that came back."""
         self._intents: dict[Session, Intent] = {}
@@ -166,6 +168,13 @@ class Ledger:
         for url in here & self.trashed_ms.keys():
             del self.trashed_ms[url]
 
+    def on_upload(self, url: str) -> None:
+        """A file was written. If it is being deleted at this time, its writer has to look whether it is there."""
+        node = self._session.get(paths.condemned(self._table))
+        record = CondemnedRecord() if node is None or not node.data else CondemnedRecord.from_bytes(node.data, "")
+        if url not in record.urls:
+            self._uploaded_ms[url] = self._now_ms()
+
     def _behind_ms(self) -> int:
         node = self._session.get(paths.SURE_TIME)
         return 0 if node is None else max(0, self._now_ms() - int(node.data))
@@ -181,6 +190,8 @@ class Ledger:
             return
         now_ms, wrong_ms = self._now_ms(), self.wrong_ms()
         removed = self.trashed_ms.get(url)
+        if now_ms - self._uploaded_ms.get(url, 0) < self._rules.orphan_ms - wrong_ms:
+            self.fail(f"L5 a file goes that was uploaded {(now_ms - self._uploaded_ms[url]) // 1000} s ago: {url}")
         if removed is not None:
             since_ms, behind_ms = removed
             if now_ms - since_ms < self._rules.trash_ms - wrong_ms - behind_ms:

@@ -161,13 +161,15 @@ class Weather:
     """Share of calls during which others act."""
     freeze: float = 0.0
     """Share of calls in which the process stands still for long."""
+    freeze_amid_deletion: float = 0.0
+    """Share of deletions of files before which the process stands still."""
     death: float = 0.0
     late_watch: float = 0.0
     lost_watch: float = 0.0
 
     def calm(self) -> None:
         self.lost_request = self.lost_answer = self.meeting = self.freeze = self.death = 0.0
-        self.late_watch = self.lost_watch = 0.0
+        self.late_watch = self.lost_watch = self.freeze_amid_deletion = 0.0
 
     def chance(self, share: float) -> bool:
         return share > 0 and self.dice.random() < share

@@ -44,13 +44,10 @@ RETRY_S: Final = 1.0
 SERVER_GRACE_S: Final = 330.0
 """How long a server keeps what it need not have any more: longer than brokers take a segment for new. If it were less,
 a broker that starts while nobody can load what took the place of others would take that for new."""
-LOOP: Final = {
+LOOP: Final[Mapping[str, float]] = {
     "resync_s": 90.0,
     "server_grace_s": 120.0,
     "file_grace_s": 900.0,
-    "cleaning": CleaningConfig(
-        replaced_s=300.0, replaced_refresh_s=300.0, abandoned_s=450.0, orphan_s=600.0, orphan_scan_s=120.0
-    ),
 }
 
 
@@ -63,6 +60,8 @@ class Place:
     deep: DeepStore
     weather: Weather
     ledger: Ledger
+    replaced_s: float = 300.0
+    """How long inputs of replacements are kept: less than the trash keeps files, or more."""
     pace_ms: int = 50_000
     """Longest time between two rounds of a controller, and two questions to a broker."""
 
@@ -89,9 +88,10 @@ class Controller:
         self.is_up = True
         self.session = Session(place.store, place.timeline, place.weather, self)
         files = Files(place.deep, place.timeline, place.weather, self, session=self.session)
+        cleaning = CleaningConfig(replaced_s=place.replaced_s, abandoned_s=450.0, orphan_s=600.0, orphan_scan_s=120.0)
         self.loop = ControllerLoop(
             self.session,
-            LoopConfig(owner=self.name, **LOOP),  # type: ignore[arg-type]
+            LoopConfig(owner=self.name, cleaning=cleaning, **LOOP),
             open_files=lambda uri: files,
             open_shelf=lambda uri: files,
             clock=self.clock,

@@ -32,6 +32,7 @@ class Restores:
         self._files = Files(place.deep, place.timeline, calm, "god")
         self._copies: list[Copy] = []
         self._restored_ms = 0
+        self._is_behind = False
         self.num_restores = self.num_recoveries = 0
 
     def back_up(self) -> None:
@@ -48,6 +49,7 @@ class Restores:
         self._restored_ms = place.timeline.now_ms
         place.store.restore(Copy({}) if is_empty else place.weather.dice.choice(self._copies))
         ledger.come_back(self._rows(catalog))
+        self._is_behind = bool(catalog.records) and (ledger.view is None or catalog.epoch > ledger.view.epoch)
         if is_empty:
             self._copies.clear()
             self._apply()
@@ -61,6 +63,8 @@ class Restores:
                 self._clients.is_held = False
                 return
         elif self._is_judged():
+            if self._is_behind:
+                ledger.fail("L6 the metastore knows less than the table's catalog, and a controller saw nothing in it")
             ledger.believe()
             self._clients.is_held = False
             return

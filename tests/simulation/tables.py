@@ -84,6 +84,7 @@ class TableWorld:
         self.god = god
         self.ledger = Ledger(god, TABLE, RULES, lambda: self.timeline.now_ms)
         self.store.on_write = self.ledger.on_write
+        self.deep.on_write = self.ledger.on_upload
         self.deep.on_delete = self.ledger.on_delete
         self.ledger.wrong_ms = lambda: self.wrong_ms
         self.wrong_ms = 0
@@ -97,6 +98,7 @@ class TableWorld:
             lost_answer=dice.choice((0.0, 0.002, 0.01)),
             meeting=dice.choice((0.0, 0.005, 0.02)),
             freeze=dice.choice((0.0, 0.001, 0.003)),
+            freeze_amid_deletion=dice.choice((0.0, 0.05, 0.2)),
             death=dice.choice((0.0, 0.005, 0.02)),
             late_watch=dice.choice((0.0, 0.1)),
             lost_watch=dice.choice((0.0, 0.01)),
@@ -128,6 +130,7 @@ class TableWorld:
 
     def _start(self) -> None:
         self.place = place = Place(self.timeline, self.store, self.deep, self.weather, self.ledger)
+        place.replaced_s = self.dice.choice((300.0, 1_300.0))
         self._apply()
         self.servers = {one.name: one for one in (Server(f"s{n}", place) for n in range(self.settings.num_servers))}
         self.controllers = [Controller(f"c{number}", place) for number in range(self.settings.num_controllers)]
@@ -237,7 +240,7 @@ class TableWorld:
         lately_ms = self.timeline.now_ms - 2 * RULES.trash_ms
         lately = {url for url, (since_ms, _) in self.ledger.trashed_ms.items() if since_ms > lately_ms}
         left = [url for url in self.deep.files if url.endswith(".mseg") and url not in named | lately]
-        assert not left, f"L7 files are left: {left}"
+        assert not left, f"L8 files are left: {left}"
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from merlot.spec.manifest.problems import Problem
 from merlot.spec.schema import WIDER_TYPES, FieldSpec
+from merlot.spec.shape import LIMITED
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.spec.upserting import UpsertSpec
@@ -124,13 +125,18 @@ def _as_declared(value: object) -> str:
 
 
 def compare_compared(old: TableSpec, new: TableSpec, upsert: UpsertSpec) -> Iterator[Problem]:
-    """Keys and the values that say which row is newer keep their type: those of rows that are there would be others."""
+    """Keys and the values that say which row is newer keep their type and their longest text: those of rows that are
+    there would be others."""
     compared = upsert.comparison_columns or ((old.time_column,) if old.time_column else ())
     for name in dict.fromkeys((*old.table_schema.primary_key, *compared)):
         before, after = old.table_schema.field(name), new.table_schema.field(name)
-        if before is not None and after is not None and before.type is not after.type:
-            message = f"column {name!r} decides which row of a key is the newest one: keep {before.type}; {NEW_TABLE}"
-            yield Problem("spec.schema.fields", message)
+        if before is None or after is None:
+            continue
+        decides = f"column {name!r} decides which row of a key is the newest one"
+        if before.type is not after.type:
+            yield Problem("spec.schema.fields", f"{decides}: keep {before.type}; {NEW_TABLE}")
+        elif before.type in LIMITED and before.longest != after.longest:
+            yield Problem("spec.schema.fields", f"{decides}: keep maxLength {before.longest}; {NEW_TABLE}")
 
 
 def _compare_batch_upserts(old: TableSpec, new: TableSpec) -> Iterator[Problem]:

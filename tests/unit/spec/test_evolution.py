@@ -92,3 +92,27 @@ def test_widening_loses_nothing() -> None:
     assert not evolution.can_widen(TypeName.LONG, TypeName.DOUBLE)
     assert not evolution.can_widen(TypeName.INT, TypeName.FLOAT)
     assert not evolution.can_widen(TypeName.INT, TypeName.STRING)
+
+
+UPSERT = (
+    "timeColumn: day",
+    (
+        "timeColumn: day\n  partitioning: {columns: {city: {functionName: Murmur, numPartitions: 2}}}\n"
+        "  upsert: {config: {mode: FULL, comparisonColumns: [name]}}"
+    ),
+)
+NAME = (
+    "      - {name: rides",
+    "      - {name: name, type: STRING}\n      - {name: note, type: STRING}\n      - {name: rides",
+)
+
+
+@pytest.mark.parametrize(("column", "decides"), [("city", True), ("name", True), ("note", False)])
+def test_texts_that_decide_which_row_is_the_newest_keep_their_longest_length(column: str, *, decides: bool) -> None:
+    """Keys that are cut would meet rows of other keys, and not those of their own that are stored whole."""
+    declared = f"{{name: {column}, type: STRING"
+    before = edited(NAME, UPSERT)
+    assert evolution.compare(before, edited(NAME, UPSERT, (declared, f"{declared}, maxLength: 512"))) == ()
+    problems = evolution.compare(before, edited(NAME, UPSERT, (declared, f"{declared}, maxLength: 9")))
+    assert [one.path for one in problems] == ["spec.schema.fields"] * decides
+    assert all(f"column '{column}' decides" in one.message and "maxLength 512" in one.message for one in problems)

@@ -69,13 +69,13 @@ class Slots:
             raise SqlValidationError(f"{binder.place} cannot use a window function")
         definition = self._definition(node.definition)
         called, condition, ignores_nulls = node.call, None, False
-        if isinstance(called, syntax.NullsTreated):
-            called, ignores_nulls = called.call, called.is_ignoring
-        if isinstance(called, syntax.Filter):
-            inner = replace(binder, place="FILTER", allows_aggregates=False, aliases_first=False)
-            called, condition = called.call, inner.condition(called.condition)
-        if isinstance(called, syntax.NullsTreated):
-            called, ignores_nulls = called.call, called.is_ignoring
+        while isinstance(called, syntax.NullsTreated | syntax.Filter):
+            if isinstance(called, syntax.NullsTreated):
+                ignores_nulls = called.is_ignoring
+            else:
+                inner = replace(binder, place="FILTER", allows_aggregates=False, aliases_first=False)
+                condition = inner.condition(called.condition)
+            called = called.call
         if not isinstance(called, syntax.Call):
             raise UnsupportedSqlError(f"{feature_name(called)} OVER a window")
         plain = replace(binder, place="OVER", aliases_first=False)

@@ -6,6 +6,7 @@ Recursion is as deep as parentheses, CASEs and signs, which are limited.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from merlot.sql import limits
@@ -68,30 +69,9 @@ _NO_OPERATORS: Final = {
     "COLLATE": "COLLATE",
     "XOR": "XOR",
 }
-_WORDS_IN_CALLS: Final = {
-    "FLOOR": ("TO", "DATETRUNC"),
-    "CEIL": ("TO", "DATETRUNC"),
-    "CEILING": ("TO", "DATETRUNC"),
-    "OVERLAY": ("PLACING", "CONCAT and SUBSTR"),
-    "POSITION": ("IN", "STRPOS"),
-}
-"""Words inside of calls that neither Pinot nor we have, and what to write instead."""
-_TYPE_ENDS: Final = (
-    ("PRECISION",),
-    ("VARYING",),
-    ("WITH", "TIME", "ZONE"),
-    ("WITH", "LOCAL", "TIME", "ZONE"),
-    ("WITHOUT", "TIME", "ZONE"),
-    ("ARRAY",),
-)
-_TRIMS: Final = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
-_TREATMENTS: Final = frozenset({"IGNORE", "RESPECT"})
-_ROWS: Final = frozenset({"ROW", "ROWS"})
-_FRAMES: Final = frozenset({"ROWS", "RANGE", "GROUPS"})
 _QUANTIFIERS: Final = frozenset({"ANY", "ALL", "SOME"})
 _QUERY_ENDS: Final = frozenset({"ORDER", "LIMIT", "OFFSET", "FETCH"})
 _AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "ORDER", "THEN", ")", ",", END})
-_CALLED: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
 
 
 class ExpressionParser(TokenReader):
@@ -138,14 +118,16 @@ class ExpressionParser(TokenReader):
             at += 1
         if self._words[at] not in QUERY_STARTS:
             return False
-        return at == self._at or self._is_query_to_the_end(at)
+        if at == self._at:
+            return True
+        after = self._words[self._end_of(self._at)]
+        return after == ")" or after in SET_OPERATIONS or after in _QUERY_ENDS
 
-    def _is_query_to_the_end(self, start: int) -> bool:
-        at, depth = start, start - self._at
-        while depth and self._words[at]:
-            depth += {"(": 1, ")": -1}.get(self._words[at], 0)
-            at += 1
-        return self._words[at] == ")" or self._words[at] in SET_OPERATIONS or self._words[at] in _QUERY_ENDS
+    def _end_of(self, opening: int) -> int:
+        """Where what follows a parenthesis begins; the end of the text if nothing closes it."""
+        if self._ends is None:
+            self._ends = _ends_of(self._words)
+        return self._ends.get(opening, len(self._words) - 1)
 
     # Conditions
 
@@ -497,8 +479,22 @@ class ExpressionParser(TokenReader):
 
     def _element(self, subject: Node) -> Node:
         """`1]`"""
+        self._deeper()
         places = self._list(self._expression)
+        self._open -= 1
         if self._words[self._at] == ":":
             raise UnsupportedSqlError("a part of a list ([a:b])")
         self._expect("]")
         return Element(subject, places)
+
+
+def _ends_of(words: Sequence[str]) -> dict[int, int]:
+    """For each parenthesis that is closed, where what follows begins."""
+    ends: dict[int, int] = {}
+    opened: list[int] = []
+    for at, word in enumerate(words):
+        if word == "(":
+            opened.append(at)
+        elif word == ")" and opened:
+            ends[opened.pop()] = at + 1
+    return ends

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from merlot.sql.expression_parser import ExpressionParser
-from merlot.sql.lexer import END
 from merlot.sql.syntax import (
     Array,
     Boolean,
@@ -38,33 +37,6 @@ from merlot.sql.words import RESERVED, STRUCTURE, TYPES
 from merlot.tree.errors import UnsupportedSqlError
 
 _DIGITS: Final = frozenset("0123456789")
-ORDERED: Final = {
-    "<": "less_than",
-    "<=": "less_than_or_equal",
-    ">": "greater_than",
-    ">=": "greater_than_or_equal",
-}
-_COMPARISONS: Final = {"=": "equals", "==": "equals", "<>": "not_equals", "!=": "not_equals", **ORDERED}
-_COMPARING: Final = frozenset({"IS", "ISNULL", "NOTNULL", "NOT", "BETWEEN", "IN", "LIKE", "ILIKE", "<=>"})
-_OPERATIONS: Final = {
-    "||": (0, "concat"),
-    "+": (1, "plus"),
-    "-": (1, "minus"),
-    "*": (2, "times"),
-    "/": (2, "divide"),
-    "%": (2, "mod"),
-}
-"""How tightly an operator binds, and its function."""
-_NO_OPERATORS: Final = {
-    "&": "the operator &: write BITAND",
-    "|": "the operator |: write BITOR",
-    "^": "the operator ^: write BITXOR",
-    "~": "the operator ~: write BITNOT",
-    "<<": "the operator <<: write BITSHIFTLEFT",
-    ">>": "the operator >>: write BITSHIFTRIGHT",
-    "COLLATE": "COLLATE",
-    "XOR": "XOR",
-}
 _WORDS_IN_CALLS: Final = {
     "FLOOR": ("TO", "DATETRUNC"),
     "CEIL": ("TO", "DATETRUNC"),
@@ -73,6 +45,7 @@ _WORDS_IN_CALLS: Final = {
     "POSITION": ("IN", "STRPOS"),
 }
 """Words inside of calls that neither Pinot nor we have, and what to write instead."""
+_MOST_WORDS_BEFORE: Final = 100
 _TYPE_ENDS: Final = (
     ("PRECISION",),
     ("VARYING",),
@@ -83,12 +56,7 @@ _TYPE_ENDS: Final = (
 )
 _TRIMS: Final = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
 _TREATMENTS: Final = frozenset({"IGNORE", "RESPECT"})
-_ROWS: Final = frozenset({"ROW", "ROWS"})
 _FRAMES: Final = frozenset({"ROWS", "RANGE", "GROUPS"})
-_QUANTIFIERS: Final = frozenset({"ANY", "ALL", "SOME"})
-_QUERY_ENDS: Final = frozenset({"ORDER", "LIMIT", "OFFSET", "FETCH"})
-_AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "ORDER", "THEN", ")", ",", END})
-_CALLED: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
 
 
 class Forms(ExpressionParser):
@@ -121,15 +89,14 @@ class Forms(ExpressionParser):
         return found
 
     def _refuse_word(self, name: str, word: str, instead: str) -> None:
-        """Refuse SQL's `FLOOR(at TO DAY)`: it has the word between its parentheses."""
-        at, depth = self._at, 0
-        while self._words[at]:
-            depth += {"(": 1, ")": -1}.get(self._words[at], 0)
+        """Refuse SQL's `FLOOR(at TO DAY)`: it has the word between its parentheses, not far from the first."""
+        depth = 0
+        for found in self._words[self._at : self._at + _MOST_WORDS_BEFORE]:
+            depth += {"(": 1, ")": -1}.get(found, 0)
             if not depth:
                 return
-            if depth == 1 and self._words[at] == word:
+            if depth == 1 and found == word:
                 raise UnsupportedSqlError(f"{name.upper()}(… {word} …): write {instead}")
-            at += 1
 
     def _order_of_group(self) -> list[Ordered]:
         self._expect("ORDER")
@@ -333,7 +300,9 @@ class Forms(ExpressionParser):
     def _brackets(self) -> Node:
         if self._takes("]"):
             return Array(())
+        self._deeper()
         items = self._list(self._expression)
+        self._open -= 1
         self._expect("]")
         return Array(items)
 

@@ -26,7 +26,7 @@ MAX_RUN: Final = 30
 MAX_TERMS: Final = 100
 """Queries that set operations join: each is a level of the tree."""
 MAX_NESTING: Final = 25
-"""Open parentheses and CASEs at any point: each costs the parser some 12 Python frames of its 1,000."""
+"""Open parentheses, brackets and CASEs at any point: each costs the parser up to 20 Python frames of its 1,000."""
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
 
 

@@ -105,7 +105,10 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     found = _Text(text, tokens, list(map(str.upper, tokens)))
     found.leave_query()
     parser = Parser(QueryTokens(text, found.tokens, found.words, found.numbers), budget)
-    tree = parser.statement()
+    try:
+        tree = parser.statement()
+    except RecursionError as error:
+        raise SqlParseError("query is nested too deeply") from error
     if len(found.tokens) > MAX_TREE_DEPTH:
         _check_depth(tree)
     return ParsedStatement(sql, tree, tuple(found.options.items()), found.is_explained, parser.has_stages)

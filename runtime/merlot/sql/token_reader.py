@@ -54,6 +54,8 @@ class TokenReader:
         self._open = 0
         self._columns: dict[str, Column] = {}
         """Columns without quotes and qualifiers, by their names: a node may stand in many places."""
+        self._ends: dict[int, int] | None = None
+        """Where what follows each parenthesis begins, as soon as somebody asks."""
         self._num_items = 0
         self._num_joined = 0
         self._num_values = 0

@@ -201,12 +201,12 @@ def test_every_problem_of_the_expressions_is_told_with_its_place() -> None:
         ({"filter": "a < b"}, "filter: nothing says which type is compared; CAST the fields: a < b"),
         (
             {"filter": "least(a, b) < 5"},
-            "filter: nothing says which type is compared; CAST the fields: LEAST(a, b)",
+            "filter: nothing says which type is compared; CAST the fields: least(a, b)",
         ),
         ({"filter": "word < 5"}, "filter: a text is compared with a number; CAST the text to a number: word < 5"),
         (
             {"filter": "upper(a) IN (1, 2)"},
-            "filter: a text is compared with a number; CAST the text to a number: UPPER(a) IN (1, 2)",
+            "filter: a text is compared with a number; CAST the text to a number: upper(a) IN (1, 2)",
         ),
         (
             {"derivedColumns": {"word": "other", "other": "word"}},

@@ -65,6 +65,38 @@ def test_more_than_the_limit_is_refused_and_the_limit_named(
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.parametrize(
+    "opening",
+    [
+        *("(", "[", "ARRAY[", "a[", "f(", "f(DISTINCT ", "CASE WHEN ", "CASE ", "CAST(", "EXTRACT(YEAR FROM ", "TRIM("),
+        *(
+            "(a, ",
+            "a IN (",
+            "a IN (SELECT ",
+            "(SELECT ",
+            "EXISTS (SELECT ",
+            "a = ANY (SELECT ",
+            "1 + (",
+            "NOT (",
+            "- (",
+        ),
+        *("f(a) FILTER (WHERE ", "f(a) OVER (ORDER BY ", "SUBSTRING(", "a IN (1) AND (", "a BETWEEN (", "a LIKE ("),
+    ],
+)
+def test_what_opens_and_opens_is_refused_at_the_limit(opening: str) -> None:
+    for count in (limits.MAX_NESTING + 1, 3_000):
+        with pytest.raises(SqlParseError, match=f"nested deeper than {limits.MAX_NESTING} levels"):
+            parse("SELECT " + opening * count)
+
+
+@pytest.mark.parametrize("opening", ["SELECT * FROM (", "(", "WITH a AS (", "SELECT a FROM t GROUP BY GROUPING SETS ("])
+def test_queries_that_open_and_open_are_refused_at_the_limit(opening: str) -> None:
+    repeated = opening if " GROUPING" not in opening else "GROUPING SETS ("
+    for count in (limits.MAX_NESTING + 1, 3_000):
+        with pytest.raises(SqlParseError, match=f"nested deeper than {limits.MAX_NESTING} levels"):
+            parse_statement(opening + repeated * count + "SELECT 1")
+
+
 @pytest.mark.parametrize("sign", ["+", "-", "*", "||", "+a*"])
 def test_more_operators_in_a_row_than_the_tree_may_have_levels_are_refused(sign: str) -> None:
     with pytest.raises(SqlParseError, match=f"nested deeper than {limits.MAX_CHAIN} levels"):

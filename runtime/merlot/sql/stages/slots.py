@@ -69,15 +69,12 @@ class Slots:
             raise SqlValidationError(f"{binder.place} cannot use a window function")
         definition = self._definition(node.definition)
         called, condition, ignores_nulls = node.call, None, False
-        if isinstance(called, syntax.NullsTreated):
-            ignores_nulls = called.is_ignoring
-            called = called.call
-        if isinstance(called, syntax.Filter):
-            inner = replace(binder, place="FILTER", allows_aggregates=False, aliases_first=False)
-            condition = inner.condition(called.condition)
-            called = called.call
-        if isinstance(called, syntax.NullsTreated):
-            ignores_nulls = called.is_ignoring
+        while isinstance(called, syntax.NullsTreated | syntax.Filter):
+            if isinstance(called, syntax.NullsTreated):
+                ignores_nulls = called.is_ignoring
+            else:
+                inner = replace(binder, place="FILTER", allows_aggregates=False, aliases_first=False)
+                condition = inner.condition(called.condition)
             called = called.call
         if not isinstance(called, syntax.Call):
             raise UnsupportedSqlError(f"{feature_name(called)} OVER a window")

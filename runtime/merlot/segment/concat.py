@@ -6,7 +6,7 @@ that come in are never written to.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,10 +40,11 @@ def concat_values(parts: Sequence[Values]) -> Values:
     numbers = [part for part in parts if isinstance(part, np.ndarray)]
     if numbers:
         return np.concatenate(numbers)
+    texts: Sequence[Any] = parts
     try:
-        return pa.concat_arrays(parts)
+        return pa.concat_arrays(texts)
     except pa.ArrowInvalid:  # too long for 32-bit offsets, or some parts have 64-bit ones
-        return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) for part in parts])
+        return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) for part in texts])
 
 
 def concat_offsets(parts: Sequence[Array]) -> NDArray[np.int64]:

@@ -70,7 +70,7 @@ def test_coded_parts_become_one_dictionary_that_ascends(type_name: TypeName, dat
 
 
 def test_texts_of_wide_and_narrow_offsets_are_one_array() -> None:
-    joined = concat_values([pa.array(["a"]), pa.array(["b", "c"], pa.large_string())])
+    joined: Any = concat_values([pa.array(["a"]), pa.array(["b", "c"], pa.large_string())])
     assert (joined.type, joined.to_pylist()) == (pa.large_string(), ["a", "b", "c"])
 
 

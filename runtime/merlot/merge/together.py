@@ -21,7 +21,7 @@ from merlot.kernels.jit import read_only
 from merlot.merge.columns import Array, Column, fixed_dtype
 from merlot.segment.buffers import MappedFile
 from merlot.segment.build.coding import code
-from merlot.segment.concat import TEXT_LIMIT, Values
+from merlot.segment.concat import Values
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import dict_ids, dictionary, nulls, raw, variable
 from merlot.segment.json_values import from_json
@@ -34,6 +34,7 @@ SMALL_DOCS: Final = 1 << 15
 """Of larger inputs the rows, not the objects, take the time."""
 _FEW: Final = 2
 _RUNS: Final = -1
+_MOST_TEXT_BYTES: Final = (1 << 31) - 1
 _TEXTS: Final = (TypeName.STRING, TypeName.JSON)
 _PREFIX: Final = "dict."
 _SPARE: Final = bytes(16)
@@ -214,7 +215,7 @@ def _texts(stored: _Stored, firsts: Places) -> tuple[Array, NDArray[np.uint8]] |
         cuts.append(cut)
         texts.append(text)
     bases = ends_of([len(text) for text in texts])
-    if bases[-1] > TEXT_LIMIT:
+    if bases[-1] > _MOST_TEXT_BYTES:
         return None
     counts = np.diff(firsts) + 1
     starts = ends_of(counts.tolist())

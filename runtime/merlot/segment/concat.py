@@ -20,7 +20,6 @@ from merlot.values.types import TypeName
 from merlot.vectors.runs import ends_of
 
 Values: TypeAlias = Array | pa.Array
-TEXT_LIMIT = (1 << 31) - 1
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
@@ -42,8 +41,10 @@ def concat_values(parts: Sequence[Values]) -> Values:
     if numbers:
         return np.concatenate(numbers)
     texts: Sequence[Any] = parts
-    large = sum(part.nbytes for part in texts) > TEXT_LIMIT or any(part.type in _LARGE.values() for part in texts)
-    return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) if large else part for part in texts])
+    try:
+        return pa.concat_arrays(texts)
+    except pa.ArrowInvalid:  # too long for 32-bit offsets, or some parts have 64-bit ones
+        return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) for part in texts])
 
 
 def concat_offsets(parts: Sequence[Array]) -> NDArray[np.int64]:

@@ -1,5 +1,7 @@
 """A column of several segments as one says what its parts say, row by row."""
 
+import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +29,10 @@ VALUES: dict[TypeName, st.SearchStrategy[Any]] = {
         st.integers(-(10**30), 10**30), st.integers(-999, 999).map(lambda cents: Decimal(cents) / 100)
     ).map(lambda number: format(Decimal(number).normalize() + 0, "f")),
 }
+KEYS: dict[TypeName, Callable[[Any], Any]] = {
+    TypeName.BIG_DECIMAL: Decimal,
+    TypeName.DOUBLE: lambda value: (value, math.copysign(1, value)),  # -0.0 is just below 0.0
+}
 
 
 def stored(type_name: TypeName, values: list[Any]) -> Any:
@@ -49,7 +55,7 @@ def test_coded_parts_become_one_dictionary_that_ascends(type_name: TypeName, dat
         one.ids.flags.writeable = False
     joined = concat_coded(type_name, [one.values for one in coded], [one.ids for one in coded])
     values = plain(joined.values)
-    key = Decimal if type_name is TypeName.BIG_DECIMAL else lambda value: value
+    key = KEYS.get(type_name, lambda value: value)
     rows = [value for part in parts for value in part]
     assert [values[place] for place in joined.ids] == rows
     assert plain(concat_values([stored(type_name, part) for part in parts])) == rows
@@ -64,7 +70,7 @@ def test_coded_parts_become_one_dictionary_that_ascends(type_name: TypeName, dat
 
 
 def test_texts_of_wide_and_narrow_offsets_are_one_array() -> None:
-    joined = concat_values([pa.array(["a"]), pa.array(["b", "c"], pa.large_string())])
+    joined: Any = concat_values([pa.array(["a"]), pa.array(["b", "c"], pa.large_string())])
     assert (joined.type, joined.to_pylist()) == (pa.large_string(), ["a", "b", "c"])
 
 

@@ -128,7 +128,10 @@ def _code_variable(type_name: TypeName, values: pa.Array) -> Coded:
 def _decimal_order(texts: pa.Array) -> Array:
     scaled = scaled_of(texts)
     if scaled is not None:
-        return np.argsort(scaled.values, kind="stable")
+        order = np.argsort(scaled.values)
+        ordered = scaled.values[order]
+        # Two spellings of a number are rare: a stable order of 40,000 takes 3.5 ms instead of 0.6.
+        return order if np.all(ordered[1:] > ordered[:-1]) else np.argsort(scaled.values, kind="stable")
     numbers = [Decimal(text) for text in texts.to_pylist()]
     return np.array(sorted(range(len(texts)), key=numbers.__getitem__), dtype=np.int64)
 

@@ -66,8 +66,14 @@ def commands_of(step: Step) -> Iterator[list[str]]:
             assert recipe, f"make {words[1]} runs nothing"
             yield from ([sys.executable, *shlex.split(command)] for command in recipe)
         else:
-            assert words[0] == ".venv/bin/python"
-            yield [sys.executable, *words[1:], *("-q", "-p", "no:cacheprovider", "-n", "0")]
+            place = words.index(".venv/bin/python")
+            yield [
+                "env",
+                *words[:place],
+                sys.executable,
+                *words[place + 1 :],
+                *("-q", "-p", "no:cacheprovider", "-n", "0"),
+            ]
 
 
 @pytest.fixture

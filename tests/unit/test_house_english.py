@@ -116,11 +116,11 @@ def f(limit: int) -> list[int]:
 
 def test_habits_are_recognized() -> None:
     assert habits_of(ast.parse(BAD)) == {
-        "headless docstring": 1_638,
-        "for one in": 843,
-        "variable one": 1_137,
-        "variable found": 664,
-        "variable told": 78,
+        "headless docstring": 3,
+        "for one in": 1,
+        "variable one": 1,
+        "variable found": 1,
+        "variable told": 1,
     }
     assert habits_of(ast.parse(GOOD)).total() == 0
     assert num_shared([ast.parse(BAD), ast.parse(GOOD), ast.parse("class Other: ...")]) == 1

@@ -91,11 +91,11 @@ class Forms(ExpressionParser):
     def _refuse_word(self, name: str, word: str, instead: str) -> None:
         """Refuse SQL's `FLOOR(at TO DAY)`: it has the word between its parentheses, not far from the first."""
         depth = 0
-        for found in self._words[self._at : self._at + _MOST_WORDS_BEFORE]:
-            depth += {"(": 1, ")": -1}.get(found, 0)
+        for other in self._words[self._at : self._at + _MOST_WORDS_BEFORE]:
+            depth += {"(": 1, ")": -1}.get(other, 0)
             if not depth:
                 return
-            if depth == 1 and found == word:
+            if depth == 1 and other == word:
                 raise UnsupportedSqlError(f"{name.upper()}(… {word} …): write {instead}")
 
     def _order_of_group(self) -> list[Ordered]:

@@ -132,7 +132,7 @@ async def test_the_first_message_tells_what_the_answer_took_without_its_rows(nod
 @pytest.mark.parametrize(
     ("sql", "metadata", "code", "words"),
     [
-        ("SELECT FROM", {}, 150, "table name"),
+        ("SELECT FROM", {}, 150, "at least one expression"),
         ("SELECT id FROM nothing", {}, 190, "nothing"),
         ("SELECT id FROM things", {"compression": "ZIP"}, 700, "choose one of ZSTD"),
         ("SELECT id FROM things", {"encoding": "XML"}, 700, "choose one of JSON"),

@@ -236,7 +236,7 @@ def test_a_large_day_becomes_parts_of_equal_size(tmp_path: Path) -> None:
 
 
 def test_days_of_a_segment_need_a_time_column() -> None:
-    with pytest.raises(InvalidInputError, match="daysPerSegment: is counted in days"):
+    with pytest.raises(InvalidInputError, match="daysPerSegment counts days of timeColumn"):
         table_of(timeColumn=None, ingestion={"daysPerSegment": 7})
 
 

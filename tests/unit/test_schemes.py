@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from merlot import schemes
 from merlot.errors import InvalidInputError
 from merlot.schemes import SCHEMES, Scheme
-from merlot.spec.pod_template import RESERVED_VARIABLES
+from merlot.spec.rules.pods import RESERVED_VARIABLES
 from merlot.spec.tenancy import DeepStoreSpec
 from merlot.store import credentials
 from merlot.store.allowed import AllowedSources, AllowedStores

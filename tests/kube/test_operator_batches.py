@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -206,5 +207,6 @@ def _end(api: Api, job: Any, kind: str, report: dict[str, Any], *, exit_code: in
 
 
 def _ended(kind: str) -> dict[str, str]:
-    times = dict.fromkeys(("lastTransitionTime", "lastProbeTime"), "2026-01-01T00:10:00Z")
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    times = dict.fromkeys(("lastTransitionTime", "lastProbeTime"), now)
     return {"type": kind, "status": "True", "reason": "Ended", "message": "", **times}

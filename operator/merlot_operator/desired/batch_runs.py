@@ -25,6 +25,8 @@ KEPT_RUNS = 5
 MAX_JOB_NAME = 41
 """Executors are named after the driver's pod, a Job's name and six characters, in at most 47."""
 NO_POD_MS = 60_000
+REPORT_MS = 20_000
+"""Time from the end of a Job in which the operator hears of the end of its driver's pod."""
 DEFAULT_RETRIES = 6
 """Retries of a Job whose spec names no number."""
 
@@ -167,6 +169,8 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
     if ended is None:
         return seen | _under_way(job, facts)
     report = _report(run["job"], facts.pods)
+    if not report and _is_report_awaited(run["job"], ended, facts):
+        return seen | {"state": State.RUNNING.value}
     seen |= _counts(report)
     seen["finished"] = status.get("completionTime") or ended["lastTransitionTime"]
     seen["state"] = (State.SUCCEEDED if ended["type"] == "Complete" else State.FAILED).value
@@ -222,6 +226,12 @@ def _report(job: str, pods: Sequence[Object]) -> dict[str, Any]:
             if report:
                 found.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", report))
     return max(found, key=lambda one: one[0])[1] if found else {}
+
+
+def _is_report_awaited(job: str, ended: Mapping[str, Any], facts: BatchFacts) -> bool:
+    """Return whether the end of the Job is known before that of its driver: their watches are apart."""
+    is_recent = facts.now_ms - ms_of(ended["lastTransitionTime"]) < REPORT_MS
+    return is_recent and not any(map(_ends, _drivers(job, facts.pods)))
 
 
 def _drivers(job: str, pods: Sequence[Object]) -> list[Object]:

@@ -190,6 +190,23 @@ def test_failed_run_is_tried_again_only_after_an_edit() -> None:
     assert plan(batch(job={"retries": 5}), runs=failed.runs).started
 
 
+@pytest.mark.parametrize("kind", ["Failed", "Complete"])
+def test_run_goes_on_until_its_drivers_end_is_known_too(kind: str) -> None:
+    """Jobs and pods have watches of their own: the Job's may be ahead."""
+    [run] = plan(batch()).runs
+    jobs = {run["job"]: ended(kind, reason="PodFailurePolicy", lastTransitionTime=timestamp(NOON - 1_000))}
+    pod = {**driver(run["job"], ""), "status": {}}
+    for pods in ((), (pod,)):
+        [early] = plan(batch(), runs=(run,), jobs=jobs, pods=pods).runs
+        assert early["state"] == "Running"
+        [late] = plan(batch(), runs=(early,), jobs=jobs, pods=pods, now_ms=NOON + 60_000).runs
+        assert late["state"] == {"Failed": "Failed", "Complete": "Succeeded"}[kind]
+        reported = (driver(run["job"], json.dumps({"error": "no such file", "rowsIn": 7})),)
+        [seen] = plan(batch(), runs=(early,), jobs=jobs, pods=reported).runs
+        assert seen["rowsIn"] == 7
+        assert "no such file" in seen.get("message", "no such file")
+
+
 def test_run_whose_pods_cannot_start_says_why_until_they_do() -> None:
     [run] = plan(batch()).runs
     jobs = under_way(run, active=1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -43,16 +41,13 @@ class StubbornLife(Life):
         deadline = time.monotonic() + PATIENCE_S
         is_asked_again = False
         while True:
-            request = urllib.request.Request(self.controller_url() + path, body, {"Content-Type": kind}, method=method)
             try:
-                with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-                    return json.load(answer)
+                return self._call_once(method, path, body, kind)
             except urllib.error.HTTPError as error:
-                text = error.read().decode()
                 if error.code == 404 and is_asked_again:
                     return None
                 if error.code != 503 or time.monotonic() > deadline:
-                    raise AssertionError(f"{method} {path}: {error.code} {text}") from error
+                    raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from error
             except OSError:
                 if time.monotonic() > deadline:
                     raise

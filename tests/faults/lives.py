@@ -115,15 +115,17 @@ class Life:
         """Ask the controller, and again after an answer that says that it is out for a moment."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            request = urllib.request.Request(self.controller_url() + path, body, {"Content-Type": kind}, method=method)
             try:
-                with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-                    return json.load(answer)
+                return self._call_once(method, path, body, kind)
             except urllib.error.HTTPError as error:
-                text = error.read().decode()
                 if error.code != 503 or time.monotonic() > deadline:
-                    raise AssertionError(f"{method} {path}: {error.code} {text}") from error
+                    raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from error
             time.sleep(0.05)
+
+    def _call_once(self, method: str, path: str, body: bytes | None, kind: str) -> Any:
+        request = urllib.request.Request(self.controller_url() + path, body, {"Content-Type": kind}, method=method)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            return json.load(answer)
 
     def ask(self, sql: str) -> Mapping[str, Any] | None:
         """The broker's answer, whole; None if there is no broker now."""

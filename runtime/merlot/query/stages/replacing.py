@@ -10,6 +10,7 @@ from merlot.functions.registry import BY_NAME, names_that
 from merlot.query.plan.binding import fold
 from merlot.query.plan.validity import RULES
 from merlot.query.stages.null_bits import NULL_TESTS
+from merlot.sql.predicates import FLIPPED
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN
 
@@ -18,14 +19,6 @@ MAX_NODES = 1_000
 _BROKEN = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError)
 """Errors that a rule of calls raises for arguments it was not written for."""
 _PREDICATES = names_that("is_predicate")
-_MIRRORED = {
-    "equals": "equals",
-    "not_equals": "not_equals",
-    "less_than": "greater_than",
-    "less_than_or_equal": "greater_than_or_equal",
-    "greater_than": "less_than",
-    "greater_than_or_equal": "less_than_or_equal",
-}
 
 
 class UnsoundError(Exception):
@@ -102,8 +95,8 @@ def _simplified(call: Call) -> Expr:
         return TRUE if args[0].value is None else args[0]
     if name in BY_NAME and BY_NAME[name].rewrite is None and all(isinstance(arg, Literal) for arg in args):
         return fold(call)
-    if name in _MIRRORED and isinstance(args[0], Literal) and not args[1].type.is_array:
-        return Call(_MIRRORED[name], (args[1], args[0]), BOOLEAN)
+    if name in FLIPPED and isinstance(args[0], Literal) and not args[1].type.is_array:
+        return Call(FLIPPED[name], (args[1], args[0]), BOOLEAN)
     return call
 
 

@@ -15,6 +15,7 @@ from merlot.tree.relations import (
     Relation,
     SetOperation,
     Slot,
+    Source,
     Statement,
     Subquery,
     Unnest,
@@ -60,18 +61,39 @@ def map_query(query: Query, change: Change) -> Query:
 
 
 def map_inner(block: Block, change: Callable[[Query], Query]) -> Block:
-    """A block with each query changed that it has in FROM or in expressions."""
+    """Change each query that a block has in FROM or in expressions; the very block if none changes."""
 
-    def relation(one: Relation) -> Relation:
-        if isinstance(one, Derived):
-            return replace(one, query=change(one.query))
-        return replace(one, left=relation(one.left), right=relation(one.right)) if isinstance(one, Join) else one
+    def slot_with(slot: Slot) -> Slot:
+        if not isinstance(slot, Subquery):
+            return slot
+        query = change(slot.query)
+        return slot if query is slot.query else replace(slot, query=query)
 
-    slots = {
-        name: replace(slot, query=change(slot.query)) if isinstance(slot, Subquery) else slot
-        for name, slot in block.slots.items()
-    }
-    return replace(block, source=None if block.source is None else relation(block.source), slots=slots)
+    source = None if block.source is None else map_derived(block.source, change)
+    slots = {name: slot_with(slot) for name, slot in block.slots.items()}
+    is_same = source is block.source and all(slots[name] is slot for name, slot in block.slots.items())
+    return block if is_same else replace(block, source=source, slots=slots)
+
+
+def map_derived(relation: Relation, change: Callable[[Query], Query]) -> Relation:
+    """Change the subqueries of a FROM; the very relation if none changes."""
+
+    def source_with(source: Source) -> Source:
+        if not isinstance(source, Derived):
+            return source
+        query = change(source.query)
+        return source if query is source.query else replace(source, query=query)
+
+    return map_sources(relation, source_with)
+
+
+def map_sources(relation: Relation, change: Callable[[Source], Source]) -> Relation:
+    """Change the relations of a FROM, joins left out; the very relation if none changes."""
+    if not isinstance(relation, Join):
+        return change(relation)
+    left, right = map_sources(relation.left, change), map_sources(relation.right, change)
+    is_same = left is relation.left and right is relation.right
+    return relation if is_same else replace(relation, left=left, right=right)
 
 
 def map_conditions(relation: Relation | None, change: Change) -> Relation | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from merlot.query.stages.replacing import Replacing
-from merlot.query.stages.rewrites.walks import map_derived, place_of
-from merlot.query.stages.rewriting import is_grouped, map_statement
+from merlot.query.stages.rewrites.walks import place_of
+from merlot.query.stages.rewriting import is_grouped, map_derived, map_statement
 from merlot.tree.nodes import Column, Expr, Output
 from merlot.tree.relations import (
     Block,

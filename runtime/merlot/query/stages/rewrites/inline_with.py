@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from merlot.query.stages.rewrites.walks import blocks_of, map_queries
-from merlot.tree.relations import Block, Derived, Join, Named, Query, Relation, Statement, relations_in
+from merlot.query.stages.rewriting import map_sources
+from merlot.tree.relations import Block, Derived, Named, Query, Source, Statement, relations_in
 
 
 def inline_with(statement: Statement) -> Statement:
@@ -21,16 +22,13 @@ def inline_with(statement: Statement) -> Statement:
     def change(query: Query) -> Query:
         if not isinstance(query, Block) or query.source is None:
             return query
-        source = relation(query.source)
+        source = map_sources(query.source, inlined_source)
         return query if source is query.source else replace(query, source=source)
 
-    def relation(one: Relation) -> Relation:
-        if isinstance(one, Named) and one.common in once:
-            return Derived(one.id, once[one.common])
-        if not isinstance(one, Join):
-            return one
-        left, right = relation(one.left), relation(one.right)
-        return one if left is one.left and right is one.right else replace(one, left=left, right=right)
+    def inlined_source(source: Source) -> Source:
+        if isinstance(source, Named) and source.common in once:
+            return Derived(source.id, once[source.common])
+        return source
 
     inlined: list[tuple[str, Query]] = []
     for id_, query in statement.common:  # each after those that it reads

@@ -6,18 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from merlot.query.stages.rewriting import is_grouped
+from merlot.query.stages.rewriting import is_grouped, map_inner
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.relations import (
     Block,
-    Derived,
-    Join,
     Query,
-    Relation,
     SetOperation,
-    Slot,
     Statement,
-    Subquery,
     Window,
     columns_in,
     conditions_in,
@@ -40,29 +35,7 @@ def _mapped(query: Query, change: Change) -> Query:
         left, right = _mapped(query.left, change), _mapped(query.right, change)
         is_same = left is query.left and right is query.right
         return change(query if is_same else replace(query, left=left, right=right))
-    source = None if query.source is None else map_derived(query.source, lambda inner: _mapped(inner, change))
-    slots = {name: _slot(slot, change) for name, slot in query.slots.items()}
-    is_same = source is query.source and all(slots[name] is slot for name, slot in query.slots.items())
-    return change(query if is_same else replace(query, source=source, slots=slots))
-
-
-def _slot(slot: Slot, change: Change) -> Slot:
-    if not isinstance(slot, Subquery):
-        return slot
-    query = _mapped(slot.query, change)
-    return slot if query is slot.query else replace(slot, query=query)
-
-
-def map_derived(relation: Relation, change: Change) -> Relation:
-    """Change the subqueries of a FROM; the very relation if none changes."""
-    if isinstance(relation, Derived):
-        query = change(relation.query)
-        return relation if query is relation.query else replace(relation, query=query)
-    if not isinstance(relation, Join):
-        return relation
-    left, right = map_derived(relation.left, change), map_derived(relation.right, change)
-    is_same = left is relation.left and right is relation.right
-    return relation if is_same else replace(relation, left=left, right=right)
+    return change(map_inner(query, lambda inner: _mapped(inner, change)))
 
 
 def blocks_of(query: Query) -> Iterator[Block]:

@@ -14,13 +14,13 @@ QUALIFIED = (ROOT / "runtime" / "merlot" / "sql" / "syntax.py",)
 """Modules whose classes are named with their module wherever they are used, as `ast` is."""
 CEILINGS = {
     "for one in": 843,
-    "headless docstring": 1_638,
+    "headless docstring": 1_626,
     "class name of several modules": 108,
     "variable found": 664,
     "variable told": 78,
     "variable known": 215,
     "variable kept": 151,
-    "variable one": 1_137,
+    "variable one": 1_135,
 }
 """How often each may occur in all packages together. Lower a number in the commit that mends some; never raise it."""
 HEADLESS = re.compile(r"(?:Of|What|Whoever|Those|Whether|Which|As many) ")

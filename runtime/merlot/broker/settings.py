@@ -8,7 +8,7 @@ from typing import Final
 PLAN_CACHE_BYTES: Final = 8_000_000
 MOST_STAGE_MEMORY_BYTES: Final = 512_000_000
 STAGES_SHARE: Final = 2
-"""All queries of more than one stage that run at a time take one part of so many of the process's memory."""
+"""Parts of the process's memory of which one is for all queries of several stages that run at a time."""
 STAGE_SPILL_BYTES: Final = 2_000_000_000
 QUERY_LOG_FORMS: Final = 500
 QUERY_LOG_SAMPLES: Final = 3
@@ -25,9 +25,10 @@ class BrokerSettings:
     stage_queries: int = 2
     """Queries of more than one stage that run at a time; others wait."""
     stage_memory_bytes: int | None = None
-    """Of one such query, for what its leaves bring, and as much again for what is made of it; None: by the memory."""
+    """Memory of one such query for the answers of its leaves, and as much again for what is computed from them; None:
+    derived from the process's memory."""
     stage_spill_bytes: int = STAGE_SPILL_BYTES
-    """Of one such query on disk, once its memory is full."""
+    """Disk space of one such query, once its memory is full."""
     query_log_forms: int = QUERY_LOG_FORMS
     """Queries that are remembered for `merlot advise`, those that differ in constants counted as one; 0: none."""
     query_log_samples: int = QUERY_LOG_SAMPLES

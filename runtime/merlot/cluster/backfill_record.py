@@ -1,4 +1,4 @@
-"""A backfill of an upsert table as it is written down: what was asked for, and which step it is at."""
+"""Record of a backfill of an upsert table: its request and the step that it has reached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from merlot.cluster.record import Record
 
 
 class Step(StrEnum):
-    """What a backfill is at, in this order."""
+    """Steps of a backfill in their order."""
 
     DISABLE_TTL = "DISABLE_TTL"
     """No key expires from the next segments on."""
@@ -33,15 +33,15 @@ class BackfillRecord(Record):
     """The last backfill of a table."""
 
     name: str
-    """Whoever asked calls it so; another name asks for another backfill."""
+    """Name that the client gave to the backfill; another name asks for another backfill."""
     step: Step = Step.DISABLE_TTL
     begun_ms: int
     since_ms: int
-    """Of the step."""
+    """Time when the step began."""
     message: str = ""
-    """What it waits for."""
+    """Condition that the step waits for."""
     offsets: Mapping[int, int] | None = None
-    """Where each partition is read from again; None: rows are produced into the stream meanwhile."""
+    """Offset by partition from which the stream is read again; None: rows are produced into the stream meanwhile."""
     is_declared: bool = False
     """By the UpsertConfig, which ends it when it names it no more."""
     ignores_memory: bool = False
@@ -59,10 +59,10 @@ class BackfillRecord(Record):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether all steps are done."""
         return self.step is Step.DONE
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether no key may expire."""
+        """Return whether no key may expire."""
         return ORDER.index(self.step) < ORDER.index(Step.ENABLE_TTL)

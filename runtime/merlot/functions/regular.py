@@ -26,7 +26,7 @@ from merlot.vectors.vector import Vector
 REGULAR: Final = Family("Regular expressions")
 
 _SPECIAL: Final = re.compile(r"\\(.?)|\$(.?)", re.DOTALL)
-"""What a replacement of Java's does not take as it is: an escape, or a group."""
+"""Parts of a Java replacement that are not taken literally: escapes and groups."""
 
 
 def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:

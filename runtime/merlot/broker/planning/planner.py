@@ -72,7 +72,8 @@ class PlannedQuery:
     stages: PlannedStages | None = None
     """Of a query of more than one stage, which has no plan of its own."""
     rewrites: RewriteResult | None = None
-    """Of a query of more than one stage that became this query of one table: aggregates of no values are NULL in it."""
+    """Rewriting of a statement of several stages into this query of one table; None for other queries. If set,
+    aggregates of no values are NULL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ class BoundStages:
     tables: Mapping[str, ServedTable]
     """By name as written, one state of each for all that is planned of it."""
     rewrites: RewriteResult
-    """What became of the statement before it was cut."""
+    """Rewriting of the statement before it was cut."""
     direct: StageLeaf | None = None
     """The leaf that answers the statement without the engine."""
 

@@ -91,7 +91,7 @@ def find_state(metastore: Metastore, table: TableName) -> StreamStateRecord:
 
 
 def _without_message(record: BackfillRecord | None) -> BackfillRecord | None:
-    """Leave out what a backfill waits for, which says nothing that is not told anew."""
+    """Leave out the condition that a backfill waits for: it is reported again anyway."""
     return None if record is None else record.model_copy(update={"message": ""})
 
 

@@ -1,4 +1,4 @@
-"""Where the files of a source are: paths, URIs and globs to the files they stand for."""
+"""Resolve paths, URIs and globs of a source to the files that they stand for."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Cut:
     statement: Statement
     leaves: Mapping[str, StageLeaf]
     rewrites: RewriteResult
-    """What became of the statement before it was cut."""
+    """Rewriting of the statement before it was cut."""
     direct: StageLeaf | None = None
     """The whole statement, if one leaf answers it: the only one of `leaves`."""
 

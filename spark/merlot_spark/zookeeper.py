@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from merlot.errors import UnavailableError
+from merlot.ports import free_port
 from merlot_spark.jvm import java
 
 JARS = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-2", "metrics-core-4", "snappy-java-1")
@@ -57,7 +58,7 @@ class ZooKeeper:
     ) -> None:
         self.data_dir = data_dir
         self.host = host
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.max_session_ms = max_session_ms
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -163,13 +164,6 @@ def _ask(host: str, port: int, word: bytes) -> bytes:
         connection.sendall(word)
         return connection.recv(4096)
     return b""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _die_with_parent() -> Callable[[], None] | None:

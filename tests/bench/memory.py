@@ -28,10 +28,10 @@ from tests.bench.report import ROOT, Case, geometric_mean, publish
 
 from merlot.catalog.publish import record_of
 from merlot.ids import RawTableName, TableName
+from merlot.ports import free_port
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.shape import shape_of
 from merlot.store.deepstore import DeepStore
-from merlot.testing.processes import free_port
 from merlot_spark.publish import ControllerClient, PublishOrder
 
 GROUPS = Path("/sys/fs/cgroup")

@@ -27,12 +27,13 @@ from tests.bench.report import ROOT, Case, median_ms, publish
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
+from merlot.ports import free_port
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing.processes import PATIENCE_S, ClusterProcesses, free_port
+from merlot.testing.processes import PATIENCE_S, ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 MANIFEST = """

@@ -27,12 +27,12 @@ from tests.bench.report import ROOT, Case, publish
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
 from merlot.ids import TableName, offline
+from merlot.ports import free_port
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load_tables
 from merlot.store.deepstore import DeepStore
 from merlot.testing.nursery import Child
-from merlot.testing.processes import free_port
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1

@@ -25,7 +25,7 @@ from tests.bench import upsert_stream
 from tests.bench.report import ROOT, Case, publish
 from tests.bench.upsert_stream import FLUSH_ROWS, NEWEST, write_versions
 
-from merlot.testing.processes import free_port
+from merlot.ports import free_port
 
 PINOT_S = 8.0
 """Restart to queryable with 1 million keys: 8 to 16 s."""

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from merlot.ports import free_port
 from merlot.testing.patience import wait_until
-from merlot.testing.processes import RoleProcess, free_port
+from merlot.testing.processes import RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster

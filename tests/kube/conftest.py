@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import secrets
-import socket
 import ssl
 import subprocess
 import time
@@ -23,6 +22,8 @@ from controllers import Controller, Controllers
 from operator_parts import Api, Operator
 from sharing import SharedOperator, environment_of, shared
 from urllib3.exceptions import InsecureRequestWarning
+
+from merlot.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 180
@@ -75,7 +76,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     if missing:
         pytest.skip(f"set KUBEBUILDER_ASSETS to a folder with {', '.join(PROGRAMS)} (missing: {', '.join(missing)})")
     folder = tmp_path_factory.mktemp("kube")
-    client_port, peer_port, port = _free_ports(3)
+    client_port, peer_port, port = (free_port() for _ in range(3))
     token = secrets.token_hex(16)
     with ExitStack() as stack:
         stack.enter_context(_Process(_etcd(assets, folder, client_port, peer_port), folder / "etcd.log"))
@@ -115,14 +116,6 @@ def _new_private_key() -> str:
     number = secrets.token_bytes(32)
     encoded = bytes.fromhex("30310201010420") + number + bytes.fromhex("a00a06082a8648ce3d030107")
     return f"-----BEGIN EC PRIVATE KEY-----\n{base64.b64encode(encoded).decode()}\n-----END EC PRIVATE KEY-----\n"
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class _Process:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ import yaml
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
+from merlot.ports import free_port
 from merlot.testing.nursery import Child
 
 PATIENCE_S = 150.0
@@ -255,7 +255,7 @@ class Operator:
         is_fresh: bool = False,
     ):
         """is_fresh: with an interpreter of its own, as a pod has it."""
-        self.port = _free_port()
+        self.port = free_port()
         self._environment = {**os.environ, **environment, "MERLOT_LIVENESS_PORT": str(self.port)}
         self._log, self._program, self._arguments, self._is_fresh = log, program, arguments, is_fresh
         self._process: Child | None = None
@@ -434,9 +434,3 @@ def _pod(owner: Any, name: str, is_ready: bool) -> dict[str, Any]:
         "spec": spec,
         "status": {"phase": "Running", "conditions": [ready]},
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -28,6 +27,7 @@ from merlot.errors import UnavailableError
 from merlot.ids import TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
+from merlot.ports import free_port
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.nursery import Child
@@ -36,13 +36,6 @@ from merlot.testing.patience import PATIENCE_S, wait_until
 POLL_S = 0.02
 MAX_MOVES = 5
 """How often a process may find its port taken between its choice and its start."""
-
-
-def free_port() -> int:
-    """A port that nobody listens on now; by the time it is used, somebody may."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class RoleProcess:

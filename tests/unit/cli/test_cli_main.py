@@ -1,7 +1,6 @@
 """Help, exit codes and errors of the command line."""
 
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from merlot.cli.client import Client
 from merlot.cli.commands import COMMANDS, ROLES
 from merlot.cli.completion import Completer
 from merlot.cli.main import run
+from merlot.ports import free_port
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"
 Captured = pytest.CaptureFixture[str]
@@ -82,13 +82,6 @@ def test_no_help_of_an_option_is_taken_for_markup() -> None:
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Captured) -> None:
     assert run(arguments) == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("arguments", [["get", "tables"], ["query", "SELECT 1"], ["delete", "table", "x", "-y"]])

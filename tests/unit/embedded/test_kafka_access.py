@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kafka_brokers import CONTROL, NO_CONTROL, KafkaBrokers, kafka_brokers
 
 from merlot.embedded.node import Node, NodeConfig
+from merlot.ports import free_port
 from merlot.testing.events import COUNTS, event, events_manifest
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not CONTROL, reason=NO_CONTROL)]
 

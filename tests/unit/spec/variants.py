@@ -8,7 +8,6 @@ fails `test_shape`, which names it.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import types
@@ -169,7 +168,7 @@ def every() -> tuple[Variant, ...]:
 def variants(name: str) -> Iterator[Variant]:
     spec = base(name).spec
     seen = {spec.model_dump_json()}
-    document = manifest.dump(base(name))
+    document = json.dumps(manifest.dump(base(name)))
     for place, path, values in _varied(spec, ("spec",)):
         num_found = 0
         for value in itertools.islice(values, ATTEMPTS):
@@ -189,16 +188,15 @@ def variants(name: str) -> Iterator[Variant]:
                 break
 
 
-def _loaded(document: Mapping[str, Any], path: Path, value: Any) -> Table | None:
-    """The manifest with a value in place of another; None if it is none."""
-    changed = copy.deepcopy(dict(document))
+def _loaded(document: str, path: Path, value: Any) -> Table | None:
+    """Return the manifest with a value in place of another, or None if that is no valid manifest."""
+    changed = json.loads(document)
     _put(changed, path, value)
     try:
-        Table.model_validate(changed)
-        (table,) = manifest.load_tables(json.dumps(changed))
+        Table.model_validate(changed)  # most values end here, in a tenth of the time
+        return manifest.load_document(changed)
     except (ValidationError, manifest.ManifestError):
         return None
-    return table
 
 
 def path_text(path: Path, spec: TableSpec) -> str:

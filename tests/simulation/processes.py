@@ -41,9 +41,8 @@ TABLE: Final = TableName("t_OFFLINE")
 SCHEMA: Final = pa.schema([("row", pa.int64())])
 RETRY_S: Final = 1.0
 """The pause after a round that failed."""
-SERVER_GRACE_S: Final = 330.0
-"""How long a server keeps what it need not have any more: longer than brokers take a segment for new. If it were less,
-a broker that starts while nobody can load what took the place of others would take that for new."""
+SERVER_GRACE_S: Final = 60.0
+"""How long a server keeps a replaced segment, as servers do: shorter than brokers take a segment for new."""
 LOOP: Final[Mapping[str, float]] = {
     "resync_s": 90.0,
     "server_grace_s": 120.0,

@@ -134,6 +134,16 @@ def test_what_a_refresh_removes_and_replaces_is_counted_in_rows(table: SqliteMet
     assert load(table, TABLE).visible_docs == 24
 
 
+def test_what_takes_the_place_of_others_has_a_refresh_time_whatever_its_name(table: SqliteMetastore) -> None:
+    push(table, segment("a"), segment("b"))
+    assert {one.refresh_time_ms for one in load(table, TABLE).visible.values()} == {-1}, "nothing was replaced"
+    push(table, segment("c"), segment("d"), replace=["a"])
+    refreshed = {name for name, one in load(table, TABLE).visible.items() if one.refresh_time_ms > 0}
+    assert refreshed == {"c", "d"}, "rows of a may be in either"
+    push(table, segment("e"), replace_all=True, replace_rows=True)
+    assert load(table, TABLE).visible["e"].refresh_time_ms > 0
+
+
 @pytest.mark.usefixtures("outputs_are_loaded")
 def test_outputs_of_a_replacement_and_what_it_has_hidden_are_no_rows_that_go(table: SqliteMetastore) -> None:
     push(table, segment("h1"), segment("h2"))

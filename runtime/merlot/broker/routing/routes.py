@@ -13,7 +13,8 @@ exactly that key and may be asked (`health.Standing`):
    is up. A record older than `NEW_SEGMENT_MS` is no longer new (Pinot's InstanceSelector has the same five minutes): a
    segment that no server manages to load must be heard of. Nor is one new that is as far ahead of this broker's clock,
    nor one whose rows may have been answered as the end of its partition: they would be gone, and of an upsert table
-   what they replace would be as well.
+   what they replace would be as well. A broker that just started takes no version for new that replaced something
+   (it has a refresh time): what it replaced was answered, and may be on no server any more.
 5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
    have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
    Nothing stays for segments that `merlot recover` has brought back: they are missed until they are loaded.
@@ -428,6 +429,8 @@ class _Facts:
     asked_from: Mapping[int, int]
     """By partition, the first segment that was asked for as it was consumed: with it was what follows."""
     now_ms: int
+    is_first: bool
+    """True if this broker just started."""
 
     @classmethod
     def of(cls, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> _Facts:
@@ -455,6 +458,7 @@ class _Facts:
             num_stamped=Counter(map(_stamp, inputs.view.visible.values())) if is_first else {},
             asked_from=_asked_from(previous, reported),
             now_ms=inputs.now_ms,
+            is_first=is_first,
         )
 
     def is_switched(self, record: SegmentRecord) -> bool:
@@ -518,7 +522,8 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         # This broker started in the middle of a refresh: the version that is served goes on being served. Not if others
         # were published with it: rows may have moved between them.
         return facts.route(older[0], record)
-    is_new = not (older or facts.is_switched(record) or is_recovered) and facts.are_new_trusted
+    has_replaced = facts.is_first and record.refresh_time_ms > 0
+    is_new = not (older or has_replaced or facts.is_switched(record) or is_recovered) and facts.are_new_trusted
     return None if is_new and _is_young(record, facts.now_ms) else RoutedSegment(key, record, ())
 
 

@@ -157,8 +157,9 @@ def _decide(
     divided = families.leaving(view, again, needs_all=not request.is_recovery)
     change = partitionings.change(view, again)
     restoring.check(view, request.records, request.removed_ms, [one.record.name for one in change.gone])
-    first_pushes = {**pushes_of(divided), **change.pushes}
     removed += [record for record in (*divided, *change.without(kept)) if record not in removed]
+    seen = [record for record in removed if is_visible(record, view.lineage)]
+    first_pushes = {**pushes_of(divided), **change.pushes}
     forgotten: set[str] = set()
     for record in request.records:
         present = view.segment(record.name)
@@ -187,10 +188,9 @@ def _decide(
             again.check_hidden(record)
             unchanged.append(record.name)
         else:
-            changed.append(_stamped_as(request, record, present, now_ms, first_pushes))
+            changed.append(_stamped_as(request, record, present, now_ms, first_pushes, takes_place=bool(seen)))
             if present is not None and is_visible(present, view.lineage):
                 replaced[record.name] = present
-    seen = [record for record in removed if is_visible(record, view.lineage)]
     taken = Taken(replaced=replaced, removed=seen, added=changed)
     if not request.replace_rows:
         coverage.check(
@@ -269,19 +269,25 @@ def _stamped_as(
     present: SegmentRecord | None,
     now_ms: int,
     first_pushes: Mapping[str, int],
+    *,
+    takes_place: bool,
 ) -> SegmentRecord:
     if request.is_recovery:
         return _recovered(record, now_ms)
     if record.name in request.removed_ms:
         return restoring.as_it_was(record, now_ms)
-    return _stamped(record, present, now_ms, first_pushes)
+    stamped = _stamped(record, present, now_ms, first_pushes)
+    return stamped.model_copy(update={"refresh_time_ms": now_ms}) if takes_place else stamped
 
 
 def _stamped(
     record: SegmentRecord, present: SegmentRecord | None, now_ms: int, first_pushes: Mapping[str, int]
 ) -> SegmentRecord:
-    """Push time is the first publication's, of the same rows in other parts too; refresh time the last replacement's.
-    Marks are the table's alone."""
+    """Return the record with the table's times and without the caller's marks.
+
+    The push time is that of the first publication, also of the same rows in other parts. A refresh time says that
+    something was replaced: brokers never take such a version for a new segment.
+    """
     record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": "", "stream_offsets": ""})
     first_ms = first_pushes.get(SegmentPart.of(record.name).family) if present is None else present.push_time_ms
     if first_ms is None:

@@ -1,4 +1,4 @@
-"""Pinot's paths to see and set what a process logs, while it runs."""
+"""Pinot's paths that show and set log levels at run time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEVEL: Final = record({"name": TEXT, "level": TEXT})
 
 
 def logger_routes() -> list[web.RouteDef]:
-    """`/loggers` and `/loggers/{logger}`."""
+    """Return the routes `/loggers` and `/loggers/{logger}`."""
     return [
         web.get("/loggers", logger_names),
         web.get("/loggers/{logger}", logger_level),
@@ -66,13 +66,13 @@ async def set_logger_level(request: web.Request) -> web.Response:
 
 
 def _names() -> list[str]:
-    known = [name for name in logging.root.manager.loggerDict if name == OURS or name.startswith(f"{OURS}.")]
-    return sorted({OURS, *known})
+    names = [name for name in logging.root.manager.loggerDict if name == OURS or name.startswith(f"{OURS}.")]
+    return sorted({OURS, *names})
 
 
 def _told(name: str) -> web.Response:
     number = logging.getLogger(None if name == ROOT else name).getEffectiveLevel()
-    level = next((text for text, one in LEVELS.items() if one == number), str(number))
+    level = next((text for text, level_number in LEVELS.items() if level_number == number), str(number))
     return web.json_response({"name": name, "level": level})
 
 

@@ -1,36 +1,36 @@
-"""Where everything is in the metastore: the only module that spells a path.
+"""Paths of all nodes in the metastore: the only module that spells them.
 
 /CONFIGS/TABLE/{table}                  TableRecord
 /CONFIGS/ROLLUP/{name}                  RollupRecord: a MergeRollupTask as applied
 /CONFIGS/UPSERT/{name}                  UpsertRecord: an UpsertConfig as applied
 /CONFIGS/SCHEMA/{name}                  SchemaRecord: a schema in Pinot's form that was written apart from its table
-/SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything; of a
-                                        deleted table whose files stay, what the next one of its name begins with
+/SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything; after
+                                        a deletion that retained files, the start of the next table of its name
 /SEGMENTS/{table}/{bucket}-{content}    immutable bucket of segment records and their assignment
-/SEGMENT_LINEAGE/{table}/{entry}~{content}      what a replacement replaces by what, immutable; more names in …
+/SEGMENT_LINEAGE/{table}/{entry}~{content}      inputs and outputs of a replacement, immutable; more names in …
 /SEGMENT_LINEAGE/{table}/{entry}~{content}~{n}  … chunks
-/POSITIONS/{table}/{segment}~{instance} PositionRecord: how far a replica has come that would end its segment
-/STREAMS/{table}                        StreamRecord: the partitions of the table's stream, as a server has found them
-/STREAM_CONTROLS/{table}                StreamControlRecord: what somebody asked of the stream
-/STREAM_PROGRESS/{table}/{instance}     ProgressRecord: how far a server has come with the stream's partitions
-/BACKFILLS/{table}                      BackfillRecord: the last backfill of an upsert table, and how far it is
-/REPORTS/{table}/{instance}             what a server has loaded: a small root …
+/POSITIONS/{table}/{segment}~{instance} PositionRecord of a replica that has a reason to end its segment
+/STREAMS/{table}                        StreamRecord: the partitions of the table's stream, found by a server
+/STREAM_CONTROLS/{table}                StreamControlRecord: the standing request of a client about the stream
+/STREAM_PROGRESS/{table}/{instance}     ProgressRecord of a server with the stream's partitions
+/BACKFILLS/{table}                      BackfillRecord: the last backfill of an upsert table, and its step
+/REPORTS/{table}/{instance}             report of what a server has loaded: a small root …
 /REPORTS/{table}/{instance}/{bucket}    … and the keys of one bucket
 /LIVE/{instance}                        ephemeral InstanceRecord
-/ECHO/{broker}                          what a broker runs and routes around: EchoRecord
-/DRAIN/{instance}                       DrainRecord: brokers shall route around it
-/REBALANCE/{table}                      RebalanceRecord: what somebody asked for last
+/ECHO/{broker}                          EchoRecord: what a broker runs and routes around
+/DRAIN/{instance}                       DrainRecord: a mark that brokers route around
+/REBALANCE/{table}                      RebalanceRecord: the last one that was requested
 /LEASES/{name}                          the holder; /LEASES/{name}/{token}: ephemeral, the holder's pulse
 /TRASH/{table}/{id}                     files that no record names any more
-/CONDEMNED/{table}                      those of them that are being deleted now
-/TASKS/{kind}/{id}                      a queued task; the lease `task-{kind}-{id}` says who runs it
-/TASK_PROGRESS/{kind}/{id}              TaskProgress of who runs it
-/TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
-/VALID_DOCS/{task}                      ValidDocsRecord: which docs a compaction keeps, as a server has told
-/MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord: how far a table's tasks have come
-/STORE_ID                               a name that no other metastore has
-/LOST/{table}                           LostRecord: the deep store remembers segments of it that are not here
-/SURE_TIME                              a time that has surely come, in decimal digits: milliseconds since the epoch
+/CONDEMNED/{table}                      files of the trash that are being deleted now
+/TASKS/{kind}/{id}                      a queued task; its runner holds the lease `task-{kind}-{id}`
+/TASK_PROGRESS/{kind}/{id}              TaskProgress of its runner
+/TASK_HISTORY/{kind}/{table}            the last tasks that have ended
+/VALID_DOCS/{task}                      ValidDocsRecord: docs that a compaction keeps, reported by a server
+/MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord of a table's tasks
+/STORE_ID                               unique id of this metastore
+/LOST/{table}                           LostRecord: the deep store remembers segments of it that are missing here
+/SURE_TIME                              a time that has surely passed, in decimal digits: milliseconds since the epoch
 /HOME                                   HomeRecord: the Kubernetes namespace whose cluster this is
 /OPERATORS/{namespace}                  the operator that writes what the namespace declares; its version is the fence
 """

@@ -361,7 +361,7 @@ class LineageChunk(PackedRecord):
 
 
 class RetainedRecord(Record):
-    """What a deleted table leaves on purpose, for the next table of its name."""
+    """Remains that a deleted table keeps on purpose, for the next table of its name."""
 
     manifest: dict[str, Any]
     """Manifest as it was last applied."""

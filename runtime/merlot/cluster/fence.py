@@ -72,11 +72,11 @@ class Fenced:
         self.multi([Create(path, data, ephemeral)])
 
     def put(self, path: str, data: bytes, version: int) -> int:
-        self._alone(Put(path, data, version))
+        self._write_alone(Put(path, data, version))
         return version + 1
 
     def delete(self, path: str, version: int | None = None) -> None:
-        self._alone(Delete(path, version))
+        self._write_alone(Delete(path, version))
 
     def multi(self, ops: Sequence[Op]) -> None:
         try:
@@ -100,7 +100,7 @@ class Fenced:
     def close(self) -> None:
         self._metastore.close()
 
-    def _alone(self, op: Put | Delete) -> None:
+    def _write_alone(self, op: Put | Delete) -> None:
         """Write one op. A transaction raises ConflictError for a missing node, where a single write raises
         NotFoundError."""
         try:

@@ -54,7 +54,7 @@ def one_of(*words: str) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class HttpParameter:
     """A parameter of the query string, or a header."""
 
     name: str
@@ -64,21 +64,21 @@ class Parameter:
     place: str = "query"
 
 
-def query(name: str, text: str, schema: Schema = TEXT, *, is_required: bool = False) -> Parameter:
+def query(name: str, text: str, schema: Schema = TEXT, *, is_required: bool = False) -> HttpParameter:
     """Return a parameter of the query string."""
-    return Parameter(name, text, schema, is_required)
+    return HttpParameter(name, text, schema, is_required)
 
 
-def header(name: str, text: str) -> Parameter:
+def header(name: str, text: str) -> HttpParameter:
     """Return an optional header."""
-    return Parameter(name, text, TEXT, place="header")
+    return HttpParameter(name, text, TEXT, place="header")
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """Parameters, bodies and answer of a handler."""
 
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[HttpParameter, ...] = ()
     body: Mapping[str, Described] | None = None
     """Body by media type; None if no body is read."""
     is_body_required: bool = True
@@ -90,7 +90,7 @@ class Description:
 
 
 def describe(
-    *parameters: Parameter,
+    *parameters: HttpParameter,
     answer: Described | None,
     body: Described | None = None,
     bodies: Mapping[str, Described] | None = None,

@@ -19,7 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from merlot.http.browsers import HOSTS, Hosts, refusal
 from merlot.http.crowd import ARRIVAL_S, BUSY, Crowd, client_of
-from merlot.http.turns import Turns
+from merlot.http.turns import FairSlots
 
 MAX_LARGE_BODIES: Final = 2
 """Number of requests with a large body that are handled at a time, once their bodies are whole."""
@@ -59,7 +59,7 @@ class Guard:
         self.connections: dict[asyncio.Protocol, _Guarded] = {}
         self._limits = app.get(BODY_LIMITS, {})
         self._hosts = app.get(HOSTS, Hosts())
-        self._large_bodies = Turns(MAX_LARGE_BODIES)
+        self._large_bodies = FairSlots(MAX_LARGE_BODIES)
 
         @web.middleware
         async def whole(request: web.Request, handler: Handler) -> web.StreamResponse:

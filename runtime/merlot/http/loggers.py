@@ -48,7 +48,7 @@ async def logger_level(request: web.Request) -> web.Response:
     name = request.match_info["logger"]
     if name != ROOT and name not in _names():
         return _problem(404, f"logger does not exist logger={name}; GET /loggers lists them")
-    return _told(name)
+    return _level_of(name)
 
 
 @describe(query("level", "The level from now on.", one_of(*LEVELS), is_required=True), answer=_LEVEL)
@@ -62,7 +62,7 @@ async def set_logger_level(request: web.Request) -> web.Response:
     if name not in _names():
         return _problem(404, f"logger does not exist logger={name}; GET /loggers lists them")
     logging.getLogger(name).setLevel(LEVELS[level])
-    return _told(name)
+    return _level_of(name)
 
 
 def _names() -> list[str]:
@@ -70,7 +70,7 @@ def _names() -> list[str]:
     return sorted({OURS, *names})
 
 
-def _told(name: str) -> web.Response:
+def _level_of(name: str) -> web.Response:
     number = logging.getLogger(None if name == ROOT else name).getEffectiveLevel()
     level = next((text for text, level_number in LEVELS.items() if level_number == number), str(number))
     return web.json_response({"name": name, "level": level})

@@ -18,7 +18,7 @@ from merlot.http.described import (
     WHOLE,
     Described,
     Description,
-    Parameter,
+    HttpParameter,
     array,
     describe,
     description_of,
@@ -100,7 +100,7 @@ def _responses(description: Description, models: Mapping[Any, Json]) -> Json:
     return {"200": {"description": "The answer.", "content": content}, "default": error}
 
 
-def _parameter(parameter: Parameter) -> Json:
+def _parameter(parameter: HttpParameter) -> Json:
     return {
         "name": parameter.name,
         "in": parameter.place,

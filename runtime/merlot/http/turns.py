@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class FairSlots:
     """A fixed number of slots. A free slot goes to the first request of the client that is next."""
 
     def __init__(self, num_slots: int) -> None:

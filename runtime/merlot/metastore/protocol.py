@@ -79,7 +79,7 @@ class Check:
 Op = Create | Put | Delete | Check
 
 
-class Shelf(Protocol):
+class NodeDeleter(Protocol):
     """The calls of a metastore that clearing nodes away needs."""
 
     def get(self, path: str) -> Node | None: ...

@@ -406,18 +406,18 @@ class _Dispatcher:
                 case None:
                     return
                 case SessionState.CONNECTED:
-                    self._tell(item)
+                    self._notify(item)
                     silent_since, unarmed = None, self._serve(self._active())
                 case SessionState():
-                    self._tell(item)
+                    self._notify(item)
                     silent_since = time.monotonic() if silent_since is None else silent_since
                 case _:
-                    unarmed |= self._serve(self._joined(item))
+                    unarmed |= self._serve(self._with_waiting(item))
 
     def _next(self, timeout_s: float | None) -> _StandingWatch | SessionState | None:
         return self._put_back.pop() if self._put_back else self._queue.get(timeout=timeout_s)
 
-    def _joined(self, first: _StandingWatch) -> set[_StandingWatch]:
+    def _with_waiting(self, first: _StandingWatch) -> set[_StandingWatch]:
         """Return `first` and the fired watches that wait behind it. Stop at a change of the session, which must stay in
         order."""
         fired = {first}
@@ -449,7 +449,7 @@ class _Dispatcher:
         with self._lock:
             return set(self._watches)
 
-    def _tell(self, state: SessionState) -> None:
+    def _notify(self, state: SessionState) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:

@@ -117,7 +117,7 @@ class DeepStore:
         `time.monotonic()` seconds."""
         inside = self._inside(url)
         destination.parent.mkdir(parents=True, exist_ok=True)
-        self._until_right(lambda: self._fetch_once(inside, destination, expected_size, verify, deadline), deadline)
+        self._retrying_corrupt(lambda: self._fetch_once(inside, destination, expected_size, verify, deadline), deadline)
 
     def read(
         self,
@@ -130,9 +130,9 @@ class DeepStore:
         """Return `verify(data)` of all bytes at `url`; meant for small files. Bounds, errors and retries are as in
         `fetch`."""
         inside = self._inside(url)
-        return self._until_right(lambda: verify(self._read_once(inside, expected_size, deadline)), deadline)
+        return self._retrying_corrupt(lambda: verify(self._read_once(inside, expected_size, deadline)), deadline)
 
-    def _until_right(self, action: Callable[[], T], deadline: float | None) -> T:
+    def _retrying_corrupt(self, action: Callable[[], T], deadline: float | None) -> T:
         """Return the action's result; corrupt data too is tried again within the retry policy."""
         corrupt: list[CorruptionError] = []
 
@@ -155,7 +155,7 @@ class DeepStore:
         inside = self._inside(url)
 
         def attempt() -> None:
-            with contextlib.suppress(NotFoundError), self._told("delete", inside):
+            with contextlib.suppress(NotFoundError), self._translating("delete", inside):
                 if self._is_local:
                     self._local.delete(inside)
                 else:
@@ -168,7 +168,7 @@ class DeepStore:
         inside = self._inside(url)
 
         def attempt() -> int | None:
-            with contextlib.suppress(NotFoundError), self._told("stat", inside):
+            with contextlib.suppress(NotFoundError), self._translating("stat", inside):
                 if self._is_local:
                     return self._local.modified_ns(inside) // 1_000_000
                 info = self._fs.get_file_info(self._path_of(inside))
@@ -192,7 +192,7 @@ class DeepStore:
 
     def _files(self, folder: str, *, recursive: bool) -> Sequence[str]:
         def attempt() -> Sequence[str]:
-            with self._told("list", folder):
+            with self._translating("list", folder):
                 if self._is_local:
                     paths = self._local.files(folder, recursive=recursive)
                 else:
@@ -215,7 +215,7 @@ class DeepStore:
         return f"{self._root}/{inside}"
 
     @contextlib.contextmanager
-    def _told(self, action: str, inside: str) -> Iterator[None]:
+    def _translating(self, action: str, inside: str) -> Iterator[None]:
         """Raise a file system's errors as this project's."""
         path = self._path_of(inside)
         try:
@@ -240,7 +240,7 @@ class DeepStore:
                 raise
 
     def _put_object(self, source: Path, inside: str) -> None:
-        with self._told("write", inside):
+        with self._translating("write", inside):
             self._copy_to(source, self._path_of(inside))
 
     def _put_local(self, files: Sequence[tuple[Path, str]]) -> None:
@@ -252,17 +252,17 @@ class DeepStore:
         folders = {os.path.dirname(inside): inside for _, inside in files}
         try:
             for inside in folders.values():
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     self._local.make_parent(inside)
             for (source, inside), target in zip(files, targets, strict=True):
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     self._write_local(source, target)
             for (_, inside), target in zip(files, targets, strict=True):
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     _sync(target)
                     os.rename(target, self._path_of(inside))
             for folder, inside in folders.items():
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     _sync(self._path_of(folder))
         finally:
             # They exist after a failure; and after success too if both names were one file's before.
@@ -292,7 +292,7 @@ class DeepStore:
     ) -> None:
         partial = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
         try:
-            with self._told("read", inside):
+            with self._translating("read", inside):
                 is_linked = self._links and self._local.link(inside, str(partial))
                 size = partial.stat().st_size if is_linked else self._copy(inside, partial, expected_size, deadline)
                 if verify is not None:
@@ -308,7 +308,7 @@ class DeepStore:
             partial.unlink(missing_ok=True)
 
     def _read_once(self, inside: str, expected_size: int | None, deadline: float | None) -> bytes:
-        with self._told("read", inside):
+        with self._translating("read", inside):
             return b"".join(self._chunks(inside, expected_size, deadline))
 
     def _copy(self, inside: str, partial: Path, expected_size: int | None, deadline: float | None) -> int:

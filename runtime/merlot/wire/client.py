@@ -11,7 +11,7 @@ from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
 from merlot.wire.codec import decode_response, encode_request
 from merlot.wire.connection import TICK_S, Connection
-from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind, MessageReader, UnfinishedBytes
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 CONNECT_S: Final = 2.0
@@ -96,7 +96,7 @@ class TcpChannel:
         attempt = self._connecting
         if attempt is None or attempt.done():
             attempt = self._connecting = loop.create_task(self._connect())
-            attempt.add_done_callback(_seen)
+            attempt.add_done_callback(_retrieve_error)
         done, _ = await asyncio.wait([attempt], timeout=timeout_s)
         if not done:
             raise UnavailableError(f"server did not answer in time target={self._host}:{self._port}")
@@ -127,7 +127,9 @@ class _ClientConnection(Connection):
 
     def __init__(self, *, tick_s: float) -> None:
         # There are as many answers as the broker has calls; a bound on all of them would fail the latest calls.
-        super().__init__(MessageReader(Held(limit=MAX_ANSWER_BYTES), max_bytes=MAX_ANSWER_BYTES), tick_s=tick_s)
+        super().__init__(
+            MessageReader(UnfinishedBytes(limit=MAX_ANSWER_BYTES), max_bytes=MAX_ANSWER_BYTES), tick_s=tick_s
+        )
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._deadlines: dict[int, float] = {}
         """Deadlines of the calls, in the loop's time."""
@@ -144,7 +146,7 @@ class _ClientConnection(Connection):
     async def call(self, message: bytes, timeout_s: float) -> bytes:
         """Return the answer to a request. Raise UnavailableError."""
         if not self.is_open:
-            raise self._gone()
+            raise self._connection_lost_error()
         call = next(self._numbers)
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._calls[call] = answer
@@ -216,16 +218,16 @@ class _ClientConnection(Connection):
 
     def lost(self, reason: str) -> None:
         if not self.ready.done():
-            self.ready.set_exception(self._gone())
+            self.ready.set_exception(self._connection_lost_error())
         if not self.ready.cancelled():  # the caller may have given up
             self.ready.exception()  # marks it as retrieved, though nobody may wait for it
         if self._alarm is not None:
             self._alarm.cancel()
         for call in list(self._calls):
-            self._fail(call, str(self._gone()))
+            self._fail(call, str(self._connection_lost_error()))
         for pong in self._pongs:
             if not pong.done():
-                pong.set_exception(self._gone())
+                pong.set_exception(self._connection_lost_error())
 
     def _wake_at(self, deadline: float) -> None:
         """Set the one timer to the earliest deadline. Almost no call is ever late, and the loop would keep a timer of
@@ -254,11 +256,11 @@ class _ClientConnection(Connection):
         if answer is not None and not answer.done():
             answer.set_exception(UnavailableError(text))
 
-    def _gone(self) -> UnavailableError:
+    def _connection_lost_error(self) -> UnavailableError:
         return UnavailableError(f"connection is lost target={self.peer} reason={self._reason}")
 
 
-def _seen(task: asyncio.Task[_ClientConnection]) -> None:
+def _retrieve_error(task: asyncio.Task[_ClientConnection]) -> None:
     """Mark the error as retrieved: all callers that waited for it may be gone."""
     if not task.cancelled():
         task.exception()

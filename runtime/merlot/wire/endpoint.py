@@ -15,7 +15,7 @@ from merlot.vectors.account import out_of_memory
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import TICK_S, Connection
-from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind, MessageReader, UnfinishedBytes
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
 
@@ -60,7 +60,7 @@ class TcpEndpoint:
         self.answer_now = answer_now
         self.is_stopping = False
         self.connections: set[_ServerConnection] = set()
-        self.unfinished = Held(limit=MAX_UNFINISHED_BYTES)
+        self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES)
         self.running_bytes = 0
         self.pace = Pace(clock or SystemClock())
         self._tick_s = tick_s

@@ -139,7 +139,7 @@ class FrameReader:
 
 
 @dataclass(slots=True)
-class Held:
+class UnfinishedBytes:
     """Bytes of unfinished messages, over all connections of an end."""
 
     num_bytes: int = 0
@@ -149,7 +149,7 @@ class Held:
 class MessageReader:
     """Joins frames to messages; parts of several messages may alternate."""
 
-    def __init__(self, held: Held, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, held: UnfinishedBytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._held = held
         self._max_bytes = max_bytes
         self._parts: dict[int, list[bytes]] = {}

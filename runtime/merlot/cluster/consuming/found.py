@@ -18,7 +18,7 @@ from merlot.cluster.consuming.progress import StreamProblem, forget_progress
 from merlot.cluster.records import StreamControlRecord, StreamRecord, StreamStateRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore, Node, Shelf
+from merlot.metastore.protocol import Metastore, Node, NodeDeleter
 
 LOOK_MS = 10_000
 """Interval at which some server looks for new partitions, in milliseconds."""
@@ -160,7 +160,7 @@ def set_paused(metastore: Metastore, table: TableName, *, paused: bool, now_ms: 
         return record
 
 
-def forget_stream(metastore: Shelf, table: TableName) -> None:
+def forget_stream(metastore: NodeDeleter, table: TableName) -> None:
     """Delete all nodes about a table's stream: the table is gone, or is created again."""
     forget_positions(metastore, table, ())
     forget_progress(metastore, table)

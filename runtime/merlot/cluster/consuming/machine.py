@@ -162,13 +162,13 @@ def start(
 
 def step(replica: Replica, event: Event, now_ms: int) -> tuple[Replica, tuple[Action, ...]]:
     """Apply the event; return the state after it, and the actions to carry out now."""
-    after = _with_reason(_informed(replica, event, now_ms), now_ms)
+    after = _with_reason(_with_facts(replica, event, now_ms), now_ms)
     phase = _phase(after)
     if phase is not after.phase:
         after = replace(after, phase=phase, phase_ms=now_ms)
         if not isinstance(event, Failed):
             after = replace(after, retry_at_ms=0, num_failures=0)
-    action = _wanted(after, now_ms)
+    action = _next_action(after, now_ms)
     if action is None:
         return after if after.doing is None else replace(after, doing=None), ()
     if action == after.doing or now_ms < after.retry_at_ms:
@@ -196,7 +196,7 @@ def may_read(replica: Replica) -> bool:
         case Phase.CONSUMING | Phase.CATCHING_UP:
             return True
         case _ if has_all(replica):
-            return _has_room(replica) and _goes_on(replica)
+            return _has_room(replica) and _may_read_tail(replica)
         case _:
             return _has_room(replica)
 
@@ -226,7 +226,7 @@ def makes_file(replica: Replica) -> bool:
     return not replica.is_gone and not is_stuck and replica.phase not in (Phase.DOWNLOADING, Phase.LEFT)
 
 
-def _goes_on(replica: Replica) -> bool:
+def _may_read_tail(replica: Replica) -> bool:
     """Return True if reading behind the agreed end is of use."""
     following = replica.following
     if following is None:
@@ -240,7 +240,7 @@ def _has_room(replica: Replica) -> bool:
     return not is_full_again and held.num_bytes < 2 * replica.limits.max_bytes
 
 
-def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
+def _with_facts(replica: Replica, event: Event, now_ms: int) -> Replica:
     """Return the state with the event's facts; facts about other segments are ignored."""
     name = replica.record.name
     match event:
@@ -396,16 +396,16 @@ def _is_kept(replica: Replica) -> bool:
     return replica.built is not None and replica.built.crc == replica.record.crc
 
 
-def _wanted(replica: Replica, now_ms: int) -> Action | None:
+def _next_action(replica: Replica, now_ms: int) -> Action | None:
     """Return the action that the phase needs; None to wait, or just to read."""
     record = replica.record
     match replica.phase:
         case Phase.ENDING:
-            return _wanted_to_end(replica, now_ms)
+            return _action_to_end(replica, now_ms)
         case Phase.CATCHING_UP:
             return _publish(replica) if replica.lost is not None else None
         case Phase.WAITING:
-            return _wanted_of_sealer(replica, now_ms)
+            return _takeover_if_late(replica, now_ms)
         case Phase.BUILDING | Phase.KEEPING:
             assert record.end_offset is not None
             return Build(record.name, record.end_offset)
@@ -424,7 +424,7 @@ def _wanted(replica: Replica, now_ms: int) -> Action | None:
             return None
 
 
-def _wanted_to_end(replica: Replica, now_ms: int) -> Action | None:
+def _action_to_end(replica: Replica, now_ms: int) -> Action | None:
     """Propose the end if the rows decide it. Else publish the position, and propose the greatest position once all live
     replicas have published theirs."""
     held = replica.held
@@ -463,7 +463,7 @@ def _publish(replica: Replica) -> Publish | None:
     return None if replica.positions.get(replica.instance) == mine else Publish(mine)
 
 
-def _wanted_of_sealer(replica: Replica, now_ms: int) -> Action | None:
+def _takeover_if_late(replica: Replica, now_ms: int) -> Action | None:
     """Take over from the sealer if it is late: it may have died, or hang."""
     record = replica.record
     if record.status != ConsumingStatus.SEALING:

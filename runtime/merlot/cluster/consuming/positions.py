@@ -13,7 +13,7 @@ from merlot.cluster import paths
 from merlot.cluster.records import PositionRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore, Shelf
+from merlot.metastore.protocol import Metastore, NodeDeleter
 
 Positions = Mapping[str, Mapping[InstanceId, PositionRecord]]
 """Positions by segment and instance."""
@@ -45,7 +45,7 @@ def read_positions(metastore: Metastore, table: TableName) -> Positions:
     return by_segment
 
 
-def forget_positions(metastore: Shelf, table: TableName, consuming: Collection[str]) -> int:
+def forget_positions(metastore: NodeDeleter, table: TableName, consuming: Collection[str]) -> int:
     """Delete the positions of all segments except `consuming`; return how many."""
     folder = paths.positions(table)
     gone = [name for name in metastore.children(folder) if name.rpartition("~")[0] not in consuming]

@@ -16,7 +16,7 @@ from merlot.cluster import paths
 from merlot.cluster.record import Record
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore, Shelf
+from merlot.metastore.protocol import Metastore, NodeDeleter
 
 
 class StreamProblem(StrEnum):
@@ -167,7 +167,7 @@ def rows_of(records: Iterable[ProgressRecord], segment: str) -> int:
     return max((partition.rows for partition in partitions if partition.segment == segment), default=0)
 
 
-def forget_progress(metastore: Shelf, table: TableName) -> None:
+def forget_progress(metastore: NodeDeleter, table: TableName) -> None:
     """Delete the records of a table that is gone."""
     folder = paths.all_progress(table)
     for name in metastore.children(folder):

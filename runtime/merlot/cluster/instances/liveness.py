@@ -89,10 +89,10 @@ class Registration:
 
     def _restore(self) -> None:
         with self._lock:
-            if not self._is_closed and not self._stands():
+            if not self._is_closed and not self._is_registered():
                 self._announce()
 
-    def _stands(self) -> bool:
+    def _is_registered(self) -> bool:
         """Return True if the node is this registration, or that of a later process of the instance, which must stay."""
         path = paths.live(self._record.id)
         node = self._metastore.get(path)

@@ -22,7 +22,7 @@ from merlot.cluster.records import IndexingRecord
 from merlot.cluster.segments.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, Shelf, Watch
+from merlot.metastore.protocol import Check, Create, Metastore, Node, NodeDeleter, Op, Put, Watch
 
 NUM_BUCKETS = 64
 MAX_MULTI_BYTES = 512 * 1024
@@ -192,7 +192,7 @@ class ReportWriter:
         self._metastore.multi(last)
 
 
-def remove_report(metastore: Shelf, table: TableName, instance: InstanceId) -> None:
+def remove_report(metastore: NodeDeleter, table: TableName, instance: InstanceId) -> None:
     """Delete a report. If its server writes it again meanwhile, it stays."""
     root = paths.report_root(table, instance)
     for path in (*(paths.child(root, name) for name in metastore.children(root)), root):

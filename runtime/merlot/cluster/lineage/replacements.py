@@ -201,7 +201,9 @@ def list_entries(metastore: Metastore, table: TableName, previous: TableView | N
 
     def read(view: TableView) -> tuple[LineageEntry, ...] | None:
         details = read_details(metastore, table, view.lineage)
-        entries = [_of(entry, view.lineage[entry], record) for entry, record in details.items() if record is not None]
+        entries = [
+            _entry_of(entry, view.lineage[entry], record) for entry, record in details.items() if record is not None
+        ]
         return (
             tuple(sorted(entries, key=lambda entry: (entry.created_ms, entry.id)))
             if len(entries) == len(details)
@@ -218,7 +220,7 @@ def find_entry(metastore: Metastore, table: TableName, entry: str) -> LineageEnt
         if entry not in view.lineage:
             return [None]
         details = read_details(metastore, table, {entry: view.lineage[entry]})[entry]
-        return None if details is None else [_of(entry, view.lineage[entry], details)]
+        return None if details is None else [_entry_of(entry, view.lineage[entry], details)]
 
     return consistent(metastore, table, read)[0]
 
@@ -241,10 +243,10 @@ def _details(metastore: Metastore, view: TableView, entry: str) -> LineageRecord
 
 
 def _entry(metastore: Metastore, view: TableView, entry: str) -> LineageEntry:
-    return _of(entry, view.lineage[entry], _details(metastore, view, entry))
+    return _entry_of(entry, view.lineage[entry], _details(metastore, view, entry))
 
 
-def _of(entry: str, mark: LineageMark, details: LineageRecord) -> LineageEntry:
+def _entry_of(entry: str, mark: LineageMark, details: LineageRecord) -> LineageEntry:
     return LineageEntry(
         id=entry,
         state=mark.state,

@@ -23,7 +23,7 @@ from merlot.cluster.segments.transaction import Context, RemoveSegments, epoch_o
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
-from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op, Put, Shelf
+from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, NodeDeleter, Op, Put
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import Problem, dump, from_stored
 from merlot.spec.table import Table
@@ -319,7 +319,7 @@ def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> Tab
     )
 
 
-def _remove_buckets(metastore: Shelf, table: TableName) -> None:
+def _remove_buckets(metastore: NodeDeleter, table: TableName) -> None:
     """Delete the nodes that a deleted root leaves; a table created meanwhile keeps its own."""
     path = paths.segments_root(table)
     node = metastore.get(path)
@@ -335,6 +335,6 @@ def _remove_buckets(metastore: Shelf, table: TableName) -> None:
     _delete(metastore, path, node.version)
 
 
-def _delete(metastore: Shelf, path: str, version: int | None = None) -> None:
+def _delete(metastore: NodeDeleter, path: str, version: int | None = None) -> None:
     with contextlib.suppress(NotFoundError, ConflictError):
         metastore.delete(path, version)

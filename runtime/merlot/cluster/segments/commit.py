@@ -42,7 +42,7 @@ TRASH_URLS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class WriteRetries:
     """Retries of a writer that lost the race for a root: with n writers each loses n-1 times in the worst case."""
 
     attempts: int = 1000
@@ -62,7 +62,7 @@ class Context:
     nonce: Callable[[], str] = lambda: secrets.token_hex(5)
     random: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: WriteRetries = field(default_factory=WriteRetries)
     publish_id: str | None = None
 
 

@@ -26,7 +26,7 @@ class UncoveredError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class PublishEffect:
     """Visible segments that a request removes, and those that it adds."""
 
     replaced: Mapping[str, SegmentRecord]
@@ -105,7 +105,7 @@ def covers(new: Family, old: Family, staying: Family) -> bool:
 
 
 def check(
-    taken: Taken,
+    effect: PublishEffect,
     *,
     num_records: int,
     declared: frozenset[str],
@@ -118,17 +118,17 @@ def check(
     `declared`: names that the request replaces; `replaces_all`: it replaces the whole table; `staying`: other segments
     of the same families; `together`: name of the family by segment name, for segments that are judged as one family
     (`Partitionings.together`)."""
-    if not num_records and taken.removed:
+    if not num_records and effect.removed:
         raise UncoveredError(
-            f"a batch without rows would remove {len(taken.removed)} segments with "
-            f"{sum(record.total_docs for record in taken.removed)} rows segments={_names(taken.removed)}; nothing was "
-            f"published; if they shall go, say so: {FLAG} allows it"
+            f"a batch without rows would remove {len(effect.removed)} segments with "
+            f"{sum(record.total_docs for record in effect.removed)} rows segments={_names(effect.removed)}; nothing "
+            f"was published; if they shall go, say so: {FLAG} allows it"
         )
     if replaces_all:
         return
     gone, added, others = (
         _families(records, together or {})
-        for records in ((*taken.replaced.values(), *taken.removed), taken.added, staying)
+        for records in ((*effect.replaced.values(), *effect.removed), effect.added, staying)
     )
     nothing = Family(())
     partial = [

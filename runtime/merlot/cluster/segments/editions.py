@@ -106,11 +106,11 @@ def check_partitions(records: Iterable[SegmentRecord], partitioning: Partitionin
             raise InvalidInputError(
                 "spec.partitioning: a segment of an upsert table must hold one partition "
                 f"segment={record.name} column={column} "
-                f"function={function.function_name} partitions={function.num_partitions} holds={_said(record)}"
+                f"function={function.function_name} partitions={function.num_partitions} holds={_held_text(record)}"
             )
 
 
-def _said(record: SegmentRecord) -> str:
+def _held_text(record: SegmentRecord) -> str:
     texts = (
         f"{column}:{held.function_name}/{held.num_partitions}:{list(held.partitions[:8])}"
         for column, held in record.partitions.items()

@@ -41,24 +41,24 @@ def remember(
         return []
     crcs: dict[int, int] = {}
     for record in [*outputs, *inputs]:
-        crcs |= _of(record)
+        crcs |= _crcs_of(record)
     for record in inputs:
-        if _is_made(record):
+        if _is_of_task(record):
             crcs[_hash(made_name(record.name))] = record.crc & _CRC_BITS
         else:
             crcs[_hash(record.name)] = record.crc & _CRC_BITS
             part = SegmentPart.of(record.name)
             if part.count > 1:
-                _note(crcs, divided_name(part.family), part.count)
+                _add_fact(crcs, divided_name(part.family), part.count)
             batch = BatchSegment.of(raw_name(table), record)
             if batch is not None and batch.division.is_partitioned:
-                _note(crcs, batch.mark, batch.division.crc)
+                _add_fact(crcs, batch.mark, batch.division.crc)
     is_whole = are_all and not is_backfill
     made_of = _packed({name: crc if is_whole else NOT_WHOLE for name, crc in crcs.items()})
     return [output.model_copy(update={"made_of": made_of}) for output in outputs]
 
 
-def _note(crcs: dict[int, int], name: str, value: int) -> None:
+def _add_fact(crcs: dict[int, int], name: str, value: int) -> None:
     """Add a value of some rows; add NOT_WHOLE if there are several values."""
     key = _hash(name)
     crcs[key] = value if crcs.get(key, value) == value else NOT_WHOLE
@@ -67,10 +67,10 @@ def _note(crcs: dict[int, int], name: str, value: int) -> None:
 def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> list[SegmentRecord]:
     """Return the segments of `staying` that share an origin with a removed segment, changed so that they hold only a
     part of that origin."""
-    lost = {name for record in gone if record.made_of for name in _of(record)}
+    lost = {name for record in gone if record.made_of for name in _crcs_of(record)}
     if not lost:
         return []
-    remembering = [(record, _of(record)) for record in staying if record.made_of]
+    remembering = [(record, _crcs_of(record)) for record in staying if record.made_of]
     return [
         record.model_copy(
             update={"made_of": _packed({name: NOT_WHOLE if name in lost else crc for name, crc in crcs.items()})}
@@ -82,7 +82,7 @@ def without(gone: Iterable[SegmentRecord], staying: Iterable[SegmentRecord]) -> 
 
 def inside(record: SegmentRecord, names: Iterable[str]) -> list[str]:
     """Return the names of segments that the record was made of, among `names`."""
-    made_of = _of(record) if record.made_of else {}
+    made_of = _crcs_of(record) if record.made_of else {}
     return sorted(name for name in names if _hash(name) in made_of) if made_of else []
 
 
@@ -90,7 +90,7 @@ def in_part(record: SegmentRecord) -> SegmentRecord:
     """Return the record, marked as holding perhaps only a part of each origin."""
     if not record.made_of:
         return record
-    return record.model_copy(update={"made_of": _packed(dict.fromkeys(_of(record), NOT_WHOLE))})
+    return record.model_copy(update={"made_of": _packed(dict.fromkeys(_crcs_of(record), NOT_WHOLE))})
 
 
 def made_name(name: str) -> str:
@@ -125,7 +125,7 @@ def origins(records: Iterable[SegmentRecord], names: Iterable[str]) -> dict[str,
     by_name: dict[str, Origin] = {}
     merged = (record for record in records if record.made_of)
     for record in merged:
-        for name, crc in _of(record).items():
+        for name, crc in _crcs_of(record).items():
             if name in wanted:
                 origin = by_name.get(wanted[name], Origin(crc, frozenset()))
                 is_same = origin.crc == crc
@@ -133,7 +133,7 @@ def origins(records: Iterable[SegmentRecord], names: Iterable[str]) -> dict[str,
     return by_name
 
 
-def _of(record: SegmentRecord) -> dict[int, int]:
+def _crcs_of(record: SegmentRecord) -> dict[int, int]:
     """Return the crcs by hash of the name."""
     return dict(_ORIGIN.iter_unpack(base64.b64decode(record.made_of)))
 
@@ -143,7 +143,7 @@ def _packed(crcs: Mapping[int, int]) -> str:
     return base64.b64encode(b"".join(entries)).decode()
 
 
-def _is_made(record: SegmentRecord) -> bool:
+def _is_of_task(record: SegmentRecord) -> bool:
     """Return True if a task made the segment: nobody pushes its name again."""
     return bool(record.made_of) or MERGE_LEVEL in record.custom_map or BACKFILLED in record.custom_map
 

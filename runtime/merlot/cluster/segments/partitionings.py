@@ -23,7 +23,7 @@ DAY_CHARS: Final = len("_2013-01-31")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Repartitioning:
     """Rows whose partitioning changes."""
 
     gone: Sequence[BatchSegment]
@@ -80,7 +80,7 @@ class Partitionings:
         """Names under which merged segments remember these rows under another partitioning."""
         return [name for segments in self.brought.values() for name in (segments[0].rows, segments[0].mark)]
 
-    def change(self, view: TableView, again: PushedAgain) -> Change:
+    def change(self, view: TableView, again: PushedAgain) -> Repartitioning:
         """Return what these rows change.
 
         Raise MergedBeforeError if merged segments hold some of them under an older partitioning."""
@@ -94,7 +94,7 @@ class Partitionings:
         for segments in self.brought.values():
             again.check_partitioning(segments[0])
         changed = {segment.rows for segment in gone}
-        return Change(gone, [segment for rows in changed for segment in self.brought[rows]])
+        return Repartitioning(gone, [segment for rows in changed for segment in self.brought[rows]])
 
     def _divided_otherwise(self, view: TableView) -> list[BatchSegment]:
         """Return the segments of these rows under another partitioning, in the order of names."""

@@ -9,7 +9,7 @@ from functools import partial
 
 from merlot.cluster.records import RECOVERED, LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.segments import coverage, restoring
-from merlot.cluster.segments.coverage import RowCounts, Taken
+from merlot.cluster.segments.coverage import PublishEffect, RowCounts
 from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
 from merlot.cluster.segments.mutations import ForgetReplacement
@@ -105,7 +105,7 @@ def publish_request(
     Raise UncoveredError if the request removes rows without stating so."""
     _check_records(request)
     context = context or Context()
-    context = context if not request.publish_id else _named(context, request.publish_id)
+    context = context if not request.publish_id else _with_publish_id(context, request.publish_id)
     outcome: PublishResult | None = None
 
     outputs = _Outputs(metastore, table)
@@ -155,8 +155,8 @@ def _decide(
     produced: list[str] = []
     outputs: dict[str, list[SegmentRecord]] = {}
     names = {record.name for record in request.records}
-    removed = [record for record in _leaving(view, request) if record.name not in names]
-    partitionings = Partitionings.of(view, _of_own(request, awaited))
+    removed = [record for record in _to_remove(view, request) if record.name not in names]
+    partitionings = Partitionings.of(view, _ordinary(request, awaited))
     again = PushedAgain(view, names, {record.name for record in removed}, partitionings.other_names)
     families = Families.of(names - awaited.keys() if not request.entry else ())
     divided = families.leaving(view, again, needs_all=not request.is_recovery)
@@ -196,10 +196,10 @@ def _decide(
             if present is not None and is_visible(present, view.lineage):
                 replaced[record.name] = present
     seen = [record for record in removed if is_visible(record, view.lineage)]
-    taken = Taken(replaced=replaced, removed=seen, added=changed)
+    effect = PublishEffect(replaced=replaced, removed=seen, added=changed)
     if not request.replace_rows:
         coverage.check(
-            taken,
+            effect,
             num_records=len(request.records),
             declared=frozenset(request.replace),
             replaces_all=request.replace_all,
@@ -211,8 +211,8 @@ def _decide(
         unchanged=tuple(unchanged),
         removed=tuple(record.name for record in removed),
         epoch=view.epoch,
-        replaced=tuple(taken.replaced),
-        rows=taken.counts(view.visible_docs),
+        replaced=tuple(effect.replaced),
+        rows=effect.counts(view.visible_docs),
     )
     return result, [
         *map(ForgetReplacement, sorted(forgotten, key=lambda entry: (view.lineage[entry].since_ms, entry))),
@@ -223,7 +223,7 @@ def _decide(
     ]
 
 
-def _of_own(request: PublishRequest, awaited: Mapping[str, str]) -> Iterable[SegmentRecord]:
+def _ordinary(request: PublishRequest, awaited: Mapping[str, str]) -> Iterable[SegmentRecord]:
     """Return the records that become ordinary segments beside others of the table: neither outputs, nor a replacement
     of the whole table, nor a recovery."""
     if request.entry or request.replace_all or request.is_recovery:
@@ -231,7 +231,7 @@ def _of_own(request: PublishRequest, awaited: Mapping[str, str]) -> Iterable[Seg
     return (record for record in request.records if record.name not in awaited)
 
 
-def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:
+def _to_remove(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:
     """Return the segments that the request removes, in the order of names. Hidden inputs go by themselves; a stream's
     open segments stay."""
     if not request.replace_all:
@@ -343,5 +343,5 @@ def _is_file_name(name: str) -> bool:
     return is_plain and len(name.encode()) <= MAX_NAME_BYTES
 
 
-def _named(context: Context, publish_id: str) -> Context:
+def _with_publish_id(context: Context, publish_id: str) -> Context:
     return dataclasses.replace(context, publish_id=publish_id)

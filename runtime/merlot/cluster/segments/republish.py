@@ -26,7 +26,7 @@ class MergedBeforeError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Became:
+class _Successors:
     """Segments that replaced an input of completed replacements."""
 
     ends: frozenset[str]
@@ -51,20 +51,20 @@ class PushedAgain:
         self._merged = origins(view.segments.values(), [*gone, *map(divided_name, {*families, *other_names})])
         hidden = [record for name in names if (record := view.segment(name)) is not None and self._is_replaced(record)]
         self._outputs = _outputs(view) if hidden else None
-        self._became = {record.name: self._follow(record) for record in hidden}
+        self._successors = {record.name: self._follow(record) for record in hidden}
 
     def entries_to_forget(self, record: SegmentRecord) -> frozenset[str]:
         """Return the replacements of which nothing stays: without them the segment is free to come back. Return none if
         it is not an input of any, or stays replaced."""
-        became = self._became.get(record.name)
-        return became.entries if became is not None and not became.ends - self._leaving else frozenset()
+        successors = self._successors.get(record.name)
+        return successors.entries if successors is not None and not successors.ends - self._leaving else frozenset()
 
     def check_hidden(self, record: SegmentRecord) -> None:
         """Check an input that stays replaced: raise MergedBeforeError if a part of the segments that replaced it goes,
         or is gone."""
-        became = self._became.get(record.name)
-        if became is not None and (became.ends & self._leaving or not became.is_complete):
-            raise _partly(record, min(became.ends))
+        successors = self._successors.get(record.name)
+        if successors is not None and (successors.ends & self._leaving or not successors.is_complete):
+            raise _partly(record, min(successors.ends))
 
     def check_other_division(self, record: SegmentRecord) -> None:
         """Check a hidden input whose rows are pushed again in other parts: raise MergedBeforeError unless all segments
@@ -109,7 +109,7 @@ class PushedAgain:
             )
         return True
 
-    def _follow(self, record: SegmentRecord) -> _Became:
+    def _follow(self, record: SegmentRecord) -> _Successors:
         if self._outputs is None:
             self._outputs = _outputs(self._view)
         return _follow(record.replaced_by, self._view, self._outputs)
@@ -141,7 +141,7 @@ def _outputs(view: TableView) -> dict[str, list[SegmentRecord]]:
     return outputs
 
 
-def _follow(first: str, view: TableView, outputs: dict[str, list[SegmentRecord]]) -> _Became:
+def _follow(first: str, view: TableView, outputs: dict[str, list[SegmentRecord]]) -> _Successors:
     entries, ends, is_complete = set[str](), set[str](), True
     ahead = [first]
     while ahead:
@@ -157,4 +157,4 @@ def _follow(first: str, view: TableView, outputs: dict[str, list[SegmentRecord]]
                 ahead.append(record.replaced_by)
             else:
                 ends.add(record.name)
-    return _Became(frozenset(ends), frozenset(entries), is_complete)
+    return _Successors(frozenset(ends), frozenset(entries), is_complete)

@@ -28,7 +28,7 @@ def with_true_times(
     output has rows of one of the windows."""
     start_ms, end_ms = _window_of(output, windows)
     reaching = [record for record in inputs if _reaches(record, start_ms, end_ms)]
-    texts = {text for record in reaching for text in _texts(record)} | ({rounding} if rounding else set())
+    texts = {text for record in reaching for text in _period_texts(record)} | ({rounding} if rounding else set())
     if not texts:
         return output
     latest = [record.latest_time_ms for record in reaching if record.latest_time_ms is not None]
@@ -46,7 +46,7 @@ def with_true_times(
 def periods_of(record: SegmentRecord) -> tuple[Period, ...]:
     """Return the periods that a segment's rows were rounded to; raise InvalidInputError for a period unknown to this
     version."""
-    return tuple(periods.parse(text) for text in _texts(record))
+    return tuple(periods.parse(text) for text in _period_texts(record))
 
 
 def smallest_window(segments: Iterable[SegmentRecord], window: Window) -> Window:
@@ -97,5 +97,5 @@ def _reaches(record: SegmentRecord, start_ms: int, end_ms: int) -> bool:
     return record.start_time_ms < end_ms and start_ms <= record.end_time_ms
 
 
-def _texts(record: SegmentRecord) -> list[str]:
+def _period_texts(record: SegmentRecord) -> list[str]:
     return [text for text in record.custom_map.get(ROUNDED_TO, "").split(",") if text]

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from merlot.cluster.segments.commit import Context, RetryPolicy, commit, trash_nodes
+from merlot.cluster.segments.commit import Context, WriteRetries, commit, trash_nodes
 from merlot.cluster.segments.condemned import guard
 from merlot.cluster.segments.draft import Changed, apply
 from merlot.cluster.segments.mutations import (
@@ -42,9 +42,9 @@ __all__ = [
     "PutOutputs",
     "PutSegments",
     "RemoveSegments",
-    "RetryPolicy",
     "RevertReplacement",
     "StartReplacement",
+    "WriteRetries",
     "apply",
     "epoch_of_bucket",
     "mutate",

@@ -43,7 +43,7 @@ class BackfillRecord(Record):
     offsets: Mapping[int, int] | None = None
     """Offset by partition from which the stream is read again; None if rows are produced into the stream meanwhile."""
     is_declared: bool = False
-    """True if the UpsertConfig declares the backfill; it is over when the UpsertConfig no longer names it."""
+    """True if the UpsertConfig declares the backfill, and ends it by no longer naming it."""
     ignores_memory: bool = False
     loaded_ms: int = 0
     """Time since which a client says that everything has been produced."""

@@ -146,8 +146,7 @@ def _refusal(status: int, text: str) -> web.Response:
 
 
 async def _no_path(request: web.Request) -> web.StreamResponse:
-    """Answer like a known path whose object is missing; `noSuchPath` tells clients that they may have asked another
-    role."""
+    """Answer a request for an unknown path. `noSuchPath` tells clients that another role may have the path."""
     error = request.match_info.http_exception
     assert error is not None, "the request was matched with no path"
     is_method = isinstance(error, web.HTTPMethodNotAllowed)

@@ -30,7 +30,7 @@ class Lease:
 
     @property
     def fence(self) -> Check:
-        """Check that every write under the lease carries."""
+        """The check that every write under the lease carries."""
         return Check(paths.lease(self.name), self.version)
 
     @classmethod

@@ -38,7 +38,7 @@ class Registration:
 
     @property
     def record(self) -> InstanceRecord:
-        """Record that the ephemeral holds."""
+        """The record that the ephemeral holds."""
         return self._record
 
     def update(self, record: InstanceRecord) -> None:

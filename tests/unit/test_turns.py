@@ -2,11 +2,11 @@
 
 import asyncio
 
-from merlot.http.turns import Turns
+from merlot.http.turns import FairSlots
 
 
 async def test_clients_take_turns_and_their_requests_keep_their_order() -> None:
-    turns, order = Turns(1), list[str]()
+    turns, order = FairSlots(1), list[str]()
 
     async def work(client: str, name: str) -> None:
         async with turns.slot(client):
@@ -19,7 +19,7 @@ async def test_clients_take_turns_and_their_requests_keep_their_order() -> None:
 
 
 async def test_no_slot_is_lost_with_those_who_give_up_or_fail() -> None:
-    turns, entered = Turns(2), asyncio.Semaphore(0)
+    turns, entered = FairSlots(2), asyncio.Semaphore(0)
 
     async def hold() -> None:
         async with turns.slot("a"):

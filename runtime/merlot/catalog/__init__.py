@@ -1,5 +1,6 @@
-"""From a built segment to a published one: footer to record, upload, publish; and what a record lacks of its segment.
+"""From a built segment to a published one: read its footer into a record, upload its file, publish it, and annotate old
+records.
 
-What batch ingestion, merge, backfill and commit share. Must not build segments, nor write shared state itself.
-Calls block; stateless, so any thread may make them.
+Batch ingestion, merges, backfills and commits of streams share this package. It must not build segments, nor write
+shared state itself. Calls block; the package is stateless, so any thread may call.
 """

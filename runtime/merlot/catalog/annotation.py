@@ -1,4 +1,4 @@
-"""What the record of a published segment lacks for pruning, read from the segment's file."""
+"""Find in a segment's file the pruning facts that its record lacks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from merlot.store.deepstore import DeepStore
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What may be added to a record, if anything, and why a partition column is not among it."""
+    """Facts to add to a record, and the reasons why partition columns are not among them."""
 
     annotation: AnnotationRecord | None
     unpartitioned: Mapping[str, str] = field(default_factory=dict)
 
 
 def lacks_info(record: SegmentRecord, spec: TableSpec) -> bool:
-    """Whether the record tells less than the table declares. A column that the segment lacks is nothing to tell of."""
+    """Return True if the record says less than the table declares. A column that the segment lacks does not count."""
     if _is_unreadable(record) or not record.columns:
         return True
     declared = {*_range_columns(spec)} & record.column_types.keys()
@@ -38,15 +38,18 @@ def lacks_info(record: SegmentRecord, spec: TableSpec) -> bool:
 
 
 def _lacks_bloom(record: SegmentRecord, spec: TableSpec, column: str) -> bool:
-    """Whether a filter is missing that is surely small: of more docs it may be, but the file would have to be read."""
+    """Return True if the record lacks a Bloom filter that is certainly small. Filters of more docs may be small too,
+    but only the file could tell."""
     fpp = spec.indexing.bloom_fpp_of(column)
     is_here = column in record.column_types and column not in record.blooms
     return is_here and fpp is not None and bloom.is_small(record.total_docs, fpp)
 
 
 def examine(record: SegmentRecord, spec: TableSpec, store: DeepStore) -> Finding:
-    """Fetch the file, check every byte of it, and compare. CorruptionError if it is damaged or another version's,
-    NotFoundError or UnavailableError if it cannot be fetched."""
+    """Fetch the segment's file, verify every byte, and compare it with the record.
+
+    Raise CorruptionError if the file is damaged or another version's, NotFoundError or UnavailableError if it cannot be
+    fetched."""
     with tempfile.TemporaryDirectory(prefix="merlot-annotate-") as folder:
         path = Path(folder) / "segment.mseg"
         store.fetch(record.url, path, expected_size=record.size_bytes, verify=verify_file)
@@ -60,7 +63,7 @@ def _finding(segment: ImmutableSegment, record: SegmentRecord, spec: TableSpec) 
     metadata = segment.metadata
     partitions, wrong = ({}, {}) if spec.partitioning is None else observed_partitions(segment, spec.partitioning)
     columns = {name: (column.type, column.multi_value) for name, column in metadata.columns.items()}
-    known = {name for name in record.partitions if name != UNREADABLE}
+    recorded = {name for name in record.partitions if name != UNREADABLE}
     ranges = ranges_of(metadata, _range_columns(spec))
     filters = small_blooms(segment, spec.indexing)
     annotation = AnnotationRecord(
@@ -69,12 +72,14 @@ def _finding(segment: ImmutableSegment, record: SegmentRecord, spec: TableSpec) 
         start_time_ms=metadata.start_time_ms,
         end_time_ms=metadata.end_time_ms,
         ranges={name: bounds for name, bounds in ranges.items() if name not in record.ranges},
-        partitions=partition_records({name: one for name, one in partitions.items() if name not in known}),
+        partitions=partition_records(
+            {name: partition for name, partition in partitions.items() if name not in recorded}
+        ),
         blooms={name: text for name, text in filters.items() if name not in record.blooms},
         columns="" if record.columns else format_columns(columns),
     )
     is_empty = not (annotation.ranges or annotation.partitions or annotation.blooms or annotation.columns)
-    astray = {name: why for name, why in wrong.items() if name not in known}
+    astray = {name: why for name, why in wrong.items() if name not in recorded}
     return Finding(annotation=None if is_empty else annotation, unpartitioned=astray)
 
 

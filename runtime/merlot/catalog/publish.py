@@ -1,4 +1,4 @@
-"""What a published segment's record says, taken from its footer, and the upload before it."""
+"""Make the record of a segment from its footer, and upload its file."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from merlot.segment.metadata import ColumnMetadata, PartitionInfo, SegmentMetada
 from merlot.store.deepstore import DeepStore
 
 MAX_DISCOVERED = 8
-"""Columns that are sorted without being declared so, told of in a record: a segment of few rows may have dozens."""
+"""Maximum number of columns in a record that are sorted without being declared so: a small segment may have dozens."""
 MAX_BOUND_CHARS = 64
-"""Of a text that is a bound of such a column."""
+"""Maximum length of a text that is a bound of such a column."""
 
 
 def record_of(
     metadata: SegmentMetadata, url: str, size_bytes: int, blooms: Mapping[str, str] | None = None
 ) -> SegmentRecord:
-    """The record of a segment whose file is at `url`, with the small Bloom filters that its build told of.
+    """Return the record of a segment whose file is at `url`, with the small Bloom filters that its build reported.
 
     Push and refresh times are set when it is published."""
     return SegmentRecord(
@@ -41,29 +41,37 @@ def record_of(
 
 
 def upload(deep_store: DeepStore, built: BuiltSegment, table: TableName) -> SegmentRecord:
-    """Put a built segment where its table's files are; returns the record to publish. Rerunning it is harmless."""
+    """Put a built segment where its table's files are, and return the record to publish. Running it again is
+    harmless."""
     url = deep_store.url_of(table, built.metadata.key)
     deep_store.put(built.path, url)
     return record_of(built.metadata, url, built.size_bytes, built.blooms)
 
 
 def ranges_of(metadata: SegmentMetadata, more: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
-    """Of the time column, the declared sorted columns and `more`, where known, and of columns that happen to be sorted:
-    what brokers prune by."""
+    """Return the bounds that brokers prune by.
+
+    They are those of the time column, the declared sorted columns and `more`, where known, and of at most
+    MAX_DISCOVERED columns that happen to be sorted."""
     names = dict.fromkeys([*([metadata.time_column] if metadata.time_column else []), *metadata.sort_order, *more])
-    found = [metadata.columns[name] for name in names if name in metadata.columns]
-    found += [one for one in metadata.columns.values() if one.name not in names and _is_sorted(one)][:MAX_DISCOVERED]
-    return {one.name: (one.min, one.max) for one in found if one.min is not None and one.max is not None}
+    columns = [metadata.columns[name] for name in names if name in metadata.columns]
+    columns += [column for column in metadata.columns.values() if column.name not in names and _is_sorted(column)][
+        :MAX_DISCOVERED
+    ]
+    return {
+        column.name: (column.min, column.max) for column in columns if column.min is not None and column.max is not None
+    }
 
 
 def _is_sorted(column: ColumnMetadata) -> bool:
-    """Whether rows happen to be in the column's order, and its bounds are short enough for every broker to keep."""
+    """Return True if the rows happen to be in the column's order, and its bounds are short enough for every broker to
+    keep."""
     texts = [bound for bound in (column.min, column.max) if isinstance(bound, str)]
     return column.is_sorted and not column.multi_value and all(len(text) <= MAX_BOUND_CHARS for text in texts)
 
 
 def partition_records(partitions: Mapping[str, PartitionInfo]) -> dict[str, PartitionRecord]:
-    """A footer's partitions as a record has them."""
+    """Return a footer's partitions in the form that records have."""
     return {
         column: PartitionRecord(
             function_name=info.function_name,

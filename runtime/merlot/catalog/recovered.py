@@ -1,4 +1,4 @@
-"""The record of a segment whose file is in the deep store and whose record is gone, from the file's footer."""
+"""Make the record of a segment again from its file's footer, after the record was lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from merlot.store.deepstore import DeepStore
 
 
 def read(url: str, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
-    """Fetch the file and check every byte of it. NotFoundError if it is not there, CorruptionError if it is damaged,
-    InvalidInputError if it is another table's."""
+    """Fetch the file, verify every byte, and return its record.
+
+    Raise NotFoundError if the file is missing, CorruptionError if it is damaged, InvalidInputError if it is another
+    table's."""
     with tempfile.TemporaryDirectory(prefix="merlot-recover-") as folder:
         path = Path(folder) / "segment.mseg"
         DeepStore(store_uri).fetch(url, path, verify=verify_file)

@@ -1,6 +1,8 @@
-"""Many segment files to and from the deep store, a few at a time: each checked on its way in, none half there.
+"""Transfer many segment files to and from the deep store, a few at a time. Every byte is verified on arrival, and no
+file is there by half.
 
-Calls block. A failure of one ends the others at their next file; what is done stays, and doing it again is harmless.
+Calls block. A failure of one transfer ends the others at their next file. Finished files stay, and a repetition is
+harmless.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 NUM_TRANSFERS = 4
-"""Files under way at a time: enough to hide an object store's latency."""
+"""Number of files under way at a time: enough to hide an object store's latency."""
 LEAST_WAIT_S = 0.001
-"""Of one file: below it, one after another is fastest."""
+"""Wait for the first file below which transferring one file after another is fastest."""
 SPARE_BYTES = 16 << 20
-"""Left free on the disk, so that a full one is seen before it is hit."""
+"""Bytes that stay free on the disk, so that the program sees a full disk before a write fails."""
 
 
 def fetch_segments(
@@ -39,9 +41,10 @@ def fetch_segments(
     *,
     on_fetched: Callable[[SegmentRecord], None] = lambda _: None,
 ) -> list[Path]:
-    """Copies of the segments' files in `folder`, in order; every byte of them is checked. One that is there is kept.
+    """Copy the segments' files to `folder`, verify every byte, and return the paths in order. A whole copy that is
+    already there is not fetched again.
 
-    NotFoundError, CorruptionError (the deep store's copy is wrong), OutOfSpaceError, UnavailableError."""
+    Raise NotFoundError, CorruptionError if the deep store's copy is wrong, OutOfSpaceError or UnavailableError."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def fetch(record: SegmentRecord) -> Path:
@@ -67,10 +70,10 @@ def upload_segments(
     *,
     on_uploaded: Callable[[SegmentRecord], None] = lambda _: None,
 ) -> list[SegmentRecord]:
-    """Put built segments where the table's files are; the records to publish, in order."""
+    """Put built segments where the table's files are, and return the records to publish, in order."""
 
-    def put(one: BuiltSegment) -> SegmentRecord:
-        record = upload(store, one, table)
+    def put(segment: BuiltSegment) -> SegmentRecord:
+        record = upload(store, segment, table)
         on_uploaded(record)
         return record
 
@@ -78,14 +81,14 @@ def upload_segments(
 
 
 def verify(path: Path, record: SegmentRecord) -> None:
-    """Read every byte of a file; CorruptionError if it is damaged or of another segment than the record's."""
+    """Read every byte of a file; raise CorruptionError if it is damaged or of another segment than the record's."""
     with ImmutableSegment.open(path, verify=True) as segment:
         if segment.key != record.key:
             raise CorruptionError(f"file is of another segment expected={record.key} got={segment.key}")
 
 
 def check_room(folder: Path, needed_bytes: int) -> None:
-    """OutOfSpaceError if the disk of a folder has less room than that, and a little to spare."""
+    """Raise OutOfSpaceError if the folder's disk has less room than `needed_bytes` and SPARE_BYTES."""
     folder.mkdir(parents=True, exist_ok=True)
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes + SPARE_BYTES:
@@ -105,8 +108,10 @@ def _is_whole(path: Path, record: SegmentRecord) -> bool:
 
 
 def _each(act: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """In order. The first one shows whether there is a latency to hide: where there is none, threads only get in each
-    other's way, and 31 small files of a local store took 25 ms instead of 12."""
+    """Return the results in order.
+
+    The first item shows whether there is a latency to hide. Where there is none, threads only get in each other's way:
+    31 small files of a local store took 25 ms instead of 12."""
     if not items:
         return []
     first, waited_s = _timed(act, items[0])
@@ -117,14 +122,16 @@ def _each(act: Callable[[T], R], items: Sequence[T]) -> list[R]:
         futures = [threads.submit(act, item) for item in rest]
         wait(futures, return_when=FIRST_EXCEPTION)
         threads.shutdown(wait=True, cancel_futures=True)
-        failed = next((one for one in futures if one.done() and not one.cancelled() and one.exception()), None)
+        failed = next(
+            (future for future in futures if future.done() and not future.cancelled() and future.exception()), None
+        )
         if failed is not None:
             failed.result()
-        return [first, *(one.result() for one in futures)]
+        return [first, *(future.result() for future in futures)]
 
 
 def _timed(act: Callable[[T], R], item: T) -> tuple[R, float]:
-    """A result, and how long it was waited for without using the processor."""
+    """Return the result, and the seconds that the call waited without using the processor."""
     started, worked = time.monotonic(), time.thread_time()
     result = act(item)
     return result, (time.monotonic() - started) - (time.thread_time() - worked)

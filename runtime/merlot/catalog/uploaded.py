@@ -1,4 +1,4 @@
-"""A segment file that somebody sends: checked against its table, and put where the table's files are."""
+"""Take in a segment file that a client sends: check it against its table, and put it where the table's files are."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _TAR_AT = 257
 
 
 def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
-    """Upload a file; returns the record to publish. InvalidInputError if it is no segment, or none of this table; then
-    nothing was uploaded. Rerunning it is harmless."""
+    """Upload a file, and return the record to publish. Running it again is harmless.
+
+    Raise InvalidInputError, before anything is uploaded, if the file is no segment or does not fit this table."""
     _check_kind(path)
     try:
         segment = ImmutableSegment.open(path, verify=True)
@@ -71,7 +72,7 @@ def _check(segment: ImmutableSegment, table: TableName, spec: TableSpec) -> None
 
 
 def _check_column(stored: ColumnMetadata, field: FieldSpec) -> None:
-    """All that decides what a value of the column means, a null among them."""
+    """Compare everything that decides what a value of the column means, nulls included."""
     type_, shown = (
         f"{field.type}{'[]' if field.multi_value else ''}",
         f"{stored.type}{'[]' if stored.multi_value else ''}",

@@ -1,5 +1,5 @@
-"""Shared state: records, their paths, and the one way to change them.
+"""Shared state: its records, their paths, and the one way to change them.
 
-Owns the metastore protocol with its two implementations, the immutable views and the mutations. Must not import the
-engine or decide anything: decisions are the controller's. Calls block; never make them on an event loop's thread.
+Owns the records, the immutable views and the mutations. Must not import the engine or decide anything: decisions are
+the controller's. Calls block; never make them on an event loop's thread.
 """

@@ -12,17 +12,17 @@ class Step(StrEnum):
     """Steps of a backfill in their order."""
 
     DISABLE_TTL = "DISABLE_TTL"
-    """No key expires from the next segments on."""
+    """No key expires in the segments that begin from now on."""
     SCALE = "SCALE"
-    """Waits for servers that have memory for all keys that are stored."""
+    """Waits until the servers have memory for all stored keys."""
     RECOVER = "RECOVER"
-    """Every replica decides all stored rows anew, so that it knows keys again that had expired."""
+    """Every replica decides all stored rows anew, so that it knows expired keys again."""
     LOAD = "LOAD"
-    """Rows are read, until all that shall be are committed."""
+    """Rows are read until all rows of the backfill are committed."""
     ENABLE_TTL = "ENABLE_TTL"
-    """Keys expire again, from the next segments on."""
+    """Keys expire again, in the segments that begin from now on."""
     PRUNE = "PRUNE"
-    """Every replica goes by that, and lets expired keys go."""
+    """Every replica applies this and drops expired keys."""
     DONE = "DONE"
 
 
@@ -41,19 +41,19 @@ class BackfillRecord(Record):
     message: str = ""
     """Condition that the step waits for."""
     offsets: Mapping[int, int] | None = None
-    """Offset by partition from which the stream is read again; None: rows are produced into the stream meanwhile."""
+    """Offset by partition from which the stream is read again; None if rows are produced into the stream meanwhile."""
     is_declared: bool = False
-    """By the UpsertConfig, which ends it when it names it no more."""
+    """True if the UpsertConfig declares the backfill, and ends it by no longer naming it."""
     ignores_memory: bool = False
     loaded_ms: int = 0
-    """Since when somebody says that everything has been produced."""
+    """Time since which a client says that everything has been produced."""
     is_cancelled: bool = False
     recovered: int = 0
-    """Number of the last recovery, this backfill's from RECOVER on; settings keep it from then on."""
+    """Number of the last recovery, which is this backfill's from RECOVER on; settings keep it from then on."""
     asked: Mapping[int, int] = {}
-    """Segments that were asked to end so that the next one begins at its offset: sequence by partition."""
+    """Segments that must end so that the next segment begins at its offset: sequence by partition."""
     restarted: Mapping[int, int] = {}
-    """The ones that did: sequence by partition."""
+    """Segments of `asked` that have ended: sequence by partition."""
     until: Mapping[int, int] = {}
     """Offset by partition up to which everything has to be committed."""
 

@@ -11,14 +11,14 @@ from merlot.values.types import TypeName
 
 
 def format_columns(columns: Mapping[str, tuple[TypeName, bool]]) -> str:
-    """Write types, and whether columns are multi-value, as `a:INT,b:STRING[]`."""
+    """Return the types, and whether columns are multi-value, as `a:INT,b:STRING[]`."""
     pairs = sorted(columns.items())
     return ",".join(f"{_escaped(name)}:{type_}{'[]' if multi else ''}" for name, (type_, multi) in pairs)
 
 
 @functools.lru_cache(maxsize=256)
 def parse_columns(text: str) -> Mapping[str, tuple[TypeName, bool]]:
-    """Read them; a type that this version does not know is left out."""
+    """Parse a text of `format_columns`; leave out types that this version does not know."""
     columns = {}
     for item in text.split(","):
         name, _, type_name = item.rpartition(":")
@@ -28,7 +28,7 @@ def parse_columns(text: str) -> Mapping[str, tuple[TypeName, bool]]:
 
 
 def _escaped(name: str) -> str:
-    """Write a name without commas."""
+    """Return the name without commas."""
     return name.replace("%", "%25").replace(",", "%2C")
 
 

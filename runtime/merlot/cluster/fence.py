@@ -1,7 +1,7 @@
-"""Writes that are fenced: they take effect only while nobody else has come to write the same.
+"""Fenced writes: they take effect only until another process takes over the same writing.
 
-Whoever comes last to `take` a node is the one: all writes through the `Fenced` of one before are refused from then on,
-in the same transaction that would have written. Reads, watches and sessions are the store's own. Any thread.
+The last process that called `take` on a node is the writer. All writes through an older `Fenced` are refused from then
+on, in the transaction that would have written. Reads, watches and sessions are the store's own. Any thread may call.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from merlot.errors import ConflictError, InvalidInputError, NotFoundError, Unava
 from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op, Put, SessionState, Watch
 
 FENCE_HEADER = "Merlot-Fence"
-"""Of a request that makes a controller write for an operator."""
+"""Header of a request that makes a controller write for an operator."""
 
 
 class SupersededError(UnavailableError):
-    """Somebody else has come to write the same: this process is not to write it any more."""
+    """Another process has taken over this writing: this process must not write any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who came to write, in the order of coming."""
+    """Turn of a writer: turns of a namespace are ordered by `version`."""
 
     namespace: str
     version: int
@@ -34,7 +34,7 @@ class Fence:
 
 
 def parse(text: str) -> Fence:
-    """As `str` writes it; raises InvalidInputError."""
+    """Parse the text of a fence, as `str` writes it; raise InvalidInputError."""
     namespace, _, version = text.partition("/")
     if not namespace or not version.isdecimal():
         raise InvalidInputError(f"fence must be NAMESPACE/VERSION got={text!r}")
@@ -42,7 +42,7 @@ def parse(text: str) -> Fence:
 
 
 def take(metastore: Metastore, namespace: str, record: OperatorRecord) -> Fence:
-    """Come to write what a namespace declares; the fence holds until the next one comes."""
+    """Become the writer of a namespace's declarations; the fence holds until the next call."""
     path = paths.operator(namespace)
     while True:
         node = metastore.get(path)
@@ -56,7 +56,7 @@ def take(metastore: Metastore, namespace: str, record: OperatorRecord) -> Fence:
 
 
 class Fenced:
-    """A metastore whose writes check that nobody came since."""
+    """A metastore whose writes check that the fence still holds."""
 
     def __init__(self, metastore: Metastore, fence: Fence) -> None:
         self._metastore = metastore
@@ -72,11 +72,11 @@ class Fenced:
         self.multi([Create(path, data, ephemeral)])
 
     def put(self, path: str, data: bytes, version: int) -> int:
-        self._alone(Put(path, data, version))
+        self._write_alone(Put(path, data, version))
         return version + 1
 
     def delete(self, path: str, version: int | None = None) -> None:
-        self._alone(Delete(path, version))
+        self._write_alone(Delete(path, version))
 
     def multi(self, ops: Sequence[Op]) -> None:
         try:
@@ -100,8 +100,9 @@ class Fenced:
     def close(self) -> None:
         self._metastore.close()
 
-    def _alone(self, op: Put | Delete) -> None:
-        """A transaction conflicts where a single write does not find its node."""
+    def _write_alone(self, op: Put | Delete) -> None:
+        """Write one op. A transaction raises ConflictError for a missing node, where a single write raises
+        NotFoundError."""
         try:
             self.multi([op])
         except ConflictError as error:

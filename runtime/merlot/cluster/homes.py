@@ -1,6 +1,6 @@
-"""Whose cluster the state in a chroot is, so that no two Kubernetes namespaces come to share one.
+"""Record which Kubernetes namespace the state in a chroot belongs to, so that no two namespaces share a chroot.
 
-A chroot says so itself since `claim` is called; before that, the manifests of its tables do.
+The chroot has a record of it once `claim` was called; before that, the manifests of its tables tell.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from merlot.metastore.protocol import Metastore
 
 
 def find_home(metastore: Metastore) -> HomeRecord | None:
-    """Who has claimed the chroot."""
+    """Return the record of the namespace that has claimed the chroot; None if none has."""
     node = metastore.get(paths.HOME)
     return None if node is None else HomeRecord.from_bytes(node.data, paths.HOME)
 
 
 def namespaces_of_tables(metastore: Metastore) -> frozenset[str]:
-    """The namespaces that the tables here were declared in."""
+    """Return the namespaces in which the tables here were declared."""
     declared = (record.manifest["metadata"].get("namespace") for record in list_tables(metastore).values())
     return frozenset(namespace for namespace in declared if namespace)
 
 
 def declaring_namespace(metastore: Metastore) -> str | None:
-    """The namespace whose operator writes the tables here; None if no operator does."""
+    """Return the namespace whose operator writes the tables here; None if no operator does."""
     home = find_home(metastore)
     if home is not None:
         return home.namespace
@@ -36,13 +36,13 @@ def declaring_namespace(metastore: Metastore) -> str | None:
 
 
 def is_home_of(metastore: Metastore, namespace: str) -> bool:
-    """Whether the namespace's state is here: it says so, or tables of the namespace do."""
+    """Return True if the namespace's state is here, by the chroot's record or by the tables of the namespace."""
     home = find_home(metastore)
     return (home is not None and home.namespace == namespace) or namespace in namespaces_of_tables(metastore)
 
 
 def claim(metastore: Metastore, record: HomeRecord) -> frozenset[str]:
-    """Have the chroot be a namespace's, unless tables of others are here; returns those with whom it is shared."""
+    """Claim the chroot for a namespace, unless tables of others are here; return the namespaces that share it."""
     others = namespaces_of_tables(metastore) - {record.namespace}
     home = find_home(metastore)
     if home is None and not others:
@@ -53,7 +53,7 @@ def claim(metastore: Metastore, record: HomeRecord) -> frozenset[str]:
 
 
 def other_owner(metastore: Metastore, table: str, namespace: str) -> str | None:
-    """The other namespace that declared the table of that name here, in a chroot that several share."""
+    """Return the other namespace that declared the table of this name here, in a chroot that several share."""
     record = find_table(metastore, table)
     owner = None if record is None else record.manifest["metadata"].get("namespace")
     return None if owner in (None, namespace) else str(owner)

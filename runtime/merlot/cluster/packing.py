@@ -1,4 +1,6 @@
-"""Records of many alike entries as zlib streams, bounded in what they expand to: zlib would expand a node to 1 GB."""
+"""Compress records of many similar entries as zlib streams, and bound their size when read: zlib would expand a node to
+1 GB.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,19 @@ from typing import Final
 from merlot.errors import CorruptionError, InvalidInputError
 
 MAX_UNPACKED_BYTES: Final = 64 << 20
-"""256 times the size at which a bucket is split."""
+"""Largest uncompressed record: 256 times the size at which a bucket is split."""
 
 
 def packed(plain: bytes) -> bytes:
-    """Return what is stored; raise InvalidInputError if no reader would take it."""
+    """Return the stored form of a record; raise InvalidInputError if it is larger than readers accept."""
     if len(plain) > MAX_UNPACKED_BYTES:
         raise InvalidInputError(f"record is too large bytes={len(plain)} limit={MAX_UNPACKED_BYTES}")
     return zlib.compress(plain, level=3)
 
 
 def unpacked(data: bytes, path: str) -> bytes:
-    """Return the record; raise CorruptionError, naming the path, for what is no whole stream or expands to too much."""
+    """Return the record; raise CorruptionError, naming the path, if the stream is not whole or expands beyond the
+    limit."""
     unpacker = zlib.decompressobj()
     try:
         plain = unpacker.decompress(data, MAX_UNPACKED_BYTES)

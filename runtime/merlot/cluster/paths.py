@@ -1,36 +1,36 @@
-"""Where everything is in the metastore: the only module that spells a path.
+"""Paths of all nodes in the metastore: the only module that spells them.
 
 /CONFIGS/TABLE/{table}                  TableRecord
 /CONFIGS/ROLLUP/{name}                  RollupRecord: a MergeRollupTask as applied
 /CONFIGS/UPSERT/{name}                  UpsertRecord: an UpsertConfig as applied
 /CONFIGS/SCHEMA/{name}                  SchemaRecord: a schema in Pinot's form that was written apart from its table
-/SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything; of a
-                                        deleted table whose files stay, what the next one of its name begins with
+/SEGMENTS/{table}                       root of the table's segments: one compare-and-set publishes anything; after
+                                        a deletion that retained files, the start of the next table of its name
 /SEGMENTS/{table}/{bucket}-{content}    immutable bucket of segment records and their assignment
-/SEGMENT_LINEAGE/{table}/{entry}~{content}      what a replacement replaces by what, immutable; more names in …
+/SEGMENT_LINEAGE/{table}/{entry}~{content}      inputs and outputs of a replacement, immutable; more names in …
 /SEGMENT_LINEAGE/{table}/{entry}~{content}~{n}  … chunks
-/POSITIONS/{table}/{segment}~{instance} PositionRecord: how far a replica has come that would end its segment
-/STREAMS/{table}                        StreamRecord: the partitions of the table's stream, as a server has found them
-/STREAM_CONTROLS/{table}                StreamControlRecord: what somebody asked of the stream
-/STREAM_PROGRESS/{table}/{instance}     ProgressRecord: how far a server has come with the stream's partitions
-/BACKFILLS/{table}                      BackfillRecord: the last backfill of an upsert table, and how far it is
-/REPORTS/{table}/{instance}             what a server has loaded: a small root …
+/POSITIONS/{table}/{segment}~{instance} PositionRecord of a replica that has a reason to end its segment
+/STREAMS/{table}                        StreamRecord: the partitions of the table's stream, found by a server
+/STREAM_CONTROLS/{table}                StreamControlRecord: the standing request of a client about the stream
+/STREAM_PROGRESS/{table}/{instance}     ProgressRecord of a server with the stream's partitions
+/BACKFILLS/{table}                      BackfillRecord: the last backfill of an upsert table, and its step
+/REPORTS/{table}/{instance}             report of what a server has loaded: a small root …
 /REPORTS/{table}/{instance}/{bucket}    … and the keys of one bucket
 /LIVE/{instance}                        ephemeral InstanceRecord
-/ECHO/{broker}                          what a broker runs and routes around: EchoRecord
-/DRAIN/{instance}                       DrainRecord: brokers shall route around it
-/REBALANCE/{table}                      RebalanceRecord: what somebody asked for last
+/ECHO/{broker}                          EchoRecord: what a broker runs and routes around
+/DRAIN/{instance}                       DrainRecord: a mark that brokers route around
+/REBALANCE/{table}                      RebalanceRecord: the last one that was requested
 /LEASES/{name}                          the holder; /LEASES/{name}/{token}: ephemeral, the holder's pulse
 /TRASH/{table}/{id}                     files that no record names any more
-/CONDEMNED/{table}                      those of them that are being deleted now
-/TASKS/{kind}/{id}                      a queued task; the lease `task-{kind}-{id}` says who runs it
-/TASK_PROGRESS/{kind}/{id}              TaskProgress of who runs it
-/TASK_HISTORY/{kind}/{table}            tasks that have ended, the last ones
-/VALID_DOCS/{task}                      ValidDocsRecord: which docs a compaction keeps, as a server has told
-/MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord: how far a table's tasks have come
-/STORE_ID                               a name that no other metastore has
-/LOST/{table}                           LostRecord: the deep store remembers segments of it that are not here
-/SURE_TIME                              a time that has surely come, in decimal digits: milliseconds since the epoch
+/CONDEMNED/{table}                      files of the trash that are being deleted now
+/TASKS/{kind}/{id}                      a queued task; its runner holds the lease `task-{kind}-{id}`
+/TASK_PROGRESS/{kind}/{id}              TaskProgress of its runner
+/TASK_HISTORY/{kind}/{table}            the last tasks that have ended
+/VALID_DOCS/{task}                      ValidDocsRecord: docs that a compaction keeps, reported by a server
+/MINION_TASK_METADATA/{kind}/{table}    WatermarkRecord of a table's tasks
+/STORE_ID                               unique id of this metastore
+/LOST/{table}                           LostRecord: the deep store remembers segments of it that are missing here
+/SURE_TIME                              a time that has surely passed, in decimal digits: milliseconds since the epoch
 /HOME                                   HomeRecord: the Kubernetes namespace whose cluster this is
 /OPERATORS/{namespace}                  the operator that writes what the namespace declares; its version is the fence
 """
@@ -71,182 +71,182 @@ MAX_NAME_BYTES = 255
 
 
 def operator(namespace: str) -> str:
-    """Who writes what a namespace declares."""
+    """Return the path of the OperatorRecord of a namespace."""
     return _join(OPERATORS, namespace)
 
 
 def table_config(table: str) -> str:
-    """The table's TableRecord."""
+    """Return the path of the table's TableRecord."""
     return _join(TABLES, table)
 
 
 def valid_docs(task_id: str) -> str:
-    """Which docs of a segment a compaction keeps, as a server has told."""
+    """Return the path of the ValidDocsRecord of a compaction."""
     return _join(VALID_DOCS, task_id)
 
 
 def rollup_config(name: str) -> str:
-    """A MergeRollupTask as it was applied."""
+    """Return the path of a MergeRollupTask as it was applied."""
     return _join(ROLLUPS, name)
 
 
 def upsert_config(name: str) -> str:
-    """An UpsertConfig as it was applied."""
+    """Return the path of an UpsertConfig as it was applied."""
     return _join(UPSERTS, name)
 
 
 def schema(name: str) -> str:
-    """A schema in Pinot's form."""
+    """Return the path of a schema in Pinot's form."""
     return _join(SCHEMAS, name)
 
 
 def segments_root(table: str) -> str:
-    """The node that readers of the table's segments watch."""
+    """Return the path of the root, which readers of the table's segments watch."""
     return _join(SEGMENTS, table)
 
 
 def segment_bucket(table: str, bucket: int, content_id: str) -> str:
-    """One immutable bucket."""
+    """Return the path of an immutable bucket."""
     return f"{segments_root(table)}/{bucket}-{content_id}"
 
 
 def lineage(table: str) -> str:
-    """Parent of the details of the table's replacements."""
+    """Return the parent of the details of the table's replacements."""
     return _join(LINEAGE, table)
 
 
 def lineage_entry(table: str, entry: str, content_id: str) -> str:
-    """What one replacement replaces by what."""
+    """Return the path of the inputs and outputs of a replacement."""
     return _join(lineage(table), f"{entry}~{content_id}")
 
 
 def lineage_chunk(table: str, entry: str, content_id: str, number: int) -> str:
-    """More names of a replacement."""
+    """Return the path of more inputs and outputs of a replacement."""
     return f"{lineage_entry(table, entry, content_id)}~{number}"
 
 
 def positions(table: str) -> str:
-    """Parent of the positions of replicas that would end their segments."""
+    """Return the parent of the positions of replicas that have a reason to end their segments."""
     return _join(POSITIONS, table)
 
 
 def position(table: str, segment: str, instance: str) -> str:
-    """How far one replica has come in a segment."""
+    """Return the path of one replica's position in a segment."""
     return _join(positions(table), f"{segment}~{instance}")
 
 
 def stream(table: str) -> str:
-    """What a server has found out about the table's stream."""
+    """Return the path of the table's StreamRecord."""
     return _join(STREAMS, table)
 
 
 def stream_control(table: str) -> str:
-    """What somebody asked of the table's stream."""
+    """Return the path of the table's StreamControlRecord."""
     return _join(STREAM_CONTROLS, table)
 
 
 def backfill(table: str) -> str:
-    """The last backfill of an upsert table."""
+    """Return the path of the last backfill of an upsert table."""
     return _join(BACKFILLS, table)
 
 
 def reports(table: str) -> str:
-    """Parent of the servers' reports about a table."""
+    """Return the parent of the servers' reports about a table."""
     return _join(REPORTS, table)
 
 
 def report_root(table: str, instance: str) -> str:
-    """Root of one server's report."""
+    """Return the root of one server's report."""
     return _join(reports(table), instance)
 
 
 def report_bucket(table: str, instance: str, bucket: int) -> str:
-    """One bucket of a server's report."""
+    """Return the path of one bucket of a server's report."""
     return f"{report_root(table, instance)}/{bucket}"
 
 
 def all_progress(table: str) -> str:
-    """Parent of what servers tell of the table's stream."""
+    """Return the parent of the servers' progress in the table's stream."""
     return _join(STREAM_PROGRESS, table)
 
 
 def stream_progress(table: str, instance: str) -> str:
-    """What one server tells of it."""
+    """Return the path of one server's progress in the table's stream."""
     return _join(all_progress(table), instance)
 
 
 def live(instance: str) -> str:
-    """The ephemeral of a running process."""
+    """Return the path of the ephemeral of a running process."""
     return _join(LIVE, instance)
 
 
 def echo(broker: str) -> str:
-    """What a broker says of itself."""
+    """Return the path of a broker's EchoRecord."""
     return _join(ECHOES, broker)
 
 
 def drain(instance: str) -> str:
-    """The mark of an instance that is about to stop."""
+    """Return the path of the mark of an instance that is about to stop."""
     return _join(DRAINS, instance)
 
 
 def rebalance(table: str) -> str:
-    """The last rebalance that was asked for."""
+    """Return the path of the last rebalance that was requested."""
     return _join(REBALANCES, table)
 
 
 def lease(name: str) -> str:
-    """The lease's node; its children are pulses."""
+    """Return the path of a lease; its children are pulses."""
     return _join(LEASES, name)
 
 
 def lost(table: str) -> str:
-    """Path of the record of what a table has lost."""
+    """Return the path of the record of a table's loss."""
     return _join(LOST, table)
 
 
 def trash(table: str) -> str:
-    """Parent of the lists of files to delete."""
+    """Return the parent of the lists of files to delete."""
     return _join(TRASH, table)
 
 
 def condemned(table: str) -> str:
-    """The files that are being deleted."""
+    """Return the path of the list of files that are being deleted."""
     return _join(CONDEMNED, table)
 
 
 def tasks(kind: str) -> str:
-    """Queue of one kind of task."""
+    """Return the parent of the queued tasks of one kind."""
     return _join(TASKS, kind)
 
 
 def task(kind: str, task_id: str) -> str:
-    """One queued task."""
+    """Return the path of a queued task."""
     return _join(tasks(kind), task_id)
 
 
 def progress_of(kind: str) -> str:
-    """Parent of what is said of one kind of task."""
+    """Return the parent of the progress of tasks of one kind."""
     return _join(TASK_PROGRESS, kind)
 
 
 def task_progress(kind: str, task_id: str) -> str:
-    """What whoever runs the task last said."""
+    """Return the path of the progress that a task's runner reported last."""
     return _join(progress_of(kind), task_id)
 
 
 def task_history(kind: str, table: str) -> str:
-    """The table's tasks that have ended."""
+    """Return the path of the table's tasks that have ended."""
     return _join(_join(TASK_HISTORY, kind), table)
 
 
 def task_metadata(kind: str, table: str) -> str:
-    """How far the table's tasks of this kind have come."""
+    """Return the path of the WatermarkRecord of the table's tasks of this kind."""
     return _join(_join(TASK_METADATA, kind), table)
 
 
 def child(parent: str, name: str) -> str:
-    """A child of a node that this module named."""
+    """Return the path of a child of a node that this module named."""
     return _join(parent, name)
 
 

@@ -1,4 +1,4 @@
-"""Base of what the nodes hold: versioned models that ignore, and keep when rewritten, the fields they do not know."""
+"""Base of all records: versioned models that ignore fields that they do not know, and keep them when rewritten."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from merlot.errors import CorruptionError
 
 
 class Record(BaseModel):
-    """Base of all records: frozen, camelCase outside, unknown fields kept."""
+    """Base of all records: frozen, camelCase in JSON, unknown fields kept."""
 
     model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
 
     def to_bytes(self) -> bytes:
-        """Plain JSON without defaults."""
+        """Return plain JSON without defaults."""
         return self.model_dump_json(by_alias=True, exclude_defaults=True).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Self:
-        """Raises CorruptionError, naming the path, if the bytes are no such record."""
+        """Parse a record; raise CorruptionError, naming the path, if the bytes are none."""
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:
@@ -30,7 +30,7 @@ class Record(BaseModel):
 
 
 class PackedRecord(Record):
-    """A record of many alike entries: compressed."""
+    """A compressed record of many similar entries."""
 
     def to_bytes(self) -> bytes:
         return packed(super().to_bytes())

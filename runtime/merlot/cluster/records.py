@@ -1,6 +1,8 @@
-"""What the nodes hold: versioned models that ignore, and keep when they rewrite, the fields they do not know.
+"""Records of the nodes: versioned models that ignore fields that they do not know, and keep them when they are
+rewritten.
 
-Buckets are zlib-compressed JSON, since their records repeat themselves; everything else is plain JSON, for people.
+Buckets are zlib-compressed JSON, since their records are much alike; everything else is plain JSON, readable by
+people.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.values.types import TypeName
 
 Interned = Annotated[str, AfterValidator(sys.intern)]
-"""A text that thousands of records share: kept once in memory."""
+"""A text that thousands of records share: held once in memory."""
 
 
 class PartitionRecord(Record):
-    """The partitions of a column that occur in a segment."""
+    """Partitions of a column that occur in a segment."""
 
     function_name: Interned
     num_partitions: int
@@ -40,7 +42,7 @@ class PartitionRecord(Record):
 
 
 UNREADABLE = ""
-"""Column under which pruning information stands that could not be read; no column has this name."""
+"""Column name that stands for pruning information that could not be read; no column has this name."""
 
 
 def _read_ranges(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
@@ -65,17 +67,18 @@ def _read_blooms(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 
 _NOTHING: dict[str, Any] = {}
-"""The empty mapping of every record that has none."""
+"""Empty mapping shared by all records that have none."""
 _GIVEN: dict[frozenset[str], set[str]] = {}
-"""Sets of fields that were given: a few for all records."""
+"""Sets of fields that were set explicitly: a few sets for all records."""
 
 
 RECOVERED: Final = "merlot.recovered"
-"""In the custom map of a segment that came back after the metastore was lost: milliseconds since the epoch."""
+"""Key in the custom map of a segment that came back after the metastore was lost; the value is milliseconds since the
+epoch."""
 
 
 class SegmentRecord(Record):
-    """What brokers prune by and servers load by. Times are inclusive; -1 and None mean unknown."""
+    """A segment as brokers prune it and servers load it. Times are inclusive; -1 and None mean unknown."""
 
     name: str
     crc: int
@@ -90,28 +93,29 @@ class SegmentRecord(Record):
         default_factory=dict
     )
     blooms: Annotated[dict[Interned, str], WrapValidator(_read_blooms)] = Field(default_factory=dict)
-    """Bloom filters of columns, those that are small, in base64. What cannot be read of the three must not make the
-    segment, or its bucket, unreadable: see `UNREADABLE`."""
+    """Small Bloom filters of columns, in base64. Unreadable ranges, partitions or filters must not make the segment, or
+    its bucket, unreadable: see `UNREADABLE`."""
     columns: Interned = ""
-    """`name:TYPE` or `name:TYPE[]` of every column, joined by commas: one text, so that records can share it."""
+    """Types of all columns, `name:TYPE` or `name:TYPE[]`, joined by commas: one text, so that records can share it."""
     creation_time_ms: int = -1
     push_time_ms: int = -1
     refresh_time_ms: int = -1
     custom_map: dict[str, str] = Field(default_factory=dict)
     status: Interned = "UPLOADED"
-    """UPLOADED: sealed and in the deep store. A later version may know more: a text, so that it is kept."""
+    """State of the file; UPLOADED: sealed and in the deep store. A later version may have other states: a text keeps
+    them."""
     replaces: Interned = ""
-    """Lineage entry whose output it is."""
+    """Lineage entry that has this segment as an output."""
     replaced_by: Interned = ""
-    """Lineage entry whose input it is. What the two mean is in the root: `visibility`."""
+    """Lineage entry that has this segment as an input. The root decides the effect of both marks: `visibility`."""
     latest_time_ms: int | None = None
-    """Greatest time of the rows that it was made of, before merges rounded them; None: `end_time_ms`."""
+    """Greatest time of the rows before merges rounded their times; None: `end_time_ms`."""
     made_of: str = ""
-    """Segments whose rows it holds and whose records are gone: `origins`."""
+    """Former segments whose rows it holds and whose records are gone: `origins`."""
     source: Interned = ""
-    """What its rows were read from; a version of the same name from elsewhere may lack them: `coverage`."""
+    """Source of its rows. A version of the same name from another source may lack them: `coverage`."""
     stream_offsets: Interned = ""
-    """Of a segment that took the place of a stream's: where its rows are from, `parts.offsets_of`."""
+    """Offsets of the rows of a segment that replaces a stream's segments: `parts.offsets_of`."""
 
     def model_post_init(self, _context: Any) -> None:
         self._share()
@@ -122,8 +126,8 @@ class SegmentRecord(Record):
         return copied
 
     def _share(self) -> None:
-        """Have in common what most records have alike: half of what 20,000 took. None of it is changed in place: a copy
-        copies it first."""
+        """Share values that most records have in common: half of the memory of 20,000 records. None of them is changed
+        in place: a copy copies them first."""
         fields = self.__dict__
         for name in ("partitions", "blooms", "custom_map"):
             fields[name] = fields[name] or _NOTHING
@@ -133,110 +137,111 @@ class SegmentRecord(Record):
 
     @property
     def is_open(self) -> bool:
-        """Whether rows may still come: a stream's segment that is not committed, and has no file."""
+        """True if rows may still come: a stream's segment that is not committed, and has no file."""
         return False
 
     @property
     def key(self) -> SegmentKey:
-        """Its identity: name@crc."""
+        """Identity of the segment: name@crc."""
         return SegmentKey(SegmentName(self.name), self.crc)
 
     @property
     def key_text(self) -> str:
-        """The key as reports and requests have it: one text for all who have it in memory."""
+        """Identity as text, as reports and requests have it, held once in memory."""
         return sys.intern(f"{self.name}@{self.crc}")
 
     @property
     def newest_ms(self) -> int | None:
-        """When its newest row was, however times were rounded; None if nobody knows."""
+        """Time of its newest row before any rounding; None if unknown."""
         return self.end_time_ms if self.latest_time_ms is None else self.latest_time_ms
 
     @property
     def column_types(self) -> Mapping[str, tuple[TypeName, bool]]:
-        """Type and whether multi-value, by column; a column that the publisher told nothing of, or nothing that this
-        version knows, is missing."""
+        """Type and whether multi-value, by column. Columns of which the publisher gave no type, or a type that this
+        version does not know, are missing."""
         return parse_columns(self.columns)
 
 
 class ConsumingStatus(StrEnum):
-    """Where a segment of a stream is; every partition has one that is not DONE (ADR 23)."""
+    """State of a stream's segment; every partition has one segment that is not DONE (ADR 23)."""
 
     CONSUMING = "CONSUMING"
     """Its replicas append rows."""
     SEALING = "SEALING"
     """Its end is agreed and will not change; one of its replicas makes the file."""
     PAUSED = "PAUSED"
-    """It keeps the partition's place: nobody consumes."""
+    """It holds the partition's place: no server consumes."""
     DONE = "DONE"
-    """Its file is in the deep store: a segment as any other."""
+    """Its file is in the deep store: it is a segment like any other."""
 
 
 class AskedEnd(StrEnum):
-    """Why a segment shall end before its rows, size or age say so."""
+    """Reason why a segment must end before its rows, size or age require it."""
 
     NO = ""
     FORCE = "FORCE"
-    """Somebody asked for it, or the table's settings have changed."""
+    """A client has requested it, or the table's settings have changed."""
     PAUSE = "PAUSE"
-    """The next one shall not consume."""
+    """The next segment must not consume."""
 
 
 class CheckpointRecord(Record):
-    """A partition of an upsert table at the end of a segment: what decides beside the valid docs of its segments, of
-    which each has its `snapshot_url`. Recovery takes them, and goes on behind that end (ADR 34)."""
+    """Checkpoint of a partition of an upsert table at the end of a segment: the state that decides rows, besides the
+    valid docs of its segments. Each of those has its `snapshot_url`. Recovery loads all of it, and resumes behind that
+    end (ADR 34)."""
 
     largest: int
-    """The largest comparison value seen before the end."""
+    """Largest comparison value before the end."""
     alive_from: int
     deleted_from: int
-    """Below which values keys, and deleted keys, are dead whatever the time to live comes to."""
+    """Comparison values below which keys (`alive_from`) and deleted keys (`deleted_from`) are dead, whatever the time
+    to live."""
     column: str
-    """The comparison column that these are values of, as `upsert.rules` writes it."""
+    """Comparison column of these values, as `upsert.rules` writes it."""
     at_ms: int
-    """When it was taken."""
+    """Time when it was taken."""
     is_needed: bool = False
-    """Whether rows that it was decided by were taken out of segments since: replaying what is stored would come to
-    other valid docs than it, or a later one, has."""
+    """True if rows that it was decided by have been removed from segments since. A replay of the stored rows would then
+    decide other valid docs than this checkpoint, or a later one, has."""
 
 
 class StreamSegmentRecord(SegmentRecord):
-    """A segment of a stream's partition, from its first row on. Offsets are numbers; an end is the first one after.
+    """A segment of a stream's partition, from its first row on. Offsets are numbers; an end offset is exclusive.
 
-    A class of its own, so that records of batches take no more memory. Until DONE, `crc` is 0 and `url` empty: what
-    `name@0` means is in ADR 23.
-    """
+    This is a class of its own, so that records of batches take no more memory. Until DONE, `crc` is 0 and `url` is
+    empty; ADR 23 says what `name@0` means."""
 
     partition: int
     sequence: int
-    """Grows by one from segment to segment of a partition."""
+    """Number that grows by one from segment to segment of a partition."""
     start_offset: int
     end_offset: int | None = None
-    """None while it consumes."""
+    """First offset behind its rows; None while it consumes."""
     pinned: Interned = ""
     """Settings that decide its rows, as `spec.pinned` writes them: the same for all replicas, whatever they know of the
     table. Empty when it is DONE."""
     pinned_id: Interned = ""
-    """A hash of `pinned`, which stays."""
+    """Hash of `pinned`; it is kept when the segment is DONE."""
     upsert: Interned = ""
-    """Of an upsert table: what of `pinned` decided which of its rows are valid. It stays, for whoever builds the index
-    of keys again."""
+    """Part of `pinned` that decided which rows are valid, in an upsert table. It is kept, so that the key index can be
+    rebuilt."""
     sealer: Interned = ""
-    """SEALING: the replica that makes the file; DONE: the one that made it."""
+    """SEALING: replica that makes the file; DONE: replica that made it."""
     sealing_ms: int = -1
-    """Since when that is its task."""
+    """Time since which the sealer has this task."""
     asked_end: AskedEnd = AskedEnd.NO
     next_pinned: Interned = ""
-    """Settings of the next segment; empty: the same."""
+    """Settings of the next segment; empty if they are the same."""
     next_offset: int | None = None
-    """Where the next segment starts; None: at the end of this one."""
+    """First offset of the next segment; None: the end of this one."""
     snapshot_url: str = ""
-    """DONE, of an upsert table: where its valid docs are, as of the partition's checkpoint."""
+    """URL of its valid docs as of the partition's checkpoint: DONE segments of an upsert table."""
     snapshot_time_ms: int = -1
-    """When these were taken."""
+    """Time when these valid docs were taken."""
     checkpoint: CheckpointRecord | None = None
-    """Of the segment at whose end the partition's checkpoint was taken; no other one of the partition has it."""
+    """Checkpoint of the partition, taken at the end of this segment. No other segment of the partition has one."""
     lost_from: int | None = None
-    """The stream had lost the offsets from here to the start before they were read."""
+    """First of the offsets that the stream had lost before they were read; the last is before `start_offset`."""
 
     @property
     def is_open(self) -> bool:
@@ -244,7 +249,7 @@ class StreamSegmentRecord(SegmentRecord):
 
 
 class PositionRecord(Record):
-    """How far a replica had come in a segment when it got a reason to end it."""
+    """Offset that a replica had reached in a segment when it got a reason to end the segment."""
 
     segment: str
     instance: InstanceId
@@ -252,26 +257,28 @@ class PositionRecord(Record):
     reason: str = ""
     """ROWS, SIZE, AGE, FORCE, PEER or LOST."""
     resume: int | None = None
-    """LOST: where the partition goes on by the table's policy, now that the stream does not have `offset`."""
+    """Offset at which the partition resumes by the table's policy, after LOST: the stream no longer has `offset`."""
 
 
 class StreamRecord(Record):
-    """What a server has found out about a table's stream, for the controller, which has no access to it."""
+    """Facts about a table's stream that a server has found out, for the controller, which has no access to the
+    stream."""
 
     starts: dict[int, int] = Field(default_factory=dict)
-    """Where to begin, by partition. Kept as they were first seen: `latest` was then."""
+    """First offset to read by partition. Kept as first seen: `latest` meant that moment."""
     looked_ms: int = -1
     by: str = ""
     error: str = ""
-    """Why the last look failed."""
+    """Reason why the last look failed."""
     problem: str = ""
-    """The same as one of `consuming.progress.StreamProblem`."""
+    """The same reason as a value of `consuming.progress.StreamProblem`."""
     topic_id: str = ""
-    """The id of the topic as it was first seen: offsets count its messages alone. Empty if the stream does not say."""
+    """Id of the topic as it was first seen: offsets count the messages of this topic alone. Empty if the stream has no
+    ids."""
 
 
 class StreamControlRecord(Record):
-    """What somebody asked of a table's stream, for as long as it holds."""
+    """Standing request of a client about a table's stream."""
 
     is_paused: bool = False
     since_ms: int = -1
@@ -285,11 +292,11 @@ class StreamStateRecord(Record):
     """First offsets by partition, as in StreamRecord; any other partition is new, and is read from its beginning."""
     is_paused: bool = False
     backfill: BackfillRecord | None = None
-    """The last backfill of an upsert table; None if there was none, and in records of older releases."""
+    """Last backfill of an upsert table; None if there was none, and in records of older releases."""
 
 
 class AnnotationRecord(Record):
-    """What to add to the record of this very version of a segment; what is empty or None stays as it is."""
+    """Facts to add to the record of exactly this version of a segment; empty fields and None change nothing."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -312,58 +319,58 @@ class BucketRecord(PackedRecord):
 
 
 class LineageState(StrEnum):
-    """Where a replacement of segments is."""
+    """State of a replacement of segments."""
 
     IN_PROGRESS = "IN_PROGRESS"
-    """Inputs answer; outputs come in, unseen."""
+    """Inputs answer queries; outputs arrive, hidden."""
     COMPLETED = "COMPLETED"
-    """Outputs answer; inputs are kept a while."""
+    """Outputs answer queries; inputs are kept for the grace period."""
     REVERTED = "REVERTED"
-    """Inputs answer again; outputs are kept a while."""
+    """Inputs answer queries again; outputs are kept for the grace period."""
 
 
 class LineageMark(NamedTuple):
-    """A live entry as the root has it: a list, since there may be a thousand."""
+    """A live entry in the root: a list in JSON, since there may be a thousand."""
 
     state: LineageState
     since_ms: int
-    """When it got into this state."""
+    """Time when it got into this state."""
     details: str
     """Content id of its LineageRecord."""
     num_from: int = 0
     num_to: int = 0
-    """How many inputs and outputs it has: whoever finds fewer knows that some were removed or replaced since."""
+    """Numbers of its inputs and outputs: a reader who finds fewer knows that some were removed or replaced since."""
 
 
 class LineageRecord(PackedRecord):
-    """What an entry replaces by what. Immutable, like a bucket."""
+    """Inputs and outputs of a replacement. Immutable, like a bucket."""
 
     created_ms: int
     segments_from: tuple[str, ...] = ()
     segments_to: tuple[str, ...] = ()
     custom_map: dict[str, str] = Field(default_factory=dict)
     num_chunks: int = 0
-    """Nodes that hold the rest of the names, in order."""
+    """Number of nodes that hold the rest of the names, in order."""
 
 
 class LineageChunk(PackedRecord):
-    """More names of an entry."""
+    """More inputs and outputs of an entry."""
 
     segments_from: tuple[str, ...] = ()
     segments_to: tuple[str, ...] = ()
 
 
 class RetainedRecord(Record):
-    """What a deleted table has left on purpose, for the next one of its name."""
+    """Remains that a deleted table keeps on purpose, for the next table of its name."""
 
     manifest: dict[str, Any]
-    """As it was last applied."""
+    """Manifest as it was last applied."""
     num_segments: int
     deleted_ms: int = -1
     decided_by: dict[str, Any] | None = None
     """Settings of upserts by which its rows were decided."""
     stream: StreamStateRecord | None = None
-    """State of its stream; None if nothing was known of one."""
+    """State of its stream; None if it had none, or none is known."""
 
 
 class RootRecord(Record):
@@ -376,16 +383,16 @@ class RootRecord(Record):
     ring: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """Recent changes: (epoch, names) or (epoch, ("bulk:<publish id>",)); for people and logs."""
     retired: tuple[str, ...] = ()
-    """Buckets out of use, kept a while for readers that hold an older root."""
+    """Buckets out of use, kept for a while for readers of an older root."""
     lineage: dict[str, LineageMark] = Field(default_factory=dict)
-    """Replacements that are not cleaned up yet, by entry id: what they make of records' marks, this root decides."""
+    """Replacements that are not cleaned up yet, by entry id. They decide the effect of the marks in records."""
     time_boundary_ms: int | None = None
     """Start of the stream's rows in a hybrid table (`boundary`); None: all rows are the table's."""
     time_boundary_moved_ms: int = -1
-    """Since when."""
+    """Time when the boundary was last moved."""
     is_deleted: bool = False
     retained: RetainedRecord | None = None
-    """Of a deleted table whose files stay: buckets and lineage are as they were, for whoever creates it again."""
+    """Remains of a deleted table whose files stay. Buckets and lineage stay too, for the next table of its name."""
 
 
 class TrashRecord(PackedRecord):
@@ -394,18 +401,19 @@ class TrashRecord(PackedRecord):
     deleted_ms: int
     urls: tuple[str, ...]
     noticed_ms: int = 0
-    """Start of the grace period by the cleaner's clock, since others' may be wrong; 0: it has not seen the list yet."""
+    """Start of the grace period by the cleaner's clock, since others' may be wrong; 0 until the cleaner has seen the
+    list."""
     deep_store: str | None = None
-    """URI of the deep store, if the table that is gone named one of its own."""
+    """URI of the deep store, if the deleted table named its own."""
     is_urgent: bool = False
-    """Its table is gone, with its files: nothing of the table waits for a grace period."""
+    """True if the table is gone with its files: nothing of it waits for a grace period."""
     has_leftovers: bool = False
-    """Of a table that is gone: all that is in its folder, and was never published, goes too."""
+    """True if the table is gone: everything else in its folder, which was never published, is deleted too."""
     error: str = ""
-    """Why the files could not be deleted at the last attempt."""
+    """Reason why the last attempt could not delete the files."""
     remnants: dict[int, dict[str, Any]] = Field(default_factory=dict)
-    """By position of the URL: what the segment's record said and its file does not (`remnants`). None is kept of files
-    that no record named, nor of those of a deleted table."""
+    """Facts of a segment's record that its file does not have, by position of the URL (`remnants`). Files that no
+    record named, and files of a deleted table, have none."""
 
 
 class CondemnedRecord(PackedRecord):
@@ -413,13 +421,13 @@ class CondemnedRecord(PackedRecord):
 
     urls: tuple[str, ...] = ()
     by: str = ""
-    """Who deletes them."""
+    """Process that deletes them."""
     at_ms: int = -1
-    """Since when."""
+    """Time since which they are being deleted."""
 
 
 class ManifestRecord(Record):
-    """A manifest as it was last applied, with the defaults of that day."""
+    """A manifest as it was last applied, with the defaults of that time."""
 
     name: str
     revision: int
@@ -433,7 +441,7 @@ class TableRecord(ManifestRecord):
 
     name: TableName
     num_adopted: int = 0
-    """Segments that it took over when it was created, from a table of its name whose files were retained."""
+    """Number of segments that the table adopted at its creation, from a table of its name whose files were retained."""
     decided_by: dict[str, Any] | None = None
     """Settings of upserts by which its rows were decided when the document that says so was last changed or deleted."""
     is_unconfirmed: bool = False
@@ -441,7 +449,7 @@ class TableRecord(ManifestRecord):
 
 
 class Role(StrEnum):
-    """What a process does."""
+    """Role of a process."""
 
     BROKER = "BROKER"
     SERVER = "SERVER"
@@ -450,7 +458,7 @@ class Role(StrEnum):
 
 
 class InstanceRecord(Record):
-    """A running process and where it is reached."""
+    """A running process and its address."""
 
     id: InstanceId
     role: Role
@@ -469,56 +477,60 @@ class HomeRecord(Record):
 
     namespace: str
     has_folder: bool = True
-    """Whether its files are in a folder of the deep store that bears its name; older installations have none."""
+    """True if its files are in a folder of the deep store that bears its name; older installations have no such
+    folder."""
 
 
 class OperatorRecord(Record):
-    """The operator that writes what a namespace declares. Whoever comes next writes it anew."""
+    """The operator that writes what a namespace declares. The next operator writes the record anew."""
 
     holder: str
     since_ms: int = -1
 
 
 class DrainRecord(Record):
-    """A mark on an instance that shall stop: brokers ask others where they can."""
+    """A mark on an instance that is about to stop: brokers use others where they can."""
 
     token: str = ""
-    """New with every mark: a broker's echo tells which one it has taken up."""
+    """Id of the mark, new with every mark: a broker's echo names the mark that it has seen."""
     leaving: bool = False
-    """True: it will not come back, its segments go to others first."""
+    """True if the instance will not come back: its segments are moved to others first."""
     since_ms: int = -1
 
 
 class RebalanceRecord(Record):
-    """A rebalance that somebody asked for, or put an end to."""
+    """A rebalance that somebody started or aborted."""
 
     id: str
     started_ms: int = -1
     num_replicas: int = 0
-    """Copies of segments that had to be loaded by other servers, when it started; `num_bytes` of them."""
+    """Copies of segments that other servers had to load when it started; `num_bytes` is their size."""
     num_bytes: int = 0
     is_aborted: bool = False
     servers: tuple[str, ...] = ()
-    """Aborted: the live servers of that time. While they are the same, loads are not evened out."""
+    """Live servers at the time of the abort. While they are the same, loads are not evened out."""
 
 
 class EchoRecord(Record):
-    """What a broker runs, written by itself."""
+    """A broker's report about itself."""
 
     revisions: dict[str, int] = Field(default_factory=dict)
-    """Revision of the manifest by table."""
+    """Revision of the manifest that it runs, by table."""
     drains: dict[str, str] = Field(default_factory=dict)
-    """Token of the mark that it has taken up, by instance."""
+    """Token of the mark that it has seen, by instance."""
     busy: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Tables in which it still routes to a marked instance, by instance; one that it routes around has no entry."""
+    """Tables in which it still routes to a marked instance, by instance. An instance that it routes around has no
+    entry."""
     problems: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """What keeps it from pruning as the table wants, by table, a line each; queries are right all the same."""
+    """Reasons why it cannot prune as a table's manifest asks, by table, one line each; its answers are right all the
+    same."""
     missed: dict[str, int] | None = None
-    """Segments that answers lack, by table; one that lacks none has no entry. None: a broker that does not tell."""
+    """Number of segments that answers lack, by table; a table that lacks none has no entry. None if the broker does not
+    report it."""
 
 
 class LeaseRecord(Record):
-    """Who holds a lease; `token` names the ephemeral that is the holder's pulse, empty once released."""
+    """Holder of a lease. `token` names the ephemeral that is the holder's pulse; it is empty once released."""
 
     owner: str = ""
     token: str = ""
@@ -526,16 +538,16 @@ class LeaseRecord(Record):
 
 
 class IndexingRecord(Record):
-    """How far a server is with indexes and star-trees that were declared after its segments were built."""
+    """Progress of a server with indexes and star-trees that were declared after its segments were built."""
 
     revision: int = -1
-    """Revision of the table by which it looked at all its segments last, 0 before it did; -1 of a server that says
-    nothing of indexes, as those of older releases do."""
+    """Revision of the table at the server's last look at all its segments; 0 before the first. -1 if the server reports
+    nothing of indexes, as in older releases."""
     wanted: int = 0
-    """Segments that lack something of what the table asks for."""
+    """Number of segments that lack an index or star-tree of the table."""
     built: int = 0
-    """Those of them that were given it."""
+    """Number of these segments that have been given theirs."""
     left_out: int = 0
-    """Star-trees that cannot be made of a segment's rows."""
+    """Number of star-trees that cannot be built from a segment's rows."""
     problem: str = ""
-    """Why one of the others was not."""
+    """Reason why one of the others was not built."""

@@ -1,8 +1,8 @@
-"""Several writes as one transaction: what functions that write for themselves would write, done at once at the end.
+"""Collect the writes of several functions, each of which writes for itself, into one transaction at the end.
 
-Who dies before `commit` has written nothing that anybody sees. Reads are of the store as it is: none sees what waits.
-Nodes that are created alone, and deletions alone, are done at once: functions create alone what says nothing yet, and
-delete alone what nobody reads any more.
+A process that dies before `commit` has written nothing that others see. Reads go to the store and do not see pending
+writes. Single creations and single deletions are not deferred: callers create singly only nodes that mean nothing yet,
+and delete singly only nodes that nobody reads any more.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op
 
 
 class Together:
-    """A metastore whose writes wait for `commit`. Of one thread."""
+    """A metastore whose writes wait for `commit`. Used by one thread."""
 
     def __init__(self, metastore: Metastore) -> None:
         self._metastore = metastore
         self._ops: list[Op] = []
 
     def commit(self) -> None:
-        """Write all, or none; ConflictError if one of them meets something else than what was read."""
+        """Write all or none. Raise ConflictError if a node has changed since it was read."""
         if self._ops:
             self._metastore.multi(self._ops)
 
@@ -47,7 +47,7 @@ class Together:
             self._ops += ops
 
     def add(self, op: Create | Put) -> None:
-        """One more write of the transaction."""
+        """Add a write to the transaction."""
         self._ops.append(op)
 
     def children(self, path: str) -> list[str]:

@@ -1,5 +1,5 @@
-"""HTTP as every role serves it: one way to listen and to end, health for probes, metrics for Prometheus, and
-bounds on what a client may hold.
+"""The HTTP that all roles share: listening and ending, health for probes, metrics for Prometheus, and limits on
+clients.
 
 Knows no role: paths and answers are theirs. Used on the event loop that started it.
 """

@@ -1,8 +1,8 @@
-"""Refuse what web pages ask behind the back of whoever opened them.
+"""Refuse requests that web pages send without the knowledge of their user.
 
-A browser sends the requests of any page to any address, a developer's own machine included: only their answers are kept
-from the page. And a page whose name is bound to 127.0.0.1 after it was loaded (DNS rebinding) reads the answers too; it
-can be told by the name in `Host`. Programs that are no browser send none of the headers that are looked at here.
+A browser sends the requests of any page to any address, the developer's own machine included, and only hides the
+answers from the page. A page whose name is bound to 127.0.0.1 after it was loaded (DNS rebinding) reads the answers
+too; the name in `Host` gives it away. Programs other than browsers send none of the headers that are checked here.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from aiohttp import web
 
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
-"""Content types that a form of any page can send without asking first."""
+"""Content types that a form of any page can send without a preflight request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The names by which a process may be asked; None: by any, as proxies and Services may have any name for it."""
+    """Names by which clients may address a process; None allows any name, as proxies and Services may have any name for
+    it."""
 
     names: frozenset[str] | None = None
 
     def admits(self, host: str) -> bool:
-        """Whether a `Host` header names it. An address always does: no page can have one bound anew."""
+        """Return True if a `Host` header names this process. An address always does: no page can rebind one."""
         if self.names is None:
             return True
         name = _name_of(host)
@@ -38,14 +39,14 @@ HOSTS: Final = web.AppKey("hosts", Hosts)
 
 
 def hosts_of(bind: str, advertised: str) -> Hosts:
-    """Return the names of a process that listens on an address and tells others to call it `advertised`.
+    """Return the names of a process that listens on the address `bind` and is known to others as `advertised`.
 
-    One that only its own machine reaches is asked by few names, so that any other one is a page's."""
+    A process that only its own machine reaches has few names, so that any other name is a page's."""
     return Hosts(frozenset({"localhost", advertised.lower()}) if _is_loopback(bind) else None)
 
 
 def refusal(method: str, headers: Mapping[str, str], hosts: Hosts) -> str | None:
-    """Return why a request is not obeyed, None if it is. headers: by name, in any case."""
+    """Return why a request is refused, None if it is not. `headers` finds names in any case."""
     host = headers.get("Host", "")
     if not hosts.admits(host):
         return (
@@ -57,8 +58,8 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Hosts) -> str | None
     if site is not None:
         return None if site in ("same-origin", "none") else f"a page of another origin asks origin={origin}"
     if origin is not None:
-        known = {host.lower(), headers.get("X-Forwarded-Host", host).lower()}
-        is_own = urlsplit(origin).netloc.lower() in known
+        own_hosts = {host.lower(), headers.get("X-Forwarded-Host", host).lower()}
+        is_own = urlsplit(origin).netloc.lower() in own_hosts
         return (
             None if is_own else f"a page of another origin asks; a proxy must pass Host on origin={origin} host={host}"
         )
@@ -69,7 +70,7 @@ def refusal(method: str, headers: Mapping[str, str], hosts: Hosts) -> str | None
 
 
 def _name_of(host: str) -> str:
-    """The name in a `Host` header, without the port."""
+    """Return the name in a `Host` header, without the port."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower()

@@ -1,9 +1,9 @@
-"""The connections of one port: how many there may be, what all of them may hold, and how long one may do nothing.
+"""Connection limits of one port: how many connections there are, how many bytes they hold, and how long each may stall.
 
-A client has `ARRIVAL_S` to send a request once it has begun, or once it has connected; and must take some of its answer
-every minute. Nobody has a fixed share: one client may have all places and bytes until another wants some. Then
-connections make room that have been idle longest, and after them some of the client that holds most; a request that is
-being answered never does. A client is an address. Used on one event loop.
+A client has `ARRIVAL_S` to send a request once it has begun, or once it has connected; and must read some of its answer
+every minute. No client has a fixed share: it may have all places and bytes until another client wants some. Then the
+connections that have been idle longest are closed, and after them some of the client that holds most; a request that is
+being answered never is. A client is an address. Used on one event loop.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SWEEP_S: Final = 5.0
 MAX_STALLED_SWEEPS: Final = 12
 MAX_CONNECTIONS: Final = 4_096
 MAX_HELD_BYTES: Final = 512 << 20
-"""Held for all connections together: requests that are not answered, and answers that are not taken."""
+"""Bytes held for all connections together: requests without an answer yet, and answers that are not read yet."""
 HELD_SHARE: Final = 8
-"""Of the memory of the process, if that is less."""
+"""Divisor of the process's memory; the quotient is the limit of held bytes if it is less."""
 SHARE_MADE_FREE: Final = 20
-"""One in so many connections is closed when there is no place: looking for them takes a millisecond."""
+"""Divisor of the connections; the quotient is closed if there is no place, as looking for them takes a millisecond."""
 PATIENT_S: Final = 2.0
-"""A request that has been arriving for longer makes room for another one of the same client too."""
+"""Seconds after which an arriving request may be ended for another request of the same client."""
 
 LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -40,34 +40,34 @@ class Member(Protocol):
 
     client: str
     waiting_since: float | None
-    """Since when a request is awaited that has begun, or the first; loop time."""
+    """Loop time since which a request that has begun, or the first request, is awaited; None if none is."""
     idle_since: float | None
-    """Since when nothing is asked or answered; None while something is."""
+    """Loop time since which no request is under way; None while one is."""
     stalled: tuple[int, int]
-    """Bytes not taken by the client at the last sweep, and for how many sweeps none was."""
+    """Bytes that the client had not read at the last sweep, and the number of sweeps since it read any."""
     held_bytes: int
-    """Bytes that the process keeps for it. Only the crowd changes them."""
+    """Bytes that the process holds for the connection. Only the crowd changes this."""
 
     @property
     def is_arriving(self) -> bool:
-        """Whether a request has begun to come and is not whole."""
+        """True if a request has begun to arrive and is not whole."""
         ...
 
     def unwritten_bytes(self) -> int:
-        """Bytes of answers that the client has not taken yet."""
+        """Return the bytes of answers that the client has not read yet."""
         ...
 
     def end(self, last_words: bytes = b"") -> None:
-        """Close a connection that is not being answered, after a last answer."""
+        """Close a connection that is not being answered, after sending `last_words`."""
         ...
 
     def abort(self) -> None:
-        """Break off."""
+        """Break the connection off."""
         ...
 
 
 def client_of(transport: asyncio.BaseTransport) -> str:
-    """Return the address of a connection's peer; of an IPv6 address the network of 64 bits, which one host may own."""
+    """Return the address of a connection's peer; for IPv6 the network of 64 bits, which one host may own."""
     peer = transport.get_extra_info("peername")
     if not isinstance(peer, tuple):
         return ""
@@ -78,7 +78,7 @@ def client_of(transport: asyncio.BaseTransport) -> str:
 
 
 class Crowd:
-    """Open from the first connection to `close`."""
+    """The connections of a port, and the timer that ends stalled ones until `close`."""
 
     def __init__(self, max_connections: int | None = None, *, arrival_s: float = ARRIVAL_S) -> None:
         self._max_connections = max_connections or min(MAX_CONNECTIONS, _files() // 2)
@@ -90,7 +90,7 @@ class Crowd:
         self.held_bytes = 0
 
     def admit(self, member: Member) -> bool:
-        """Give a connection a place; False if all are taken by others that are busy."""
+        """Give a connection a place; return False if busy connections hold them all."""
         if len(self._members) >= self._max_connections:
             self._make_room(member.client)
         if len(self._members) >= self._max_connections:
@@ -101,13 +101,15 @@ class Crowd:
         return True
 
     def leave(self, member: Member) -> None:
-        """Take its place away, and what is held for it."""
+        """Free a connection's place and its held bytes."""
         self.hold(member, 0)
         self._members.pop(member, None)
 
     def hold(self, member: Member, num_bytes: int) -> None:
-        """Set how many bytes are held for a connection. If all together hold too many, the client that holds most gives
-        way, with the connection that holds most; this may be the one that is spoken of."""
+        """Set how many bytes are held for a connection.
+
+        While all connections together hold too many, the heaviest connection of the client that holds most is ended;
+        this may be `member` itself."""
         if member not in self._members:
             return
         self.held_bytes += num_bytes - member.held_bytes
@@ -120,31 +122,34 @@ class Crowd:
                 heaviest.abort()
 
     def close(self) -> None:
-        """Sweep no more."""
+        """Stop the sweeps."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _heaviest(self) -> Member | None:
-        """Return the connection that holds most among those that need not be answered, None if there is none."""
+        """Return the heaviest connection of the heaviest client, among those that may be ended; None if there is
+        none."""
         by_client: Counter[str] = Counter()
         for member in self._members:
             by_client[member.client] += member.held_bytes
-        yielding = (one for one in self._members if one.is_arriving or one.unwritten_bytes())
-        return max(yielding, key=lambda one: (by_client[one.client], one.held_bytes), default=None)
+        yielding = (candidate for candidate in self._members if candidate.is_arriving or candidate.unwritten_bytes())
+        return max(yielding, key=lambda candidate: (by_client[candidate.client], candidate.held_bytes), default=None)
 
     def _make_room(self, client: str) -> None:
         most = 1 + len(self._members) // SHARE_MADE_FREE
-        idle = [(one.idle_since, number) for number, one in enumerate(self._members) if one.idle_since is not None]
+        idle = [
+            (member.idle_since, number) for number, member in enumerate(self._members) if member.idle_since is not None
+        ]
         if idle:
             self._end(sorted(idle)[:most], b"")
             return
-        counts = Counter(one.client for one in self._members)
+        counts = Counter(member.client for member in self._members)
         heaviest, count = counts.most_common(1)[0]
         patient = self._now() - (0.0 if count > counts[client] + 1 else PATIENT_S)
         waiting = [
-            (one.waiting_since, number)
-            for number, one in enumerate(self._members)
-            if one.waiting_since is not None and one.client == heaviest and one.waiting_since < patient
+            (member.waiting_since, number)
+            for number, member in enumerate(self._members)
+            if member.waiting_since is not None and member.client == heaviest and member.waiting_since < patient
         ]
         self._end(sorted(waiting)[:most], BUSY)
 

@@ -1,6 +1,6 @@
-"""Describe beside a handler what it takes and answers; `openapi` makes its document of that.
+"""Describe a handler's parameters, bodies and answers beside it; `openapi` makes its document from these.
 
-Schemas are JSON Schema as OpenAPI 3.1 has it, or models of pydantic.
+Schemas are JSON Schema as in OpenAPI 3.1, or models of pydantic.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ _ATTRIBUTE: Final = "_openapi"
 
 
 def array(of: Schema) -> Schema:
-    """A list of values of one kind."""
+    """Return the schema of a list of values of one kind."""
     return {"type": "array", "items": of}
 
 
 def by_name(of: Schema) -> Schema:
-    """An object whose members have any name and values of one kind."""
+    """Return the schema of an object whose members have any name and values of one kind."""
     return {"type": "object", "additionalProperties": of}
 
 
 def record(required: Mapping[str, Schema] | None = None, **optional: Schema) -> Schema:
-    """An object of these members, of which the first are always there."""
+    """Return the schema of an object with these members."""
     members = {**(required or {}), **optional}
     return {"type": "object", "properties": members, **({"required": list(required)} if required else {})}
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same, or null."""
+    """Return the schema of the same values and null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def one_of(*words: str) -> Schema:
-    """A text that is one of these words."""
+    """Return the schema of a text that is one of these words."""
     return {"type": "string", "enum": list(words)}
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class HttpParameter:
     """A parameter of the query string, or a header."""
 
     name: str
@@ -64,33 +64,33 @@ class Parameter:
     place: str = "query"
 
 
-def query(name: str, text: str, schema: Schema = TEXT, *, is_required: bool = False) -> Parameter:
-    """A parameter of the query string."""
-    return Parameter(name, text, schema, is_required)
+def query(name: str, text: str, schema: Schema = TEXT, *, is_required: bool = False) -> HttpParameter:
+    """Return a parameter of the query string."""
+    return HttpParameter(name, text, schema, is_required)
 
 
-def header(name: str, text: str) -> Parameter:
-    """A header that may be sent."""
-    return Parameter(name, text, TEXT, place="header")
+def header(name: str, text: str) -> HttpParameter:
+    """Return an optional header."""
+    return HttpParameter(name, text, TEXT, place="header")
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Description of a handler: what it takes and answers."""
+    """Parameters, bodies and answer of a handler."""
 
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[HttpParameter, ...] = ()
     body: Mapping[str, Described] | None = None
-    """Body by media type; None: no body is read."""
+    """Body by media type; None if no body is read."""
     is_body_required: bool = True
     answer: Described | None = None
-    """None: never answers but with an error."""
+    """Schema of the answer; None if every answer is an error."""
     media_type: str = JSON
     failed: Schema | None = None
-    """Errors beside those of every route, by status."""
+    """Schema of errors other than those that every route has."""
 
 
 def describe(
-    *parameters: Parameter,
+    *parameters: HttpParameter,
     answer: Described | None,
     body: Described | None = None,
     bodies: Mapping[str, Described] | None = None,
@@ -98,12 +98,12 @@ def describe(
     media_type: str = JSON,
     failed: Schema | None = None,
 ) -> Callable[[F], F]:
-    """Say of a handler what it takes and answers. `body` is of a body of JSON, `bodies` are by media type."""
+    """Attach a description to a handler. `body` is the schema of a JSON body; `bodies` has schemas by media type."""
     by_type = bodies if body is None else {JSON: body}
-    found = Description(parameters, by_type, is_body_required, answer, media_type, failed)
+    description = Description(parameters, by_type, is_body_required, answer, media_type, failed)
 
     def described(handler: F) -> F:
-        setattr(handler, _ATTRIBUTE, found)
+        setattr(handler, _ATTRIBUTE, description)
         return handler
 
     return described

@@ -1,7 +1,8 @@
-"""Between clients and an aiohttp application: requests come in time, in bounds and whole before a handler sees them.
+"""Guard an aiohttp application from its clients: a handler sees only requests that are whole, in time and within
+limits.
 
-The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path, and no compression:
-64 KB may be 64 MB behind a Content-Encoding, which the event loop would unpack. Used on one event loop.
+The server itself waits for heads and bodies as long as a client likes. Bodies have a limit by path, and must not be
+compressed: 64 KB may be 64 MB behind a Content-Encoding, which the event loop would unpack. Used on one event loop.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from merlot.http.browsers import HOSTS, Hosts, refusal
 from merlot.http.crowd import ARRIVAL_S, BUSY, Crowd, client_of
-from merlot.http.turns import Turns
+from merlot.http.turns import FairSlots
 
 MAX_LARGE_BODIES: Final = 2
-"""Requests with a large body that are handled at a time, once it is whole."""
+"""Number of requests with a large body that are handled at a time, once their bodies are whole."""
 LARGE_BYTES: Final = 8 << 20
 
 
 class _OwnErrors(logging.Filter):
-    """Leaves out what clients do wrong, and that they went away: no client can fill the log with tracebacks."""
+    """Drops tracebacks of clients' errors and disconnects: no client can fill the log with them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))
@@ -40,14 +41,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """How large a body may be, and how long it may take to come."""
+    """Largest size of a body, and the longest time that it may take to arrive."""
 
     max_bytes: int = 1 << 20
     timeout_s: float = ARRIVAL_S
 
 
 BODY_LIMITS: Final = web.AppKey("body_limits", Mapping[str, BodyLimit])
-"""By path of the routes, as they are written; others have the default."""
+"""Limits by path, as the routes spell it; other paths have the default."""
 
 
 class Guard:
@@ -58,7 +59,7 @@ class Guard:
         self.connections: dict[asyncio.Protocol, _Guarded] = {}
         self._limits = app.get(BODY_LIMITS, {})
         self._hosts = app.get(HOSTS, Hosts())
-        self._large_bodies = Turns(MAX_LARGE_BODIES)
+        self._large_bodies = FairSlots(MAX_LARGE_BODIES)
 
         @web.middleware
         async def whole(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -67,7 +68,7 @@ class Guard:
         app.middlewares.insert(0, whole)
 
     def protocol(self, server: web.Server) -> asyncio.Protocol:
-        """For one connection."""
+        """Return the protocol of a new connection."""
         return _Guarded(self, server())
 
     async def _whole(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -108,7 +109,7 @@ class Guard:
 
 
 async def _read_body(request: web.Request, limit: BodyLimit, connection: _Guarded | None) -> web.Response | None:
-    """Wait for the whole body; return why the request is refused instead."""
+    """Wait for the whole body; return the refusal if it does not arrive whole, in time and within its limit."""
     if connection is not None:
         connection.is_arriving = True
     try:
@@ -127,7 +128,8 @@ async def _read_body(request: web.Request, limit: BodyLimit, connection: _Guarde
 
 
 def _is_text(value: str) -> bool:
-    """Whether no byte of a header was kept as half a character, which no answer can hold."""
+    """Return True if the header is valid UTF-8. aiohttp keeps other bytes as lone surrogates, which no answer can
+    hold."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -136,7 +138,7 @@ def _is_text(value: str) -> bool:
 
 
 def _refusal(status: int, text: str) -> web.Response:
-    """The connection ends with it: what is left of the body would be taken for requests."""
+    """Return an error that closes the connection: the rest of the body would be parsed as requests."""
     body = orjson.dumps({"code": status, "error": text})
     response = web.Response(status=status, body=body, content_type="application/json")
     response.force_close()
@@ -144,7 +146,7 @@ def _refusal(status: int, text: str) -> web.Response:
 
 
 async def _no_path(request: web.Request) -> web.StreamResponse:
-    """As what is known to be absent is answered; `noSuchPath` tells clients that they may have asked another role."""
+    """Answer a request for an unknown path. `noSuchPath` tells clients that another role may have the path."""
     error = request.match_info.http_exception
     assert error is not None, "the request was matched with no path"
     is_method = isinstance(error, web.HTTPMethodNotAllowed)
@@ -155,7 +157,8 @@ async def _no_path(request: web.Request) -> web.StreamResponse:
 
 
 class _Guarded(asyncio.Protocol):
-    """Passes everything on, and knows whether a request is awaited, answered, or neither."""
+    """Passes everything on to aiohttp's protocol, and records whether a request is awaited, being answered, or
+    neither."""
 
     def __init__(self, guard: Guard, inner: asyncio.Protocol) -> None:
         self._guard = guard
@@ -172,11 +175,11 @@ class _Guarded(asyncio.Protocol):
         self._unread_bytes = 0
 
     def begin(self) -> None:
-        """A head has come."""
+        """Note that a request's head has arrived."""
         self.waiting_since = self.idle_since = None
 
     def finish(self) -> None:
-        """The answer is made."""
+        """Note that the answer is ready."""
         self.idle_since = self._now()
         self._request_bytes = 0
         self._hold()

@@ -1,4 +1,4 @@
-"""What probes and Prometheus ask of every process."""
+"""Paths of every process for probes and Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def health_routes(readiness: Handler) -> list[web.RouteDef]:
-    """`/health` and `/health/readiness` ask `readiness`; `/health/liveness` is OK while the loop turns; `/metrics`."""
+    """Return `/health` and `/health/readiness`, which call `readiness`; `/health/liveness`, OK while the loop turns;
+    `/metrics`."""
     return [
         web.get("/health", readiness),
         web.get("/health/readiness", readiness),
@@ -25,7 +26,7 @@ def health_routes(readiness: Handler) -> list[web.RouteDef]:
 
 
 def readiness_of(unready_reason: Callable[[], str | None]) -> Handler:
-    """OK, or 503 with the reason."""
+    """Return a handler that answers OK, or 503 with the reason."""
 
     @describe(answer=TEXT, media_type=PLAIN)
     async def readiness(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Pinot's paths to see and set what a process logs, while it runs."""
+"""Pinot's paths that show and set log levels at run time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEVEL: Final = record({"name": TEXT, "level": TEXT})
 
 
 def logger_routes() -> list[web.RouteDef]:
-    """`/loggers` and `/loggers/{logger}`."""
+    """Return the routes `/loggers` and `/loggers/{logger}`."""
     return [
         web.get("/loggers", logger_names),
         web.get("/loggers/{logger}", logger_level),
@@ -48,7 +48,7 @@ async def logger_level(request: web.Request) -> web.Response:
     name = request.match_info["logger"]
     if name != ROOT and name not in _names():
         return _problem(404, f"logger does not exist logger={name}; GET /loggers lists them")
-    return _told(name)
+    return _level_of(name)
 
 
 @describe(query("level", "The level from now on.", one_of(*LEVELS), is_required=True), answer=_LEVEL)
@@ -62,17 +62,17 @@ async def set_logger_level(request: web.Request) -> web.Response:
     if name not in _names():
         return _problem(404, f"logger does not exist logger={name}; GET /loggers lists them")
     logging.getLogger(name).setLevel(LEVELS[level])
-    return _told(name)
+    return _level_of(name)
 
 
 def _names() -> list[str]:
-    known = [name for name in logging.root.manager.loggerDict if name == OURS or name.startswith(f"{OURS}.")]
-    return sorted({OURS, *known})
+    names = [name for name in logging.root.manager.loggerDict if name == OURS or name.startswith(f"{OURS}.")]
+    return sorted({OURS, *names})
 
 
-def _told(name: str) -> web.Response:
+def _level_of(name: str) -> web.Response:
     number = logging.getLogger(None if name == ROOT else name).getEffectiveLevel()
-    level = next((text for text, one in LEVELS.items() if one == number), str(number))
+    level = next((text for text, level_number in LEVELS.items() if level_number == number), str(number))
     return web.json_response({"name": name, "level": level})
 
 

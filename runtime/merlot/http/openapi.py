@@ -1,4 +1,4 @@
-"""OpenAPI of an application, made of its routes: paths and methods, and what `described` says of their handlers."""
+"""Make the OpenAPI document of an application from its routes and their handlers' descriptions (`described`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merlot.http.described import (
     WHOLE,
     Described,
     Description,
-    Parameter,
+    HttpParameter,
     array,
     describe,
     description_of,
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 def with_description(routes: list[web.RouteDef], title: str) -> list[web.RouteDef]:
-    """The routes, and one that describes them all."""
+    """Return the routes, and a route that describes them all."""
     body = b""
 
     @describe(answer=OBJECT)
@@ -48,10 +48,10 @@ def with_description(routes: list[web.RouteDef], title: str) -> list[web.RouteDe
 
 
 def document(routes: Iterable[web.RouteDef], title: str) -> Json:
-    """An OpenAPI 3.1 document."""
+    """Return an OpenAPI 3.1 document."""
     routes = list(routes)
-    said = [one for route in routes if (one := description_of(route.handler)) is not None]
-    bodies = [body for one in said for body in (*(one.body or {}).values(), one.answer)]
+    descriptions = [description for route in routes if (description := description_of(route.handler)) is not None]
+    bodies = [body for description in descriptions for body in (*(description.body or {}).values(), description.answer)]
     models = dict.fromkeys(body for body in bodies if isinstance(body, type))
     references, definitions = models_json_schema([(model, "validation") for model in models], ref_template=_REFERENCE)
     by_model = {model: schema for (model, _), schema in references.items()}
@@ -67,46 +67,46 @@ def document(routes: Iterable[web.RouteDef], title: str) -> Json:
 
 
 def _operation(route: web.RouteDef, models: Mapping[Any, Json]) -> Json:
-    said = description_of(route.handler) or Description(answer=OBJECT)
+    description = description_of(route.handler) or Description(answer=OBJECT)
     name = getattr(route.handler, "__name__", "answer")
     lines = (getattr(route.handler, "__doc__", None) or "").strip()
     operation: Json = {
         "operationId": f"{route.method.lower()} {route.path}",
         "summary": name.replace("_", " ").strip().capitalize(),
-        "responses": _responses(said, models),
+        "responses": _responses(description, models),
     }
     if lines:
         operation["description"] = re.sub(r"\s+", " ", lines)
     parameters = [
         *({"name": each, "in": "path", "required": True, "schema": TEXT} for each in _IN_PATH.findall(route.path)),
-        *map(_parameter, said.parameters),
+        *map(_parameter, description.parameters),
     ]
     if parameters:
         operation["parameters"] = parameters
-    if said.body is not None:
-        content = {kind: {"schema": _schema(body, models)} for kind, body in said.body.items()}
-        operation["requestBody"] = {"required": said.is_body_required, "content": content}
+    if description.body is not None:
+        content = {kind: {"schema": _schema(body, models)} for kind, body in description.body.items()}
+        operation["requestBody"] = {"required": description.is_body_required, "content": content}
     return operation
 
 
-def _responses(said: Description, models: Mapping[Any, Json]) -> Json:
+def _responses(description: Description, models: Mapping[Any, Json]) -> Json:
     schema: Json = {"$ref": _REFERENCE.format(model="Error")}
-    if said.failed is not None:
-        schema = {"anyOf": [schema, said.failed]}
+    if description.failed is not None:
+        schema = {"anyOf": [schema, description.failed]}
     error = {"description": "An error.", "content": {JSON: {"schema": schema}}}
-    if said.answer is None:
+    if description.answer is None:
         return {"default": error}
-    content = {said.media_type: {"schema": _schema(said.answer, models)}}
+    content = {description.media_type: {"schema": _schema(description.answer, models)}}
     return {"200": {"description": "The answer.", "content": content}, "default": error}
 
 
-def _parameter(one: Parameter) -> Json:
+def _parameter(parameter: HttpParameter) -> Json:
     return {
-        "name": one.name,
-        "in": one.place,
-        "required": one.is_required,
-        "description": one.text,
-        "schema": one.schema,
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.is_required,
+        "description": parameter.text,
+        "schema": parameter.schema,
     }
 
 

@@ -1,4 +1,4 @@
-"""Paths that tell of the process itself, as Pinot's have them."""
+"""Pinot's paths that describe the process itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BEGAN_MONOTONIC_S: Final = time.monotonic()
 
 
 def process_routes() -> list[web.RouteDef]:
-    """`/uptime`, `/start-time`, `/appconfigs` and `/loggers`."""
+    """Return the routes `/uptime`, `/start-time`, `/appconfigs` and `/loggers`."""
     return [
         web.get("/uptime", uptime),
         web.get("/start-time", start_time),

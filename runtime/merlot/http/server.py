@@ -1,4 +1,4 @@
-"""An application on a port, from its first connection to its last."""
+"""Serve an application on a port."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str | None, port: int) -> int:
-        """Listen, on all addresses if `host` is None; return the port, which 0 leaves to the system.
+        """Listen, on all addresses if `host` is None; return the port, which the system chooses if `port` is 0.
 
-        Raise UnavailableError if the address cannot be had.
-        """
+        Raise UnavailableError if the address cannot be bound."""
         self._crowd = Crowd()
         guard = Guard(self._app, self._crowd)
         await self._runner.setup()
@@ -46,7 +45,7 @@ class HttpServer:
         return bound
 
     async def stop(self) -> None:
-        """Take no more connections; end those there are."""
+        """Accept no more connections; end the open ones."""
         if self._server is not None:
             self._server.close()
         if self._crowd is not None:

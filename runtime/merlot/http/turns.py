@@ -1,4 +1,4 @@
-"""Slots that clients wait for in turn: who asks often waits for itself alone. Used on one event loop."""
+"""Slots that clients wait for in turn: a client with many requests delays only itself. Used on one event loop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
-    """So many slots. A free one goes to the next of the clients that wait, and to the first request of that client."""
+class FairSlots:
+    """A fixed number of slots. A free slot goes to the first request of the client that is next."""
 
     def __init__(self, num_slots: int) -> None:
         self._num_free = num_slots
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By client; the first of them is next."""
+        """Waiting requests by client; the first client is next."""
 
     @asynccontextmanager
     async def slot(self, client: str) -> AsyncIterator[None]:
@@ -39,7 +39,7 @@ class Turns:
             raise
 
     def _pass_on(self) -> None:
-        """Give a slot to who is next, or keep it."""
+        """Give the slot to the next waiting request, or free it."""
         while self._waiting:
             client = next(iter(self._waiting))
             requests = self._waiting.pop(client)

@@ -1,4 +1,5 @@
-"""Shared state as small versioned nodes: the protocol, ZooKeeper, SQLite, and the way from a URL to one of them.
+"""Shared state as small versioned nodes: the protocol, its implementations for ZooKeeper and SQLite, and `connect`,
+which opens one by URL.
 
-It knows nothing of what the nodes hold: that is `cluster`. Calls block; any thread may call.
+It does not know the contents of the nodes: those are `cluster`'s. Calls block; any thread may call.
 """

@@ -65,7 +65,8 @@ def _read(digits: bytes) -> int:
 
 
 def _is_whole(record: bytes) -> bool:
-    """Judge a record without a checksum; one whose checksum is damaged ends with what is left of that."""
+    """Return True if a record without a checksum is whole. A record whose checksum is damaged ends with the rest of
+    it."""
     if record[0] == _ZLIB and _ends_as_zlib(record):
         return True
     if _NAME.fullmatch(record):

@@ -7,7 +7,8 @@ from merlot.metastore.protocol import Metastore
 
 
 def connect(url: str) -> Metastore:
-    """Open a session; raises InvalidInputError for a wrong URL and UnavailableError if nobody answers in time."""
+    """Open a session. Raise InvalidInputError for a malformed URL, UnavailableError if the store does not answer in
+    time."""
     scheme, separator, rest = url.partition("://")
     if separator and rest and scheme == "zk":
         from merlot.metastore.zookeeper import ZooKeeperMetastore

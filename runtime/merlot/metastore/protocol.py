@@ -1,11 +1,11 @@
-"""The store of shared state, as ZooKeeper has it: small versioned nodes, watches, ephemerals, transactions.
+"""The store of shared state, with ZooKeeper's model: small versioned nodes, watches, ephemerals, transactions.
 
 Two implementations, `zookeeper` and `sqlite`, pass one contract suite (`merlot.testing.metastore_contract`). All calls
-block and may be made from any thread but an event loop's: roles call them through a thread. Callbacks run on a thread
-of the metastore, one at a time, and must only hand over (set an event, post to a loop). Errors: ConflictError for a
-stale version or an existing node, NotFoundError for a missing one, CorruptionError, naming the path, for a record that
-is not what was written (`checksums`), MetastoreSilentError (of the family UnavailableError) while the store cannot
-answer: whether a write then took effect is unknown.
+block and may be made from any thread except an event loop's: roles call them through a thread. Callbacks run on a
+thread of the metastore, one at a time, and must only hand over (set an event, post to a loop). Errors: ConflictError
+for a stale version or an existing node; NotFoundError for a missing node; CorruptionError, naming the path, for a
+record that is not what was written (`checksums`); MetastoreSilentError (of the family UnavailableError) while the store
+cannot answer: whether a write took effect is unknown then.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_TRANSACTION_BYTES = 1_000_000
 
 
 class MetastoreSilentError(UnavailableError):
-    """The store cannot answer now, all of it: no word about what was to be read or written."""
+    """The whole store cannot answer now; this says nothing about the nodes that were to be read or written."""
 
 
 class MetastoreClosedError(MetastoreSilentError):
-    """This session was closed by its owner: it will never answer again."""
+    """The owner of this session has closed it: it will never answer again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Node:
     data: bytes
     version: int
     modified_ms: int | None = field(default=None, compare=False)
-    """When it was last written by the store's own clock, UTC; None if the store has none of its own."""
+    """Time of the last write by the store's own clock, UTC; None if the store has no clock of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete `path`, if its version is `version` (None: whatever it is)."""
+    """Delete `path` if its version is `version`; None means any version."""
 
     path: str
     version: int | None = None
@@ -79,8 +79,8 @@ class Check:
 Op = Create | Put | Delete | Check
 
 
-class Shelf(Protocol):
-    """What whoever clears nodes away needs of a metastore."""
+class NodeDeleter(Protocol):
+    """The calls of a metastore that clearing nodes away needs."""
 
     def get(self, path: str) -> Node | None: ...
     def children(self, path: str) -> list[str]: ...
@@ -107,43 +107,42 @@ class Metastore(Protocol):
     """Blocking access to shared state. Paths are absolute inside the cluster's chroot: `/CONFIGS/TABLE/t`."""
 
     def get(self, path: str) -> Node | None:
-        """The node, or None if there is none."""
+        """Return the node, or None if it is missing."""
         ...
 
     def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """The nodes in order, pipelined; not one snapshot."""
+        """Return the nodes in order, pipelined; they are not one snapshot."""
         ...
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
-        """Create a node and its missing parents. ConflictError if it exists."""
+        """Create a node and its missing parents. Raise ConflictError if it exists."""
         ...
 
     def put(self, path: str, data: bytes, version: int) -> int:
-        """Compare-and-set; returns the new version."""
+        """Replace the bytes if the version is `version` (compare-and-set); return the new version."""
         ...
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Delete a node without children. NotFoundError, ConflictError."""
+        """Delete a node without children. Raise NotFoundError or ConflictError."""
         ...
 
     def multi(self, ops: Sequence[Op]) -> None:
-        """All or none, about 1 MB at most. ConflictError names the op that failed."""
+        """Apply all ops or none, about 1 MB at most. Raise ConflictError, which names the op that failed."""
         ...
 
     def children(self, path: str) -> list[str]:
-        """Sorted names of the children; empty if the node is missing."""
+        """Return the sorted names of the children; none if the node is missing."""
         ...
 
     def watch(self, path: str, callback: Callable[[], None]) -> Watch:
         """Call back at least once after any change of the node (created, changed, deleted) since this call.
 
-        Standing: it re-arms itself, survives session loss, and calls back after every reconnect. Changes may be
-        joined; the callback reads the node itself.
-        """
+        The watch is standing: it re-arms itself, survives session loss, and calls back after every reconnect. One call
+        may stand for several changes; the callback reads the node itself."""
         ...
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """As `watch`, for the set of children; the node may not exist yet."""
+        """Watch the set of children as `watch` does a node; the node may not exist yet."""
         ...
 
     def on_session(self, callback: Callable[[SessionState], None]) -> Watch:
@@ -151,19 +150,19 @@ class Metastore(Protocol):
         ...
 
     def close(self) -> None:
-        """End the session: its ephemerals go at once."""
+        """End the session: its ephemerals are deleted at once."""
         ...
 
 
 def check_size(ops: Sequence[Op]) -> None:
-    """Refuse what ZooKeeper would refuse, in both implementations; raises InvalidInputError."""
+    """Raise InvalidInputError, in both implementations, for a transaction that ZooKeeper would refuse as too large."""
     size = sum(len(op.path) + len(op.data) + 32 for op in ops if isinstance(op, Create | Put))
     if size > MAX_TRANSACTION_BYTES:
         raise InvalidInputError(f"transaction is too large bytes={size} limit={MAX_TRANSACTION_BYTES}")
 
 
 def run_callback(callback: Callable[[], None]) -> None:
-    """A dispatcher's outermost loop: a callback that raises must not silence the watches behind it."""
+    """Run a watch's callback and log its exception, if any: one that raises must not silence the watches behind it."""
     try:
         callback()
     except Exception:  # noqa: BLE001 - the outermost loop of the dispatcher
@@ -171,6 +170,6 @@ def run_callback(callback: Callable[[], None]) -> None:
 
 
 def parents(path: str) -> list[str]:
-    """The ancestors of a path below the root, outermost first."""
+    """Return the ancestors of a path below the root, outermost first."""
     parts = path.split("/")[1:-1]
     return ["/" + "/".join(parts[: depth + 1]) for depth in range(len(parts))]

@@ -1,7 +1,8 @@
 """The metastore of an embedded node: one SQLite file, one process, ZooKeeper's semantics.
 
-Owns the file through an exclusive lock beside it; a second process gets a clear error. Sessions of one process share
-the connection, each with its own ephemerals. All calls run under one lock; callbacks run on one dispatcher thread.
+A process owns the file through an exclusive lock beside it; a second process gets a clear error. Sessions of one
+process share the connection, each with its own ephemerals. All calls run under one lock; callbacks run on one
+dispatcher thread.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ CREATE INDEX IF NOT EXISTS children ON nodes (parent, path);
 """
 _PERSISTENT = 0
 PRIVATE = 0o600
-"""Mode of the file: it holds all that there is of tables, and who may read it may not be who runs the node."""
+"""Mode of the file: it holds the whole shared state, and a reader of the folder need not be the user of the node."""
 
 _DAMAGE = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT})
-"""Codes of errors that no other try would mend; the first one is of statements that do not fit the file's tables."""
+"""Codes of errors that no retry would mend; the first is of statements that do not fit the file's tables."""
 
 SYNCHRONOUS = "FULL"
-"""What is acknowledged survives a power cut: a published segment may exist nowhere else."""
+"""Acknowledged writes survive a power cut: a published segment may exist nowhere else."""
 
 
 class SqliteMetastore:
@@ -70,7 +71,7 @@ class SqliteMetastore:
         self._is_closed = False
 
     def session(self) -> SqliteMetastore:
-        """One more session on the same file, whose ephemerals live and die by themselves."""
+        """Return another session on the same file, with ephemerals of its own."""
         return SqliteMetastore._on(self._database)
 
     def get(self, path: str) -> Node | None:
@@ -135,7 +136,7 @@ class SqliteMetastore:
 
     @contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Cursor, set[str]]]:
-        """The cursor and a set that takes what changed; watchers hear of it after the commit."""
+        """Yield the cursor and a set for the keys that change; their watchers are called after the commit."""
         changes: set[str] = set()
         with self._cursor() as cursor:
             cursor.execute("BEGIN IMMEDIATE")
@@ -208,11 +209,12 @@ class _Database:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise CorruptionError if a row is missing from the index of children or the other way round, or if a record that
-    is to go with its session was not made to: what no checksum of a record that is read can tell."""
-    [(found,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
-    if found != "ok":
-        raise CorruptionError(f"metastore file is damaged path={path} cause={found!r}")
+    """Raise CorruptionError if the index of children and the table disagree, or if a record was stored as persistent
+    and is marked ephemeral now. No checksum of a record that is read could show either: a missing row is not read, and
+    the next statement deletes ephemerals."""
+    [(verdict,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
+    if verdict != "ok":
+        raise CorruptionError(f"metastore file is damaged path={path} cause={verdict!r}")
     ephemerals = "SELECT path, data, version FROM nodes WHERE session != ?"
     for name, data, version in connection.execute(ephemerals, (_PERSISTENT,)).fetchall():
         opened(bytes(data), name, _facts(version, is_ephemeral=True))
@@ -224,7 +226,7 @@ def _facts(version: int, *, is_ephemeral: bool) -> str:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file, for its owner alone: SQLite gives the files beside it the same mode."""
+    """Create the file for its owner alone: SQLite gives the files beside it the same mode."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:
         with suppress(PermissionError):
@@ -327,7 +329,7 @@ def _expect(cursor: sqlite3.Cursor, op: Op, path: str, version: int | None) -> N
 
 
 def _children_of(path: str) -> str:
-    """Key of the set of a node's children; no path ends in a slash, so the two kinds of keys do not meet."""
+    """Return the key of the set of a node's children. No path ends in a slash, so the two kinds of keys do not meet."""
     return path.rstrip("/") + "/"
 
 
@@ -343,7 +345,7 @@ class _Subscription:
 
 
 class _Listener:
-    """SQLite's session is never suspended or lost: there is only something to cancel."""
+    """A listener that is only there to be cancelled: SQLite's session is never suspended or lost."""
 
     def __init__(
         self, listeners: list[Callable[[SessionState], None]], callback: Callable[[SessionState], None]
@@ -357,7 +359,7 @@ class _Listener:
 
 
 class _Notifier:
-    """Calls subscribers back, one at a time, on its own thread; joins changes that pile up."""
+    """Calls subscribers back, one at a time, on its own thread; merges changes that pile up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -374,7 +376,7 @@ class _Notifier:
 
     def remove(self, subscription: _Subscription) -> None:
         with self._lock:
-            remaining = [one for one in self._subscriptions.get(subscription.key, []) if one is not subscription]
+            remaining = [other for other in self._subscriptions.get(subscription.key, []) if other is not subscription]
             if remaining:
                 self._subscriptions[subscription.key] = remaining
             else:
@@ -382,7 +384,7 @@ class _Notifier:
 
     def notify(self, keys: set[str]) -> None:
         with self._lock:
-            for subscription in (one for key in keys for one in self._subscriptions.get(key, [])):
+            for subscription in (waiting for key in keys for waiting in self._subscriptions.get(key, [])):
                 if not subscription.is_pending:
                     subscription.is_pending = True
                     self._queue.put(subscription)

@@ -1,8 +1,8 @@
 """The metastore of a cluster: ZooKeeper, and the only door to kazoo.
 
 Calls wait for the connection and for the answer, at most `operation_timeout_s`, and then raise UnavailableError: kazoo
-itself queues calls for ever while the store is silent. Watches stand: one dispatcher thread arms them again after
-each event and after each reconnect, always before it calls back, so that no change falls between. Whoever owns an
+itself queues calls for ever while the store is silent. Watches are standing: one dispatcher thread arms them again
+after each event and after each reconnect, always before it calls back, so that no change falls between. The owner of an
 ephemeral creates it anew after a lost session (`on_session`).
 """
 
@@ -56,7 +56,7 @@ PIPELINE = 500
 
 REARM_DELAY_S = 1.0
 GIVE_UP_SESSIONS = 3.0
-"""Session timeouts of silence after which a session is given up for a new one."""
+"""Silence, in session timeouts, after which a session is given up for a new one."""
 
 _CONFLICTS = (BadVersionError, NodeExistsError, NotEmptyError, NoChildrenForEphemeralsError)
 _STATES = {
@@ -66,8 +66,8 @@ _STATES = {
 }
 
 RECONNECT_S = 1.0
-"""Longest wait between attempts to connect. Kazoo's own doubles up to an hour: after an outage everybody would be blind
-for as long again."""
+"""Longest wait between attempts to connect. Kazoo's own doubles up to an hour: after an outage all clients would stay
+disconnected for as long again."""
 
 
 class ZooKeeperMetastore:
@@ -100,7 +100,7 @@ class ZooKeeperMetastore:
 
     @property
     def is_connected(self) -> bool:
-        """Whether calls can be answered right now."""
+        """True if calls can be answered right now."""
         return self._is_connected.is_set()
 
     def get(self, path: str) -> Node | None:
@@ -177,19 +177,19 @@ class ZooKeeperMetastore:
             self._client.close()
 
     def arm(self, watches: Sequence[_StandingWatch]) -> None:
-        """Leave watches at ZooKeeper, pipelined; raises UnavailableError. Called by the dispatcher."""
+        """Set watches at ZooKeeper, pipelined; raise UnavailableError. Called by the dispatcher."""
         if not watches:
             return
         with self._ready(watches[0].path) as deadline:
-            children = [one for one in watches if one.of_children]
-            answers = [self._client.get_children_async(one.path, watch=one.fire) for one in children]
-            nodes = [one for one in watches if not one.of_children]
-            nodes += [one for one, answer in zip(children, answers, strict=True) if _is_missing(answer, deadline)]
-            stats = [self._client.exists_async(one.path, watch=one.fire) for one in nodes]
-            for one, answer in zip(nodes, stats, strict=True):
-                if deadline.wait(answer) is not None and one.of_children:
-                    # It came to be between the two calls: the set of its children has to be watched after all.
-                    _is_missing(self._client.get_children_async(one.path, watch=one.fire), deadline)
+            children = [watch for watch in watches if watch.of_children]
+            answers = [self._client.get_children_async(watch.path, watch=watch.fire) for watch in children]
+            nodes = [watch for watch in watches if not watch.of_children]
+            nodes += [watch for watch, answer in zip(children, answers, strict=True) if _is_missing(answer, deadline)]
+            stats = [self._client.exists_async(watch.path, watch=watch.fire) for watch in nodes]
+            for watch, answer in zip(nodes, stats, strict=True):
+                if deadline.wait(answer) is not None and watch.of_children:
+                    # The node was created between the two calls: the set of its children has to be watched after all.
+                    _is_missing(self._client.get_children_async(watch.path, watch=watch.fire), deadline)
 
     def renew(self) -> None:
         """Give up the session for a new one. Called by the dispatcher after a long silence.
@@ -218,11 +218,10 @@ class ZooKeeperMetastore:
             deadline.wait(self._client.ensure_path_async(parent))
 
     def _ensure_chroot(self, deadline: _Deadline) -> None:
-        """Create the chroot with all its levels, if it is not there: a ZooKeeper that lost its volume has none.
+        """Create the chroot with all its levels if it is missing: a ZooKeeper that lost its volume has none.
 
-        A client cannot name what is above its own chroot, and kazoo's `ensure_path` makes its last level only; so a
-        session without a chroot makes them.
-        """
+        A client cannot name nodes above its own chroot, and kazoo's `ensure_path` makes the last level only. So a
+        client without a chroot makes them."""
         chroot = "/" + self.hosts.partition("/")[2].strip("/")
         if chroot == "/" or deadline.wait(self._client.exists_async("/")) is not None:
             return
@@ -236,7 +235,7 @@ class ZooKeeperMetastore:
 
     @contextmanager
     def _ready(self, path: str) -> Iterator[_Deadline]:
-        """A deadline for the calls inside, once there is a connection; errors come out as the protocol's."""
+        """Wait for a connection, then yield a deadline for the calls inside; raise errors as the protocol's."""
         deadline = _Deadline(self._timeout_s)
         if self._is_closed:
             raise MetastoreClosedError(f"metastore is closed hosts={self.hosts}")
@@ -246,7 +245,7 @@ class ZooKeeperMetastore:
             yield deadline
 
     def _on_state(self, state: str) -> None:
-        """On kazoo's connection thread: only hands over."""
+        """Hand the state over; this runs on kazoo's connection thread."""
         if state == KazooState.CONNECTED:
             self._is_connected.set()
         else:
@@ -261,7 +260,7 @@ class _Failed:
 
 
 class _Deadline:
-    """The end of a call's patience, shared by its requests."""
+    """The time by which a call must be answered, shared by its requests."""
 
     def __init__(self, timeout_s: float) -> None:
         self._end = time.monotonic() + timeout_s
@@ -270,7 +269,7 @@ class _Deadline:
         return max(0.0, self._end - time.monotonic())
 
     def wait(self, answer: Any) -> Any:
-        """The answer of an asynchronous kazoo call."""
+        """Wait for the answer of an asynchronous kazoo call."""
         return answer.get(timeout=max(0.001, self.left_s()))
 
 
@@ -326,7 +325,7 @@ class _StandingWatch:
         self._dispatcher = dispatcher
 
     def fire(self, event: WatchedEvent) -> None:
-        # Events of the session reach every watch; the reconnect arms them all.
+        # Events of the session reach every watch; the reconnect arms all watches.
         if event.type != EventType.NONE:
             self._dispatcher.post(self)
 
@@ -354,7 +353,7 @@ class _Dispatcher:
         self._listeners: list[_SessionListener] = []
         self._queue: queue.SimpleQueue[_StandingWatch | SessionState | None] = queue.SimpleQueue()
         self._put_back: list[_StandingWatch | SessionState | None] = []
-        """At most one item, taken too early; of the dispatcher's thread."""
+        """At most one item, taken too early; used by the dispatcher's thread alone."""
         self._thread = threading.Thread(target=self._run, name="zookeeper-watches", daemon=True)
         self._thread.start()
 
@@ -383,7 +382,7 @@ class _Dispatcher:
 
     def silence(self, listener: _SessionListener) -> None:
         with self._lock:
-            self._listeners = [one for one in self._listeners if one is not listener]
+            self._listeners = [other for other in self._listeners if other is not listener]
 
     def close(self) -> None:
         self._queue.put(None)
@@ -407,19 +406,20 @@ class _Dispatcher:
                 case None:
                     return
                 case SessionState.CONNECTED:
-                    self._tell(item)
+                    self._notify(item)
                     silent_since, unarmed = None, self._serve(self._active())
                 case SessionState():
-                    self._tell(item)
+                    self._notify(item)
                     silent_since = time.monotonic() if silent_since is None else silent_since
                 case _:
-                    unarmed |= self._serve(self._joined(item))
+                    unarmed |= self._serve(self._with_waiting(item))
 
     def _next(self, timeout_s: float | None) -> _StandingWatch | SessionState | None:
         return self._put_back.pop() if self._put_back else self._queue.get(timeout=timeout_s)
 
-    def _joined(self, first: _StandingWatch) -> set[_StandingWatch]:
-        """Fired watches that wait in the queue already; stops at a change of the session, which must keep its place."""
+    def _with_waiting(self, first: _StandingWatch) -> set[_StandingWatch]:
+        """Return `first` and the fired watches that wait behind it. Stop at a change of the session, which must stay in
+        order."""
         fired = {first}
         with contextlib.suppress(queue.Empty):
             for _ in range(self._queue.qsize()):
@@ -431,7 +431,7 @@ class _Dispatcher:
         return fired
 
     def _serve(self, watches: Iterable[_StandingWatch]) -> set[_StandingWatch]:
-        """Arm, then call back; returns the watches to try again."""
+        """Arm the watches, then call back; return the watches to try again."""
         active = self._active() & set(watches)
         if not self._store.is_connected:
             return active  # the reconnect arms them all; waiting for it here would keep it from being told
@@ -449,7 +449,7 @@ class _Dispatcher:
         with self._lock:
             return set(self._watches)
 
-    def _tell(self, state: SessionState) -> None:
+    def _notify(self, state: SessionState) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:

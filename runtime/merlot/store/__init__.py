@@ -1,5 +1,5 @@
-"""Files in the deep store: fetch, verify, put, delete, over pyarrow.fs.
+"""Files in the deep store: fetch, verify, put and delete them, over pyarrow.fs.
 
-Owns retries, temporary names and what a failing store looks like to the rest. Must not know records or tables. Calls
-block for as long as the transfer takes: make them on a pool's thread.
+Owns retries, temporary names, and the errors of a failing store. Must not know records or tables. Calls block for as
+long as the transfer takes: make them on a pool's thread.
 """

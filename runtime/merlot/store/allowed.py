@@ -1,7 +1,8 @@
-"""Which deep stores and sources a Table may name: those that the process was started with, and no others.
+"""Check which deep stores and sources a Table may name: only those that the process was started with.
 
-Whoever writes Tables is not whoever runs the processes: what a Table names is read, written and cleaned by processes
-with files, keys and a network that its author does not have. The user's own commands and Spark jobs do not ask here.
+The author of a Table is not the operator of the processes. Its deep store and sources are read, written and cleaned by
+processes with files, keys and a network that the author does not have. The user's own commands and Spark jobs skip this
+check.
 """
 
 from __future__ import annotations
@@ -29,32 +30,34 @@ SOURCE_HINT: Final = "whoever runs Merlot may allow more by sources.prefixes of 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedStores:
-    """`own` is the cluster's deep store, None if the process has none; `prefixes` are URIs that are allowed besides."""
+    """Deep stores that a Table may name: `own`, the cluster's (None if the process has none), and all below
+    `prefixes`."""
 
     own: str | None
     prefixes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """InvalidInputError for a prefix that says no place, or a secret: `ps` shows it to everybody."""
+        """Raise InvalidInputError for a prefix that names no place, or that holds a secret: `ps` shows it to
+        everybody."""
         for uri in self._allowed():
             if (problem := credentials_problem(uri)) is not None:
                 raise InvalidInputError(f"a deep store's URI must not hold {problem} uri={redact(uri)}")
             place_of(uri)
 
     def uri_of(self, declared: str | None) -> str | None:
-        """The deep store of a table that declares this one, or none; InvalidInputError if it may not."""
+        """Return the deep store of a table that declares `declared`; raise InvalidInputError if it may not name it."""
         if declared is None:
             return self.own
         self.check(declared)
         return declared
 
     def check(self, uri: str) -> None:
-        """InvalidInputError unless a Table may name this deep store."""
+        """Raise InvalidInputError unless a Table may name this deep store."""
         if (problem := self.problem_of(uri)) is not None:
             raise InvalidInputError(problem)
 
     def problem_of(self, uri: str) -> str | None:
-        """Why a Table may not name this deep store, and what would let it."""
+        """Return why a Table may not name this deep store, and what would allow it; None if it may."""
         if (problem := credentials_problem(uri)) is not None:
             return f"a deep store's URI must not hold {problem}"
         if "://" not in uri:
@@ -75,7 +78,7 @@ class AllowedStores:
 
     @property
     def endpoints(self) -> frozenset[str | None]:
-        """Where requests to object storage may go; None: where the provider, or the environment, has them go."""
+        """Endpoints that requests to object storage may go to; None stands for the provider's, or the environment's."""
         return frozenset().union(*map(endpoints_of, self._allowed()))
 
     def _allowed(self) -> Collection[str]:
@@ -84,13 +87,15 @@ class AllowedStores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedSources:
-    """Object storage at its provider, or where the deep stores are, and whatever is below one of the prefixes."""
+    """Sources that a Table may name: object storage at its provider or at a deep store's endpoint, and all below
+    `prefixes`."""
 
     stores: AllowedStores
     prefixes: tuple[str, ...] = ()
 
     def problem_of(self, uri: str) -> str | None:
-        """Why a batch of a Table may not read this file, folder or glob, and what would let it."""
+        """Return why a batch of a Table may not read this file, folder or glob, and what would allow it; None if it
+        may."""
         if (problem := credentials_problem(uri)) is not None:
             return f"a source's URI must not hold {problem}"
         if "://" not in uri and not uri.startswith("/"):
@@ -114,24 +119,24 @@ class AllowedSources:
         if not below and not is_storage:
             return f"source is not allowed uri={redact(uri)}: it must be below {_list(self.prefixes)}; {SOURCE_HINT}"
         if not endpoints_of(uri) <= endpoints:
-            known = sorted(one for one in endpoints if one is not None)
+            named = sorted(allowed for allowed in endpoints if allowed is not None)
             return (
                 f"source is not allowed uri={redact(uri)}: its endpoint_override must be one of "
-                f"{', '.join(known) or 'none'}; {SOURCE_HINT}"
+                f"{', '.join(named) or 'none'}; {SOURCE_HINT}"
             )
         return None
 
 
 def _are_allowed(uri: str, allowed: str) -> bool:
-    """Whether the options of a deep store lead where those of an allowed one do. Other file systems than object storage
-    have some that say who asks."""
+    """Return True if the options of a deep store lead where those of an allowed one do. File systems other than object
+    storage have options that choose the user."""
     if is_object_storage(place_of(uri).scheme):
         return endpoints_of(uri) <= endpoints_of(allowed)
     return set(options_of(uri)) <= set(options_of(allowed))
 
 
 def _source_place(uri: str) -> Place:
-    """Of a path or URI with wildcards: where there are no options, a question mark is one of them."""
+    """Return the place of a path or URI with wildcards. Where there are no options, a question mark is a wildcard."""
     if "://" not in uri:
         uri = f"file://{uri.replace('%', '%25')}"
     return place_of(uri, keeps_options=not is_object_storage(scheme_of(uri)))

@@ -1,9 +1,10 @@
-"""One deep store by its URI: put, fetch, list and delete whole files.
+"""Put, fetch, list and delete whole files of one deep store.
 
 A file appears under its name only when all its bytes are there: locally by a temporary name, fsync and rename; in
-object storage because a put is atomic. Errors: NotFoundError for a missing object, CorruptionError from the caller's
-verification and for a file that is larger than it may be, InvalidInputError for a URL of another place and for what is
-no regular file, UnavailableError for everything that may pass, OutOfSpaceError when the local disk is full.
+object storage because a put is atomic. Errors: NotFoundError for a missing object; CorruptionError from the caller's
+verification, and for a file that is larger than it may be; InvalidInputError for a URL outside the store, and for
+anything but a regular file; UnavailableError for every failure that may pass; OutOfSpaceError if the local disk is
+full.
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ T = TypeVar("T")
 SUFFIX = SEGMENT_SUFFIX
 CHUNK_BYTES, LEAST_CHUNK_BYTES = 4 << 20, 64 << 10
 SLACK_BYTES = 1 << 20
-"""Of a file more than its record says; see `largest_of`."""
+"""Bytes that a file may have beyond its recorded size; see `largest_of`."""
 PATIENCE_S = 120.0
 SLOWEST_BYTES_PER_S = 256 << 10
-"""Below it a transfer is given up: see `patience_s`."""
+"""Rate below which a transfer is given up; see `patience_s`."""
 
 
 class DeepStore:
     """Files under one URI, e.g. `file:///var/merlot/deep`, `/var/merlot/deep`, `s3://bucket/prefix?region=eu-west-1`.
 
     Credentials come from the environment, or from a Secret of the store's own (`credentials`). Raises InvalidInputError
-    for a URI that `filesystems` does not open.
-    """
+    for a URI that `filesystems` does not open."""
 
     def __init__(self, uri: str, *, retry: RetryPolicy | None = None, keeps_copies: bool = True) -> None:
-        """`keeps_copies`: files that are fetched must outlive a crash of the machine, and damage to the store's own.
-        False for working files, which nobody writes to again: links to a local store's, and the store's to them."""
+        """With `keeps_copies`, fetched files survive a crash of the machine, and damage to the store's own files.
+        Without it, fetched files are working files that nobody writes to again: they may be hard links to files of a
+        local store, as files that are put may be."""
         self.uri = uri if scheme_of(uri) else Path(uri).resolve().as_uri()
         self._opened, root = open_filesystem(self.uri, FileSystemUse.DEEP_STORE)
         self._place = place_of(self.uri)
@@ -70,7 +71,7 @@ class DeepStore:
 
     @property
     def _fs(self) -> fs.FileSystem:
-        """With the Secret as it is now, if the store has one."""
+        """The file system, opened again if the store's Secret has changed."""
         if self._secret is not None:
             options = credentials.options_of(self.uri, self._secret)
             if options != self._opened_with:
@@ -79,11 +80,11 @@ class DeepStore:
         return self._opened
 
     def url_of(self, table: TableName, key: SegmentKey) -> str:
-        """Where the file of this version of a segment belongs."""
+        """Return the URL of the file of this version of a segment."""
         return f"{self._root_url}/{table}/{key}{SUFFIX}"
 
     def url_below(self, table: TableName, *names: str) -> str:
-        """Where another file of a table belongs; `list` does not show what is in a folder of its own."""
+        """Return the URL of another file of a table; `list` does not show files in folders of their own."""
         return "/".join([self._root_url, table, *names])
 
     def put(self, source: Path, url: str) -> None:
@@ -91,8 +92,8 @@ class DeepStore:
         self.put_all([(source, url)])
 
     def put_all(self, files: Sequence[tuple[Path, str]]) -> None:
-        """As `put` of each file. Of a local store all of them wait for the disk together, and a failure may leave some
-        under their names, all of them whole."""
+        """Put each file, as `put` does. In a local store all files wait for the disk together, and a failure may leave
+        some of them under their names, each of them whole."""
         inside = [(source, self._inside(url)) for source, url in files]
         if self._is_local:
             retrying(self._retry, lambda: self._put_local(inside))
@@ -111,13 +112,12 @@ class DeepStore:
     ) -> None:
         """Copy `url` to a local file that appears only when it is whole and `verify` has returned.
 
-        A copy that is wrong is fetched again within the retry policy: the transfer may be at fault. If it stays wrong
-        the last CorruptionError is raised. Where there is a `verify`, `expected_size` is but a bound (`largest_of`).
-        `deadline` is `time.monotonic()` seconds.
-        """
+        A wrong copy is fetched again within the retry policy: the transfer may be at fault. If it stays wrong, the last
+        CorruptionError is raised. With `verify`, `expected_size` is only a bound (`largest_of`). `deadline` is in
+        `time.monotonic()` seconds."""
         inside = self._inside(url)
         destination.parent.mkdir(parents=True, exist_ok=True)
-        self._until_right(lambda: self._fetch_once(inside, destination, expected_size, verify, deadline), deadline)
+        self._retrying_corrupt(lambda: self._fetch_once(inside, destination, expected_size, verify, deadline), deadline)
 
     def read(
         self,
@@ -127,13 +127,13 @@ class DeepStore:
         expected_size: int | None = None,
         deadline: float | None = None,
     ) -> T:
-        """What `verify` makes of all the bytes at `url`, for files that are small. Bounds, errors and retries as of
+        """Return `verify(data)` of all bytes at `url`; meant for small files. Bounds, errors and retries are as in
         `fetch`."""
         inside = self._inside(url)
-        return self._until_right(lambda: verify(self._read_once(inside, expected_size, deadline)), deadline)
+        return self._retrying_corrupt(lambda: verify(self._read_once(inside, expected_size, deadline)), deadline)
 
-    def _until_right(self, action: Callable[[], T], deadline: float | None) -> T:
-        """What the action returns, tried again within the policy for corrupt data too."""
+    def _retrying_corrupt(self, action: Callable[[], T], deadline: float | None) -> T:
+        """Return the action's result; corrupt data too is tried again within the retry policy."""
         corrupt: list[CorruptionError] = []
 
         def attempt() -> T:
@@ -151,11 +151,11 @@ class DeepStore:
             raise
 
     def delete(self, url: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; a missing object is no error."""
         inside = self._inside(url)
 
         def attempt() -> None:
-            with contextlib.suppress(NotFoundError), self._told("delete", inside):
+            with contextlib.suppress(NotFoundError), self._translating("delete", inside):
                 if self._is_local:
                     self._local.delete(inside)
                 else:
@@ -164,11 +164,11 @@ class DeepStore:
         retrying(self._retry, attempt)
 
     def modified_ms(self, url: str) -> int | None:
-        """When the file at `url` was written, in milliseconds since the epoch; None if it is not there."""
+        """Return when the file at `url` was written, in milliseconds since the epoch; None if it is missing."""
         inside = self._inside(url)
 
         def attempt() -> int | None:
-            with contextlib.suppress(NotFoundError), self._told("stat", inside):
+            with contextlib.suppress(NotFoundError), self._translating("stat", inside):
                 if self._is_local:
                     return self._local.modified_ns(inside) // 1_000_000
                 info = self._fs.get_file_info(self._path_of(inside))
@@ -178,45 +178,45 @@ class DeepStore:
         return retrying(self._retry, attempt)
 
     def list(self, table: TableName) -> list[str]:
-        """URLs of a table's segment files, sorted."""
+        """Return the URLs of a table's segment files, sorted."""
         return [url for url in self._files(table, recursive=False) if url.endswith(SUFFIX)]
 
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
-        """URLs of all files in a folder of a table and in its folders, sorted."""
+        """Return the URLs of all files in a folder of a table and in its subfolders, sorted."""
         return self._files(f"{table}/{folder}", recursive=True)
 
     def path_in(self, table: TableName, url: str) -> str | None:
-        """Path of a URL in the table's folder, None if it leads anywhere else."""
+        """Return the path of a URL in the table's folder, None if it leads anywhere else."""
         parts = parts_below(self._place, url)
         return None if parts is None or len(parts) < 2 or parts[0] != table else "/".join(parts[1:])
 
     def _files(self, folder: str, *, recursive: bool) -> Sequence[str]:
         def attempt() -> Sequence[str]:
-            with self._told("list", folder):
+            with self._translating("list", folder):
                 if self._is_local:
-                    found = self._local.files(folder, recursive=recursive)
+                    paths = self._local.files(folder, recursive=recursive)
                 else:
                     selector = fs.FileSelector(self._path_of(folder), allow_not_found=True, recursive=recursive)
                     infos = self._fs.get_file_info(selector)
-                    found = [info.path.removeprefix(f"{self._root}/") for info in infos if info.is_file]
-                return sorted(f"{self._root_url}/{path}" for path in found)
+                    paths = [info.path.removeprefix(f"{self._root}/") for info in infos if info.is_file]
+                return sorted(f"{self._root_url}/{path}" for path in paths)
 
         return retrying(self._retry, attempt)
 
     def _inside(self, url: str) -> str:
-        """Path below the store's root of a URL; refuses any other place."""
+        """Return the path of a URL below the store's root; raise InvalidInputError for any other place."""
         parts = parts_below(self._place, url)
         if parts is None:
             raise InvalidInputError(f"url is outside the deep store url={redact(url)} store={redact(self._root_url)}")
         return "/".join(parts)
 
     def _path_of(self, inside: str) -> str:
-        """Path in the file system."""
+        """Return the path in the file system."""
         return f"{self._root}/{inside}"
 
     @contextlib.contextmanager
-    def _told(self, action: str, inside: str) -> Iterator[None]:
-        """The errors of a file system, as this project's."""
+    def _translating(self, action: str, inside: str) -> Iterator[None]:
+        """Raise a file system's errors as this project's."""
         path = self._path_of(inside)
         try:
             yield
@@ -240,37 +240,39 @@ class DeepStore:
                 raise
 
     def _put_object(self, source: Path, inside: str) -> None:
-        with self._told("write", inside):
+        with self._translating("write", inside):
             self._copy_to(source, self._path_of(inside))
 
     def _put_local(self, files: Sequence[tuple[Path, str]]) -> None:
-        """Under other names first. 64 files of 60 KB that are on their way to the disk before the first is waited for
-        take 0.6 ms each; one after the other, with their folder each time, 1.3 to 3.3."""
+        """Write all files under temporary names, then sync and rename them.
+
+        64 files of 60 KB take 0.6 ms each if all are on their way to the disk before the first is waited for. One after
+        the other, with a sync of their folder each, they take 1.3 to 3.3 ms."""
         targets = [f"{self._path_of(inside)}.{secrets.token_hex(4)}.tmp" for _, inside in files]
         folders = {os.path.dirname(inside): inside for _, inside in files}
         try:
             for inside in folders.values():
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     self._local.make_parent(inside)
             for (source, inside), target in zip(files, targets, strict=True):
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     self._write_local(source, target)
             for (_, inside), target in zip(files, targets, strict=True):
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     _sync(target)
                     os.rename(target, self._path_of(inside))
             for folder, inside in folders.items():
-                with self._told("write", inside):
+                with self._translating("write", inside):
                     _sync(self._path_of(folder))
         finally:
-            # There after a failure; and after success too if both names were one file's before.
+            # They exist after a failure; and after success too if both names were one file's before.
             for target in targets:
                 with contextlib.suppress(OSError):
                     os.unlink(target)
 
     def _write_local(self, source: Path, target: str) -> None:
         if self._links and _is_linked(str(source), target):
-            os.utime(target)  # it is as old as its time in the store: see `modified_ms`
+            os.utime(target)  # `modified_ms` is the time at which the file came into the store
         else:
             self._copy_to(source, target)
         _begin_writing(target)
@@ -290,7 +292,7 @@ class DeepStore:
     ) -> None:
         partial = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.tmp")
         try:
-            with self._told("read", inside):
+            with self._translating("read", inside):
                 is_linked = self._links and self._local.link(inside, str(partial))
                 size = partial.stat().st_size if is_linked else self._copy(inside, partial, expected_size, deadline)
                 if verify is not None:
@@ -306,11 +308,11 @@ class DeepStore:
             partial.unlink(missing_ok=True)
 
     def _read_once(self, inside: str, expected_size: int | None, deadline: float | None) -> bytes:
-        with self._told("read", inside):
+        with self._translating("read", inside):
             return b"".join(self._chunks(inside, expected_size, deadline))
 
     def _copy(self, inside: str, partial: Path, expected_size: int | None, deadline: float | None) -> int:
-        """Copy and fsync; returns the number of bytes. The writer is closed here so that ENOSPC is never lost."""
+        """Copy, fsync, and return the number of bytes. The writer is closed here so that ENOSPC is never lost."""
         size = 0
         with partial.open("wb") as writer:
             for chunk in self._chunks(inside, expected_size, deadline):
@@ -321,9 +323,9 @@ class DeepStore:
         return size
 
     def _chunks(self, inside: str, expected_size: int | None, deadline: float | None) -> Iterator[bytes]:
-        """The bytes of a file. CorruptionError as soon as they are more than it may have."""
+        """Yield the bytes of a file. Raise CorruptionError as soon as they exceed the largest allowed size."""
         largest, size = sys.maxsize if expected_size is None else largest_of(expected_size), 0
-        # Room for a whole small file at once, and for no more: it is made before it is filled.
+        # A small file is read at once, but never with a much larger buffer: a buffer is allocated before it is filled.
         at_once = CHUNK_BYTES if expected_size is None else min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, expected_size + 1))
         with self._reader(inside) as reader:
             while chunk := reader.read(at_once):
@@ -343,20 +345,20 @@ class DeepStore:
 
 
 def largest_of(size_bytes: int) -> int:
-    """How large the file of a segment may be whose record says this size.
+    """Return how large a segment's file may be if its record says `size_bytes`.
 
-    A version of a segment is known by its rows and its configuration: built again, by a node with another version of
-    the compressors, it has the same name and other bytes. They differ by a few per cent then, never by half."""
+    Rows and configuration identify a version of a segment. A node with another version of the compressors builds it
+    under the same name with other bytes. The sizes then differ by a few per cent, never by half."""
     return size_bytes + size_bytes // 2 + SLACK_BYTES
 
 
 def patience_s(size_bytes: int) -> float:
-    """How long a file of this size may take to come, before its transfer is begun anew."""
+    """Return how long a file of this size may take to arrive before its transfer is begun anew."""
     return PATIENCE_S + size_bytes / SLOWEST_BYTES_PER_S
 
 
 def _is_linked(path: str, target: str) -> bool:
-    """Make `target` another name of a file, where that is possible."""
+    """Make `target` a hard link to the file; return False where that is not possible."""
     try:
         os.link(path, target)
     except OSError:  # another file system, or one without links
@@ -384,7 +386,7 @@ def _sync(path: Path | str) -> None:
 
 
 def unavailable(action: str, path: str, error: OSError) -> UnavailableError:
-    """The error of a file that cannot be read or written."""
+    """Return the error for a file that cannot be read or written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return OutOfSpaceError(f"no space left on the disk action={action} path={path}")
     return UnavailableError(f"deep store failed action={action} path={path} reason={redact(first_line(error))}")

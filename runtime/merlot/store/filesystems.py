@@ -1,6 +1,6 @@
 """Open file systems by URI: the only door to pyarrow.fs for deep stores and sources.
 
-`merlot.schemes` says which URIs there are. Errors never repeat credentials.
+`merlot.schemes` lists the schemes. Errors never repeat credentials.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from merlot.schemes import Scheme
 from merlot.uris import credentials_problem, option_problems, redact, scheme_of
 
 ATTEMPTS: Final = 8
-"""Attempts of each request for a source, with waits that double: half a minute in which a storage asks to slow down."""
+"""Attempts of each request to a source, with waits that double: they bridge half a minute of a storage that asks to
+slow down."""
 ATTEMPTS_VARIABLE: Final = "AWS_MAX_ATTEMPTS"
 """Environment variable that sets another number of attempts for S3."""
 _PATIENCE: Final = timedelta(seconds=30)
@@ -31,7 +32,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class FileSystemUse(StrEnum):
-    """What a file system is opened for."""
+    """Purpose that a file system is opened for."""
 
     DEEP_STORE = "deep store"
     SOURCE = "source"
@@ -40,10 +41,10 @@ class FileSystemUse(StrEnum):
 def open_filesystem(
     uri: str, use: FileSystemUse, secret: Mapping[str, Any] = _NOTHING, environment: Mapping[str, str] = os.environ
 ) -> tuple[fs.FileSystem, str]:
-    """The file system of a URI, and the path in it. A source's path may be a glob.
+    """Return the file system of a URI, and the path in it. A source's path may be a glob.
 
-    `secret` holds arguments of the file system's class; options of the URI go before them. Raises InvalidInputError for
-    a URI that nothing opens, that may not be used so, or that holds credentials."""
+    `secret` holds arguments of the file system's class; options of the URI override them. Raise InvalidInputError for a
+    URI of no known scheme, one that may not be used for this purpose, or one that holds credentials."""
     if (problem := credentials_problem(uri)) is not None:
         raise InvalidInputError(f"a {use}'s URI must not hold {problem} uri={redact(uri)}")
     scheme = _scheme(uri, use)
@@ -67,17 +68,17 @@ def open_filesystem(
 
 
 def children(filesystem: fs.FileSystem, folder: str) -> Iterator[fs.FileInfo]:
-    """Files and folders in a folder.
+    """Yield files and folders in a folder.
 
-    Google's storage has no folders, and pyarrow lists only those that some program has made objects for. So all that is
+    Google's storage has no folders, and pyarrow lists only those that some program has made objects for. So everything
     below the folder is listed there."""
     is_flat = isinstance(filesystem, fs.GcsFileSystem)
-    found = filesystem.get_file_info(fs.FileSelector(folder, recursive=is_flat))
+    infos = filesystem.get_file_info(fs.FileSelector(folder, recursive=is_flat))
     if not is_flat:
-        yield from found
+        yield from infos
         return
     folders: set[str] = set()
-    for info in found:
+    for info in infos:
         name, slash, _ = info.path.removeprefix(f"{folder}/").partition("/")
         if slash or info.type == fs.FileType.Directory:
             folders.add(f"{folder}/{name}")
@@ -89,17 +90,17 @@ def children(filesystem: fs.FileSystem, folder: str) -> Iterator[fs.FileInfo]:
 def _scheme(uri: str, use: FileSystemUse) -> Scheme:
     scheme = schemes.scheme_named(scheme_of(uri)) if "://" in uri else None
     if scheme is None:
-        known = schemes.examples(schemes.DEEP_STORES if use is FileSystemUse.DEEP_STORE else schemes.SCHEMES)
-        raise _refused(uri, use, f"unknown scheme, or none; write {known}")
+        choices = schemes.examples(schemes.DEEP_STORES if use is FileSystemUse.DEEP_STORE else schemes.SCHEMES)
+        raise _refused(uri, use, f"unknown scheme, or none; write {choices}")
     if use is FileSystemUse.DEEP_STORE and not scheme.is_deep_store:
-        known = schemes.examples(schemes.DEEP_STORES)
-        raise _refused(uri, use, f"{scheme.name}:// is for sources alone; write {known}")
+        choices = schemes.examples(schemes.DEEP_STORES)
+        raise _refused(uri, use, f"{scheme.name}:// is for sources alone; write {choices}")
     return scheme
 
 
 def _split(uri: str, scheme: Scheme, use: FileSystemUse) -> tuple[str, str, str]:
-    """Authority, path and query. A question mark of a source may be part of a glob: options hold an equals sign, and
-    only those of object storage are known."""
+    """Return authority, path and query. A question mark of a source may be part of a glob: options hold an equals sign,
+    and only those of object storage are known."""
     rest = uri.partition("://")[2]
     if use is FileSystemUse.DEEP_STORE:
         place, _, query = rest.partition("?")
@@ -112,7 +113,8 @@ def _split(uri: str, scheme: Scheme, use: FileSystemUse) -> tuple[str, str, str]
 
 
 def _retries(scheme: Scheme, use: FileSystemUse, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """The library's own retries. Deep stores have none, or the fewest that it allows: `retrying` alone decides."""
+    """Return arguments for the library's own retries. Deep stores get none, or the fewest that it allows: `retrying`
+    alone decides."""
     is_source = use is FileSystemUse.SOURCE
     if scheme.filesystem == "S3FileSystem":
         if is_source and ATTEMPTS_VARIABLE in environment:

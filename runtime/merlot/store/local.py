@@ -1,7 +1,9 @@
-"""Files below one local folder, reached step by step: no link is followed below it, and only regular files are read.
+"""Files below one local folder, opened one path component at a time: no link below it is followed, and only regular
+files are read.
 
-Whoever may write into the folder may put a link, a pipe or a device under any name. A descriptor per step leads past
-none of them, not even one that is put there in between. InvalidInputError says that one was met.
+Anybody who may write into the folder may put a link, a pipe or a device under any name. Opening each component by the
+descriptor of its parent leads past none of them, not even if it is put there meanwhile. InvalidInputError says that a
+link or a special file was met.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from pathlib import PurePosixPath
 from merlot.errors import InvalidInputError
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-"""To go through: the right to list it is not needed where the system knows that difference."""
+"""Flags to open a folder for passing through. Where O_PATH exists, this needs no right to list the folder."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe is opened without waiting for its writer, and closed again."""
+"""Flags to open a file. A pipe is opened without waiting for its writer, and closed again."""
 _ASTRAY = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
 
 
 class LocalFolder:
-    """Paths are relative to it. It may be a link itself: its owner chose it."""
+    """Files by their paths below a folder. The folder itself may be a link: its owner chose it."""
 
     def __init__(self, root: str) -> None:
         self._root = root or "/"
 
     def open(self, path: str) -> int:
-        """Descriptor of a regular file, for the caller to close. FileNotFoundError."""
+        """Return a descriptor of a regular file, for the caller to close. Raise FileNotFoundError if it is missing."""
         with self._parent(path) as (folder, name):
             descriptor = os.open(name, _FILE, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -38,7 +40,8 @@ class LocalFolder:
         return descriptor
 
     def link(self, path: str, target: str) -> bool:
-        """Make `target` another name of a regular file, where that is possible. FileNotFoundError."""
+        """Make `target` a hard link to a regular file; return False where that is not possible. Raise
+        FileNotFoundError."""
         with self._parent(path) as (folder, name):
             if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 raise _not_regular(path)
@@ -49,28 +52,28 @@ class LocalFolder:
             return True
 
     def modified_ns(self, path: str) -> int:
-        """When the file was written; of a link, when the link was. FileNotFoundError."""
+        """Return when the file was written; for a link, when the link was. Raise FileNotFoundError."""
         with self._parent(path) as (folder, name):
             return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
 
     def delete(self, path: str) -> None:
-        """Remove the name; of a link, the link alone. FileNotFoundError."""
+        """Remove the name; for a link, the link alone. Raise FileNotFoundError."""
         with self._parent(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def files(self, folder: str, *, recursive: bool) -> Sequence[str]:
-        """Paths of the regular files in a folder; none if it is not there."""
-        found: list[str] = []
+        """Return the paths of the regular files in a folder; none if the folder is missing."""
+        paths: list[str] = []
         with contextlib.suppress(FileNotFoundError), self._folder(PurePosixPath(folder).parts, folder) as descriptor:
             for place, folders, names, step in os.fwalk(".", dir_fd=descriptor):
                 inner = PurePosixPath(folder, place)
-                found += [str(inner / name) for name in names if _is_regular(name, step)]
+                paths += [str(inner / name) for name in names if _is_regular(name, step)]
                 if not recursive:
                     folders.clear()
-        return found
+        return paths
 
     def make_parent(self, path: str) -> None:
-        """The folder of a file to write, and those on the way to it."""
+        """Make the folder of a file, and the folders on the way to it."""
         os.makedirs(self._root, exist_ok=True)
         with self._folder(PurePosixPath(path).parts[:-1], path, makes=True):
             pass
@@ -83,7 +86,7 @@ class LocalFolder:
 
     @contextlib.contextmanager
     def _folder(self, names: Sequence[str], path: str, *, makes: bool = False) -> Iterator[int]:
-        """Descriptor of a folder below the root. What happens within is told of the path too."""
+        """Yield the descriptor of a folder below the root. Errors within the block name the path too."""
         opened = [os.open(self._root, _FOLDER)]
         try:
             for name in names:

@@ -1,4 +1,4 @@
-"""When to try again: a pure schedule of waits, and the one loop that follows it."""
+"""Retry an action: a pure schedule of waits, and the one loop that follows it."""
 
 import random
 import time
@@ -19,10 +19,10 @@ class RetryPolicy:
     first_wait: float = 0.2
     longest_wait: float = 5.0
     jitter: float = 0.25
-    """Share of a wait that is random, so that a fleet does not come back at once."""
+    """Share of a wait that is random, so that many clients do not retry at the same moment."""
 
     def waits(self, rng: random.Random) -> Iterator[float]:
-        """Waits between the attempts; one fewer than the attempts."""
+        """Yield the waits between the attempts; one fewer than the attempts."""
         for attempt in range(self.attempts - 1):
             wait = min(self.first_wait * 2**attempt, self.longest_wait)
             yield wait * (1 + self.jitter * (2 * rng.random() - 1))
@@ -33,10 +33,10 @@ class OutOfSpaceError(UnavailableError):
 
 
 def retrying(policy: RetryPolicy, action: Callable[[], T], *, deadline: float | None = None) -> T:
-    """Run `action` until it answers; UnavailableError is tried again, everything else propagates.
+    """Run `action` until it returns. UnavailableError is retried, everything else propagates.
 
-    deadline: `time.monotonic()` seconds after which no new attempt begins; None means the policy alone decides.
-    """
+    `deadline`: `time.monotonic()` seconds after which no new attempt begins; None means that the policy alone
+    decides."""
     waits = policy.waits(random.Random())
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A broker's line to one server: over TCP, or within the process."""
+"""A broker's channel to one server: over TCP, or within the process."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
 from merlot.wire.codec import decode_response, encode_request
 from merlot.wire.connection import TICK_S, Connection
-from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind, MessageReader, UnfinishedBytes
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 CONNECT_S: Final = 2.0
-"""For the TCP connection: the address of a machine or a pod that is gone may never answer, and other replicas do. The
-first packet is sent again after a second."""
+"""Timeout of a TCP connection: the address of a machine or a pod that is gone may never answer, and other replicas do.
+The first packet is sent again after a second."""
 MAX_ANSWER_BYTES: Final = 4 * MAX_MESSAGE_BYTES
-"""Of one server, unfinished at a time."""
+"""Bytes of one server's answers that may be unfinished at a time."""
 
 INLINE_BYTES: Final = 256 << 10
-"""Longer answers are looked through in a thread: texts take a millisecond a megabyte, and other calls do not wait."""
+"""Length above which an answer is decoded in a thread: checking texts takes a millisecond a megabyte, and other calls
+do not wait."""
 
 Handler = Callable[[ServerRequest], Awaitable[ServerResponse]]
-"""A server's side: never raises for what is wrong with a query; cancelling it cancels the query."""
+"""A server's side of a call. It answers a faulty query with an error and does not raise; cancelling it cancels the
+query."""
 
 
 class ServerChannel(Protocol):
-    """Asks one server. Used on one event loop."""
+    """Sends requests to one server. Used on one event loop."""
 
     async def execute(self, request: ServerRequest, timeout_s: float) -> ServerResponse:
-        """The server's answer. UnavailableError if it cannot be reached or does not answer in time, CorruptionError if
-        its answer cannot be read.
+        """Return the server's answer.
 
-        Cancelling the call cancels the query on the server.
-        """
+        Raise UnavailableError if the server cannot be reached or does not answer in time, CorruptionError if its answer
+        cannot be read. Cancelling the call cancels the query on the server."""
         ...
 
     async def close(self) -> None:
-        """Calls under way end with UnavailableError."""
+        """Close the channel; calls under way end with UnavailableError."""
         ...
 
 
 class TcpChannel:
-    """A server in another process. The connection is made by the first call, and made again when it breaks."""
+    """A channel to a server in another process. The first call connects, and a call after a loss connects again."""
 
     def __init__(self, host: str, port: int, *, tick_s: float = TICK_S) -> None:
         self._host = host
@@ -72,7 +73,7 @@ class TcpChannel:
             raise UnavailableError(text) from error
 
     async def ping(self, timeout_s: float) -> str:
-        """The server's instance id; UnavailableError if it cannot be reached."""
+        """Return the server's instance id; raise UnavailableError if it cannot be reached."""
         connection, timeout_s = await self._connected(timeout_s)
         return await connection.ping(timeout_s)
 
@@ -85,7 +86,7 @@ class TcpChannel:
             self._connection.abort("channel was closed")
 
     async def _connected(self, timeout_s: float) -> tuple[_ClientConnection, float]:
-        """A connection that stands, and what is left of the time; callers share one attempt to make it."""
+        """Return an open connection and the rest of the time. Callers share one attempt to connect."""
         if self._is_closed:
             raise UnavailableError(f"channel is closed target={self._host}:{self._port}")
         if self._connection is not None and self._connection.is_open:
@@ -95,7 +96,7 @@ class TcpChannel:
         attempt = self._connecting
         if attempt is None or attempt.done():
             attempt = self._connecting = loop.create_task(self._connect())
-            attempt.add_done_callback(_seen)
+            attempt.add_done_callback(_retrieve_error)
         done, _ = await asyncio.wait([attempt], timeout=timeout_s)
         if not done:
             raise UnavailableError(f"server did not answer in time target={self._host}:{self._port}")
@@ -122,18 +123,20 @@ class TcpChannel:
 
 
 class _ClientConnection(Connection):
-    """Calls under way, by number."""
+    """A client's end of a connection: the calls under way, by number."""
 
     def __init__(self, *, tick_s: float) -> None:
-        # Answers are as many as the broker's own calls; a bound on all would fail those that were asked last.
-        super().__init__(MessageReader(Held(limit=MAX_ANSWER_BYTES), max_bytes=MAX_ANSWER_BYTES), tick_s=tick_s)
+        # There are as many answers as the broker has calls; a bound on all of them would fail the latest calls.
+        super().__init__(
+            MessageReader(UnfinishedBytes(limit=MAX_ANSWER_BYTES), max_bytes=MAX_ANSWER_BYTES), tick_s=tick_s
+        )
         self._calls: dict[int, asyncio.Future[bytes]] = {}
         self._deadlines: dict[int, float] = {}
-        """Of the calls, in the loop's time."""
+        """Deadlines of the calls, in the loop's time."""
         self._alarm: asyncio.TimerHandle | None = None
         self._numbers = itertools.count(1)
         self.ready: asyncio.Future[None] = self._loop.create_future()
-        """Done when the server has introduced itself; UnavailableError if it does not or refuses."""
+        """Done when the server has introduced itself; UnavailableError if it does not, or refuses."""
         self._pongs: list[asyncio.Future[None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -141,9 +144,9 @@ class _ClientConnection(Connection):
         self.send(Kind.HELLO, 0, Hello().to_bytes())
 
     async def call(self, message: bytes, timeout_s: float) -> bytes:
-        """The answer to a request. UnavailableError."""
+        """Return the answer to a request. Raise UnavailableError."""
         if not self.is_open:
-            raise self._gone()
+            raise self._connection_lost_error()
         call = next(self._numbers)
         answer: asyncio.Future[bytes] = self._loop.create_future()
         self._calls[call] = answer
@@ -163,7 +166,7 @@ class _ClientConnection(Connection):
             self._messages.drop(call)
 
     async def ping(self, timeout_s: float) -> str:
-        """Who answers. UnavailableError."""
+        """Return the instance id of the server. Raise UnavailableError."""
         pong = self._loop.create_future()
         self._pongs.append(pong)
         self.send(Kind.PING)
@@ -176,7 +179,7 @@ class _ClientConnection(Connection):
         return self.peer_hello.instance
 
     async def _unless_late(self, sending: Awaitable[None], answer: asyncio.Future[bytes]) -> None:
-        """Send a large request; stop when the call ends meanwhile."""
+        """Send a large request; stop if the call ends meanwhile."""
         task: asyncio.Future[Any] = asyncio.ensure_future(sending)
         either: list[asyncio.Future[Any]] = [task, answer]
         try:
@@ -215,19 +218,20 @@ class _ClientConnection(Connection):
 
     def lost(self, reason: str) -> None:
         if not self.ready.done():
-            self.ready.set_exception(self._gone())
-        if not self.ready.cancelled():  # whoever waited may have given up
-            self.ready.exception()  # seen, though nobody may wait for it
+            self.ready.set_exception(self._connection_lost_error())
+        if not self.ready.cancelled():  # the caller may have given up
+            self.ready.exception()  # marks it as retrieved, though nobody may wait for it
         if self._alarm is not None:
             self._alarm.cancel()
         for call in list(self._calls):
-            self._fail(call, str(self._gone()))
+            self._fail(call, str(self._connection_lost_error()))
         for pong in self._pongs:
             if not pong.done():
-                pong.set_exception(self._gone())
+                pong.set_exception(self._connection_lost_error())
 
     def _wake_at(self, deadline: float) -> None:
-        """One timer for the call that is late first: almost none ever is, and the loop keeps each until then."""
+        """Set the one timer to the earliest deadline. Almost no call is ever late, and the loop would keep a timer of
+        each until its deadline."""
         if self._alarm is not None:
             if self._alarm.when() <= deadline:
                 return
@@ -252,18 +256,18 @@ class _ClientConnection(Connection):
         if answer is not None and not answer.done():
             answer.set_exception(UnavailableError(text))
 
-    def _gone(self) -> UnavailableError:
+    def _connection_lost_error(self) -> UnavailableError:
         return UnavailableError(f"connection is lost target={self.peer} reason={self._reason}")
 
 
-def _seen(task: asyncio.Task[_ClientConnection]) -> None:
-    """All who waited may be gone: their error is then nobody's."""
+def _retrieve_error(task: asyncio.Task[_ClientConnection]) -> None:
+    """Mark the error as retrieved: all callers that waited for it may be gone."""
     if not task.cancelled():
         task.exception()
 
 
 class LocalChannel:
-    """A server in this process: requests and answers are handed over as they are."""
+    """A channel to a server in this process: requests and answers are passed on without encoding."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler

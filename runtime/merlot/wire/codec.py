@@ -1,8 +1,8 @@
-"""Requests and answers as bytes and back: a JSON header, then the query or an Arrow IPC stream as it is.
+"""Encode and decode requests and answers: a JSON header, then the query or an Arrow IPC stream.
 
     message = header length u32 · header (a JSON object) · body                little-endian
 
-Members that a reader does not know are ignored; those that are missing have their defaults.
+A reader ignores members that it does not know; missing members have their defaults.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNREADABLE: Final = (
     *(struct.error, SystemError),
 )
 ROWS_OF_NOTHING: Final = 1 << 24
-"""Rows of an answer that may take no bytes, as NULLs do."""
+"""Rows that an answer without bytes for them may have, as columns of NULLs do."""
 ROWS_PER_BYTE: Final = 8
 LONG_CHARS: Final = 1000
 KEPT_CHARS: Final = 4 << 20
@@ -43,8 +43,10 @@ MAX_NAMES: Final = 32
 
 
 def encode_request(request: ServerRequest) -> bytes:
-    """Header `id`, `table`, `timeoutMs`, `segments` (one per line: one text is ten times cheaper to read than as many);
-    body: the query's WHERE, `whereBytes` long, and the rest of the query."""
+    """Encode a request.
+
+    The header has `id`, `table`, `timeoutMs`, `segments` (one per line: a single text is ten times cheaper to read than
+    as many) and `whereBytes`. The body is the query's WHERE, `whereBytes` long, and the rest of the query."""
     header = {
         "id": request.request_id,
         "table": request.table,
@@ -56,7 +58,7 @@ def encode_request(request: ServerRequest) -> bytes:
 
 
 def decode_request(data: bytes) -> ServerRequest:
-    """Raises CorruptionError if the bytes are no request."""
+    """Decode a request; raise CorruptionError if the bytes are none."""
     try:
         header, body = _parted(data)
         cut, timeout_ms = header.get("whereBytes", 0), header["timeoutMs"]
@@ -78,8 +80,10 @@ def decode_request(data: bytes) -> ServerRequest:
 
 
 def encode_response(response: ServerResponse) -> bytes:
-    """Header `stats`, `missing` (one per line), `error` ([code, text]), `columns` and `values` of few rows; body: the
-    rows as an Arrow IPC stream, if the header does not have them."""
+    """Encode an answer.
+
+    The header has `stats`, `missing` (one per line), `error` ([code, text]), and `columns` and `values` if the rows are
+    few. The body is the rows as an Arrow IPC stream, if the header does not have them."""
     header: dict[str, Any] = {}
     body = b""
     if response.missing:
@@ -98,7 +102,8 @@ def encode_response(response: ServerResponse) -> bytes:
 
 
 def decode_response(data: bytes) -> ServerResponse:
-    """Raises CorruptionError if the bytes are no answer. The rows are views of a copy that the answer owns."""
+    """Decode an answer; raise CorruptionError if the bytes are none. The rows are views of a copy that the answer
+    owns."""
     try:
         header, body = _parted(data)
         partial = None
@@ -116,22 +121,23 @@ def decode_response(data: bytes) -> ServerResponse:
 
 
 _NAMES: Final[OrderedDict[int, tuple[tuple[str, ...], orjson.Fragment]]] = OrderedDict()
-"""Texts of many names, by the identity of the tuple, which routes share. Of one event loop, or found anew."""
+"""JSON texts of many names by the identity of their tuple, which routes share. Used on one event loop; an entry whose
+tuple is another object is made again."""
 
 
 def _names(segments: tuple[str, ...]) -> str | orjson.Fragment:
-    """One per line; of many, as JSON at once."""
+    """Return the names, one per line; many names as JSON that is kept."""
     if len(segments) < MANY_NAMES:
         return _SEPARATOR.join(segments)
-    known = _NAMES.get(id(segments))
-    if known is None or known[0] is not segments:
+    entry = _NAMES.get(id(segments))
+    if entry is None or entry[0] is not segments:
         text = orjson.dumps(_SEPARATOR.join(segments))
-        known = segments, orjson.Fragment(text)
+        entry = segments, orjson.Fragment(text)
         if len(text) <= KEPT_CHARS:
-            _NAMES[id(segments)] = known
+            _NAMES[id(segments)] = entry
         if len(_NAMES) > MAX_NAMES:
             _NAMES.popitem(last=False)
-    return known[1]
+    return entry[1]
 
 
 def _joined(header: dict[str, Any], body: bytes) -> bytes:
@@ -158,9 +164,9 @@ def _encode_table(table: pa.Table) -> bytes:
 
 
 def _decode_table(data: bytes) -> pa.Table:
-    """The rows, with offsets, lengths and texts that may be trusted: what computes with them looks at none again.
+    """Return the rows, with offsets, lengths and texts checked: operators compute with them unchecked.
 
-    Servers do not compress: bytes that would expand are nobody's answer."""
+    Servers do not compress, so compressed bytes are refused: they could expand without bounds."""
     buffer = pa.py_buffer(data)
     check_uncompressed(buffer)
     table = pa.ipc.open_stream(buffer).read_all()
@@ -187,5 +193,5 @@ def _split(text: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=32)
 def _split_long(text: str) -> tuple[str, ...]:
-    """Brokers ask for the same hundreds of segments again and again."""
+    """Split a long text of names and keep the result: brokers ask for the same hundreds of segments again and again."""
     return tuple(text.split(_SEPARATOR))

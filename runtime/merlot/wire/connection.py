@@ -1,8 +1,8 @@
-"""One end of a connection: frames in and out, room to write, and noticing that the peer is gone.
+"""One end of a connection: frames in and out, flow control, and detection of a lost peer.
 
-Every `tick_s` an end looks whether it has heard anything; after one silent tick it pings, after `MAX_SILENT_TICKS` the
-connection is lost: so a peer that vanished without a word (power, network) is found out, though no call is under way. A
-peer that takes nothing of what is written for it for `MAX_STALLED_TICKS` is lost too. Used on one event loop.
+Every `tick_s` an end checks whether it has received anything. After one silent tick it pings, after `MAX_SILENT_TICKS`
+the connection is lost: so a peer that vanished without a word (power, network) is noticed even if no call is under way.
+A peer that reads nothing of its pending bytes for `MAX_STALLED_TICKS` is lost too. Used on one event loop.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TICK_S: Final = 5.0
 MAX_SILENT_TICKS: Final = 3
 MAX_STALLED_TICKS: Final = 6
 MAX_BUFFER_BYTES: Final = 1 << 20
-"""Written and not yet taken by the peer; with more, writers wait."""
+"""Bytes that are written and that the peer has not read yet; above it, writers wait."""
 
 
 @dataclass(slots=True)
 class _Pulse:
-    """What the last ticks found."""
+    """Observations of the last ticks."""
 
     num_ticks: int = 0
     was_heard: bool = True
@@ -40,7 +40,7 @@ class _Pulse:
 
 
 class Connection(RoomyProtocol):
-    """Both ends' common half. Subclasses say what messages mean, by the methods at the end."""
+    """Base of both ends. Subclasses handle messages by overriding the methods at the end."""
 
     def __init__(self, messages: MessageReader, *, tick_s: float = TICK_S) -> None:
         super().__init__()
@@ -51,39 +51,39 @@ class Connection(RoomyProtocol):
         self._pulse = _Pulse()
         self._timer: asyncio.TimerHandle | None = None
         self._resting: asyncio.TimerHandle | None = None
-        """Until when nothing is taken of what has come."""
+        """Timer of a pause in which no received frame is handled."""
         self._reason: str | None = None
         self.peer_hello: Hello | None = None
         self.peer = ""
 
     @property
     def is_open(self) -> bool:
-        """Whether something that is sent now may arrive."""
+        """True if a frame that is sent now may arrive."""
         return self._transport is not None and self._reason is None
 
     def send(self, kind: Kind, call: int = 0, payload: bytes = b"") -> None:
-        """Write a frame, room or not: for those that are small."""
+        """Write a small frame, without waiting for room."""
         if self._transport is not None and self._reason is None:
             self._transport.write(frames.encode(kind, call, payload))
 
     def send_message(self, call: int, message: bytes) -> Awaitable[None] | None:
-        """Write a message; what is returned, if anything, must be awaited: not all could be written at once.
+        """Write a message. If not all of it can be written at once, return an awaitable that writes the rest.
 
-        Awaiting raises UnavailableError when the connection is lost before all was written."""
+        It must be awaited, and raises UnavailableError if the connection is lost before all is written."""
         if self.has_room and len(message) <= PART_BYTES:
             self.send(Kind.LAST, call, message)
             return None
         return self._send_in_parts(call, message)
 
     def abort(self, reason: str) -> None:
-        """Break the connection off; `lost` follows."""
+        """Break the connection off; `lost` is called afterwards."""
         if self._reason is None:
             self._reason = reason
             if self._transport is not None:
                 self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """End the connection once what is written has gone out."""
+        """End the connection once its pending bytes are written."""
         if self._reason is None:
             self._reason = reason
             if self._transport is not None:
@@ -96,7 +96,7 @@ class Connection(RoomyProtocol):
                 raise UnavailableError(f"connection is lost peer={self.peer} reason={self._reason}")
             self._transport.write(frame)
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -128,7 +128,7 @@ class Connection(RoomyProtocol):
         self.lost(self._reason)
 
     def _take_frames(self) -> None:
-        """Take what has come, for as long as the peer may go on."""
+        """Handle received frames, for as long as the peer may go on."""
         try:
             while self._reason is None and self.may_read():
                 wait_s = self.wait_s()
@@ -146,13 +146,13 @@ class Connection(RoomyProtocol):
             self.abort(str(error))
 
     def _rest(self, wait_s: float) -> None:
-        """Read nothing for a while: what the peer sends stays in the kernel, and then with the peer."""
+        """Pause reading: the peer's bytes stay in the kernel, and then with the peer."""
         if self._transport is not None:
             self._transport.pause_reading()
             self._resting = self._loop.call_later(wait_s, self._go_on)
 
     def _go_on(self) -> None:
-        """Take what waits here, and read again if nothing stands against it."""
+        """Handle the frames that wait here, and resume reading unless the pause goes on."""
         self._resting = None
         self._take_frames()
         if self._transport is not None and self._resting is None and self._reason is None and self.may_read():
@@ -203,45 +203,45 @@ class Connection(RoomyProtocol):
         _LOG.warning("connection broken off peer=%s cause=peer is %s", self.peer, what)
         self.abort(f"peer is {what}")
 
-    # What subclasses say
+    # Callbacks of subclasses
 
     def greeted(self, hello: Hello) -> None:
-        """The peer has introduced itself."""
+        """Called when the peer has introduced itself."""
         raise NotImplementedError
 
     def received(self, call: int, message: bytes) -> None:
-        """A whole message."""
+        """Called with each whole message."""
         raise NotImplementedError
 
     def awaits(self, call: int) -> bool:
-        """Whether parts of such a message are worth keeping."""
+        """Return True if parts of the call's message are worth keeping."""
         return True
 
     def spoiled(self, reason: str) -> None:
-        """What came cannot be taken; the connection is about to be broken off."""
+        """Called when received bytes are corrupt, before the connection is broken off."""
 
     def spend(self, weight: int) -> None:
-        """Note what the peer has had taken from it."""
+        """Charge the peer for bytes that were received from it."""
 
     def wait_s(self) -> float:
-        """How long to take nothing more from the peer; 0: it may go on."""
+        """Return how many seconds to handle no frame of the peer; 0 if it may go on."""
         return 0.0
 
     def may_read(self) -> bool:
-        """Whether to read, as far as what is written goes."""
+        """Return True if reading may go on, as far as pending writes are concerned."""
         return True
 
     def cancelled(self, call: int) -> None:
-        """The peer waits no more for the call's answer."""
+        """Called when the peer no longer waits for the call's answer."""
 
     def refused(self, call: int, reason: str) -> None:
-        """The peer will not carry out the call."""
+        """Called when the peer will not carry out the call."""
 
     def ponged(self) -> None:
-        """The peer has answered a ping."""
+        """Called when the peer has answered a ping."""
 
     def lost(self, reason: str) -> None:
-        """Nothing will come or go any more. Called once, if the connection was ever made."""
+        """Called once when the connection is lost, if it was ever made. Nothing is sent or received afterwards."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""A server's end: takes connections, hands requests to the handler, sends its answers back."""
+"""A server's end: accept connections, pass requests to the handler, send its answers back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merlot.vectors.account import out_of_memory
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import TICK_S, Connection
-from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Held, Hello, Kind, MessageReader
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind, MessageReader, UnfinishedBytes
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
 
@@ -23,24 +23,24 @@ _LOG = logging.getLogger(__name__)
 
 BACKLOG: Final = 256
 ACCEPT_S: Final = 0.005
-"""Between two connections that are taken."""
+"""Wait between two accepted connections."""
 ACCEPT_AGAIN_S: Final = 1.0
-"""After an error, as when there are no file descriptors left."""
+"""Wait after an error of accept, e.g. when no file descriptors are left."""
 
 MAX_CONNECTIONS: Final = 256
 MAX_CONNECTIONS_OF_HOST: Final = 64
-"""A broker has one; a host that holds more than it needs leaves places to others."""
+"""Connections of one host. A broker has one; a host that holds more than it needs leaves places to others."""
 MAX_RUNNING: Final = 4_096
-"""Calls of one connection; a broker's own queries are far fewer."""
+"""Calls under way on one connection; a broker's own queries are far fewer."""
 MAX_REQUEST_BYTES: Final = 64 << 20
-"""Of one connection's unfinished requests: 100,000 segments' names and a filter of 100,000 values take 12 MB."""
+"""Bytes of one connection's unfinished requests: 100,000 segments' names and a filter of 100,000 values take 12 MB."""
 MAX_UNFINISHED_BYTES: Final = 256 << 20
-"""Of all connections."""
+"""Bytes of all connections' unfinished requests."""
 MAX_RUNNING_BYTES: Final = 512 << 20
-"""Of all requests under way."""
+"""Bytes of all requests under way."""
 
 AnswerNow = Callable[[ServerRequest], ServerResponse | None]
-"""The answer to a request that can be had in well under a millisecond; None: the handler must be asked."""
+"""Answers a request if that takes well under a millisecond; returns None if the handler must answer it."""
 
 
 class TcpEndpoint:
@@ -60,7 +60,7 @@ class TcpEndpoint:
         self.answer_now = answer_now
         self.is_stopping = False
         self.connections: set[_ServerConnection] = set()
-        self.unfinished = Held(limit=MAX_UNFINISHED_BYTES)
+        self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES)
         self.running_bytes = 0
         self.pace = Pace(clock or SystemClock())
         self._tick_s = tick_s
@@ -68,9 +68,9 @@ class TcpEndpoint:
         self._accepting: asyncio.Task[None] | None = None
 
     def bind(self, host: str, port: int) -> int:
-        """Take the port, which 0 leaves to the system, and return it. UnavailableError if it is taken.
+        """Bind the port and return it; the system chooses if `port` is 0. Raise UnavailableError if it is in use.
 
-        Until `start` connections are refused."""
+        Connections are refused until `start`."""
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -89,7 +89,7 @@ class TcpEndpoint:
         return bound
 
     async def start(self) -> None:
-        """Take calls from now on. UnavailableError if somebody took the port since `bind`."""
+        """Accept calls from now on. Raise UnavailableError if another process listens on the port since `bind`."""
         assert self._socket is not None, "bind comes first"
         try:
             self._socket.listen(BACKLOG)
@@ -99,7 +99,7 @@ class TcpEndpoint:
         self._accepting = asyncio.get_running_loop().create_task(self._accept(self._socket))
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new calls; end those still running when the grace is over."""
+        """Accept no new calls; end those still running after `grace_s` seconds."""
         self.is_stopping = True
         if self._accepting is not None:
             self._accepting.cancel()
@@ -116,7 +116,7 @@ class TcpEndpoint:
             await asyncio.wait(rest)
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Take connections one by one: a peer that makes thousands a second keeps nobody's calls waiting."""
+        """Accept connections one by one: a peer that makes thousands a second delays nobody's calls."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -130,7 +130,7 @@ class TcpEndpoint:
 
 
 class _ServerConnection(Connection):
-    """One broker's requests."""
+    """A server's end of a connection: one broker's requests."""
 
     def __init__(self, endpoint: TcpEndpoint, *, tick_s: float) -> None:
         super().__init__(MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES), tick_s=tick_s)
@@ -141,11 +141,11 @@ class _ServerConnection(Connection):
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Of the requests under way."""
+        """Tasks of the requests under way."""
         return list(self._running.values())
 
     def end(self, reason: str) -> None:
-        """Cancel what runs and close."""
+        """Cancel the running requests and close."""
         for task in self.tasks:
             task.cancel()
         self.close(reason)
@@ -206,12 +206,12 @@ class _ServerConnection(Connection):
         task.add_done_callback(lambda _: self._done(call, len(message)))
 
     def _refuse(self, reason: str) -> None:
-        """Talk no more with a peer."""
+        """Refuse a peer in the HELLO, and close."""
         self.send(Kind.HELLO, 0, Hello(instance=self._endpoint.instance(), refusal=reason).to_bytes())
         self.close(reason)
 
     def _refusal(self, num_bytes: int) -> str:
-        """Why a request of so many bytes is not taken now; empty if it is."""
+        """Return why a request of `num_bytes` is not accepted now; an empty text if it is."""
         if self._endpoint.is_stopping:
             return "server is stopping"
         if len(self._running) >= MAX_RUNNING:
@@ -238,7 +238,7 @@ class _ServerConnection(Connection):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # A broker that does not take its answers gets no more of them made.
+        # No more answers are made for a broker that does not read them.
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -267,7 +267,7 @@ class _ServerConnection(Connection):
 
 
 async def _finish(sending: Awaitable[None]) -> None:
-    """Send the rest of an answer; a peer that is gone needs none."""
+    """Send the rest of an answer; ignore the loss of the peer."""
     try:
         await sending
     except MerlotError as error:

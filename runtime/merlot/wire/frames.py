@@ -1,15 +1,15 @@
-"""What travels over a connection between broker and server: frames, each with a checksum.
+"""Frames, each with a checksum: the units that a connection between broker and server carries.
 
     frame   = crc32 u32 · length u32 · kind u8 · call u64 · payload of `length` bytes        little-endian
     message = PART* LAST, all of one call: its bytes are their payloads, one after the other
 
 The checksum covers everything behind it. Each side first sends HELLO (JSON, `Hello`); the client goes on when it has
-the server's. Then the client sends requests as messages under call numbers that it never uses again, and the server
-answers each with a message under the same number, in any order; frames of different messages may alternate. CANCEL ends
-a call: nobody waits for its answer. REFUSAL (a text) instead of an answer: the request was not carried out and may be
-asked elsewhere. PING is answered by PONG. Whoever receives what does not fit this grammar closes the connection; the
-calls under way on it have failed. Unfinished messages, calls and connections are limited in number and bytes; a server
-says which limit was passed, by a REFUSAL or in its HELLO. How fast it reads is limited too (`pace`).
+the server's. Then the client sends requests as messages under call numbers that it never uses again. The server answers
+each with a message under the same number, in any order; frames of different messages may alternate. CANCEL ends a call
+whose answer is no longer awaited. REFUSAL (a text) replaces an answer: the request was not carried out and may be sent
+to another server. PING is answered by PONG. A side that receives bytes outside this grammar closes the connection, and
+the calls under way on it have failed. Unfinished messages, calls and connections are limited in number and bytes; a
+server says which limit was exceeded, by a REFUSAL or in its HELLO. Its reading rate is limited too (`pace`).
 
 Later versions may add kinds and members of JSON objects; both sides use the smaller version of the two HELLOs.
 """
@@ -32,12 +32,12 @@ OLDEST_VERSION: Final = 1
 PROTOCOL: Final = "merlot"
 
 MAX_FRAME_BYTES: Final = 1 << 20
-"""A longer frame is taken for garbage."""
+"""Longest frame; a longer one is taken for garbage."""
 PART_BYTES: Final = 256 << 10
-"""Longer messages are cut, so that short ones need not wait for them."""
+"""Length above which a message is split, so that short messages need not wait for it."""
 MAX_MESSAGE_BYTES: Final = 256 << 20
-"""Largest answer, and the most that one connection keeps of unfinished messages; a server refuses to send more, with an
-error that says so."""
+"""Largest answer, and the most bytes of unfinished messages that one connection keeps. A server answers with an error
+instead of a larger result."""
 MAX_OPEN_MESSAGES: Final = 1_000
 MAX_HELD_BYTES: Final = 1 << 30
 
@@ -48,7 +48,7 @@ _CRC_BYTES: Final = 4
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """Kind of a frame."""
 
     HELLO = 0
     PART = 1
@@ -66,7 +66,7 @@ Frame = tuple[Kind, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """How a side introduces itself. `refusal`: why it will not talk; it closes the connection."""
+    """Introduction of one side. `refusal` says why it will not talk; it then closes the connection."""
 
     version: int = VERSION
     instance: str = ""
@@ -78,7 +78,7 @@ class Hello:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Hello:
-        """Raises CorruptionError; members that this version does not know are ignored."""
+        """Decode an introduction; raise CorruptionError. Members that this version does not know are ignored."""
         try:
             fields = orjson.loads(data)
         except orjson.JSONDecodeError as error:
@@ -91,13 +91,13 @@ class Hello:
 
 
 def encode(kind: Kind, call: int, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     body = _BODY_HEAD.pack(len(payload), kind, call) + payload
     return crc32(body).to_bytes(_CRC_BYTES, "little") + body
 
 
 def cut(call: int, message: bytes) -> Iterator[bytes]:
-    """The frames of a message."""
+    """Yield the frames of a message."""
     last = max(0, len(message) - 1) // PART_BYTES * PART_BYTES
     for start in range(0, last, PART_BYTES):
         yield encode(Kind.PART, call, message[start : start + PART_BYTES])
@@ -105,21 +105,21 @@ def cut(call: int, message: bytes) -> Iterator[bytes]:
 
 
 class FrameReader:
-    """Frames from bytes as they arrive."""
+    """Splits arriving bytes into frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._start = 0
 
     def add(self, data: bytes) -> None:
-        """Take bytes; nothing is looked at yet."""
+        """Append bytes, without parsing them yet."""
         if self._start:
             del self._data[: self._start]
             self._start = 0
         self._data += data
 
     def next(self) -> Frame | None:
-        """The next frame; None if it has not come whole. Raises CorruptionError; then nothing more can be read."""
+        """Return the next frame; None if it is not whole yet. Raise CorruptionError; nothing more can be read then."""
         while len(self._data) - self._start >= HEAD_BYTES:
             start = self._start
             crc, length, kind, call = _HEAD.unpack_from(self._data, start)
@@ -133,30 +133,30 @@ class FrameReader:
                     raise CorruptionError(f"frame checksum mismatch bytes={length} kind={kind}")
                 payload = bytes(view[start + HEAD_BYTES : stop])
             self._start = stop
-            if kind in _KINDS:  # a later version's are ignored
+            if kind in _KINDS:  # kinds of later versions are ignored
                 return _KINDS[kind], call, payload
         return None
 
 
 @dataclass(slots=True)
-class Held:
-    """Bytes of messages that are kept, of all connections of an end together."""
+class UnfinishedBytes:
+    """Bytes of unfinished messages, over all connections of an end."""
 
     num_bytes: int = 0
     limit: int = MAX_HELD_BYTES
 
 
 class MessageReader:
-    """Messages from frames; parts of several messages may alternate."""
+    """Joins frames to messages; parts of several messages may alternate."""
 
-    def __init__(self, held: Held, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, held: UnfinishedBytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._held = held
         self._max_bytes = max_bytes
         self._parts: dict[int, list[bytes]] = {}
         self._num_bytes = 0
 
     def part(self, call: int, payload: bytes) -> None:
-        """Keep a part. Raises CorruptionError if the unfinished messages of this connection, or of all, grow too large
+        """Keep a part. Raise CorruptionError if the unfinished messages of this connection, or of all, grow too large
         or too many."""
         parts = self._parts.setdefault(call, [])
         parts.append(payload)
@@ -170,7 +170,7 @@ class MessageReader:
             raise CorruptionError(f"messages of all peers are too long limit={self._held.limit}")
 
     def last(self, call: int, payload: bytes) -> bytes:
-        """The whole message."""
+        """Return the whole message."""
         if call not in self._parts:
             return payload
         self.part(call, payload)
@@ -179,12 +179,12 @@ class MessageReader:
         return message
 
     def drop(self, call: int) -> None:
-        """Forget what came of a message."""
+        """Forget the parts of a message."""
         size = sum(map(len, self._parts.pop(call, ())))
         self._num_bytes -= size
         self._held.num_bytes -= size
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget the parts of all messages."""
         for call in list(self._parts):
             self.drop(call)

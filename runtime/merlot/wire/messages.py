@@ -1,4 +1,4 @@
-"""What a broker asks of a server, and what it gets back. In one process these objects travel as they are."""
+"""A broker's request to a server, and the answer. Within one process these objects are passed on without encoding."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from merlot.query.answer.partial import Partial
 class ServerRequest:
     """Run `query` (a bound tree, `tree.tree_json`) over these segments, each `name@crc`, within `timeout_ms`.
 
-    Queries that differ in the constants of WHERE are alike in `query` if WHERE is told apart, in `where`; if that is
-    empty, `query` has its own."""
+    `where` holds the query's WHERE, so that `query` is the same for queries that differ only in the constants of WHERE.
+    If `where` is empty, WHERE is part of `query`."""
 
     request_id: str
     table: TableName
@@ -25,10 +25,10 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerResponse:
-    """The partial result over the segments that are not `missing`; or why there is none: (Pinot's code, message).
+    """The partial result over the segments that are not `missing`, or the reason why there is none: (Pinot's code,
+    message).
 
-    `partial` is None with an error, and may be None when every asked segment is missing.
-    """
+    `partial` is None if there is an error, and may be None if every requested segment is missing."""
 
     partial: Partial | None = None
     missing: tuple[str, ...] = ()

@@ -1,10 +1,11 @@
-"""How much of a port's event loop peers may take by sending, so that one that floods is no burden on others.
+"""Limit how much of a port's event loop its peers take by sending, so that a peer that floods does not slow down
+others.
 
-Everything that arrives has a weight: about what it costs to read, in bytes at the speed of a checksum. The hosts that
-are connected share `SHARED_BYTES_S` evenly, used or not, and so do the connections of each with its host's part; what a
-connection sends beyond its share comes out of a spare that all draw from. Whoever is beyond both waits, and its bytes
-wait in the kernel, which makes the peer wait. So the loop's work for what arrives is bounded however many peers flood
-it, and who keeps to its share never waits for them. A connection begins without credit: making new ones gains nothing.
+Everything that arrives has a weight: about its cost of reading, in bytes at the speed of a checksum. Connected hosts
+share `SHARED_BYTES_S` evenly, used or not, and the connections of a host share its part. A connection that exceeds its
+share draws from a spare that all connections draw from. While both are used up, nothing is read from it: its bytes wait
+in the kernel, which makes the peer wait. So the loop's work for arriving bytes is bounded however many peers flood it,
+and a peer within its share never waits for them. A connection begins without credit, so making new ones gains nothing.
 Used on one event loop.
 """
 
@@ -16,12 +17,12 @@ from typing import Final
 from merlot.clock import Clock
 
 SHARED_BYTES_S: Final = 64 << 20
-"""Some 10,000 requests of a broker a second."""
+"""Rate of the shares: some 10,000 requests of a broker a second."""
 SPARE_BYTES_S: Final = 32 << 20
 CREDIT_S: Final = 0.1
-"""What was not used for so long may be used at once."""
+"""Time for which an unused share is saved up and may then be used at once."""
 LEAST_WAIT_S: Final = 0.005
-"""Many frames are taken after a wait: pausing costs more than a frame."""
+"""Shortest pause, long enough for many frames: pausing costs more than a frame."""
 READ_BYTES: Final = 2_048
 """Weight of waking up to read, beside the bytes that are read."""
 FRAME_BYTES: Final = 4_096
@@ -36,17 +37,17 @@ class Pace:
     def __init__(self, clock: Clock) -> None:
         self.now = clock.monotonic
         self.lanes: Counter[str] = Counter()
-        """How many connections each host has."""
+        """Number of connections of each host."""
         self.spare_until = self.now()
 
     def lane(self, host: str) -> Lane:
-        """A connection's; closed with it."""
+        """Return the lane of a new connection, which is closed with it."""
         self.lanes[host] += 1
         return Lane(self, host)
 
 
 class Lane:
-    """What one connection has used: until `_until` its share is spent, at the rate that it has now."""
+    """Use of the pace by one connection: its share is spent until `_until`, at its present rate."""
 
     def __init__(self, pace: Pace, host: str) -> None:
         self._pace = pace
@@ -54,7 +55,7 @@ class Lane:
         self._until = pace.now() + CREDIT_S
 
     def wait_s(self) -> float:
-        """How long to take nothing from the peer; 0: it may go on."""
+        """Return how many seconds to take nothing from the peer; 0 if it may go on."""
         pace = self._pace
         latest = pace.now() + CREDIT_S
         if self._until < latest or pace.spare_until < latest:
@@ -62,7 +63,7 @@ class Lane:
         return max(LEAST_WAIT_S, min(self._until, pace.spare_until) - latest)
 
     def spend(self, weight: int) -> None:
-        """Note what was taken: from its share if any is left, else from the spare. The last piece may go beyond."""
+        """Charge the share if any of it is left, else the spare. The last charge may exceed either."""
         pace = self._pace
         now = pace.now()
         if self._until < now + CREDIT_S:

@@ -1,4 +1,4 @@
-"""A protocol that knows whether its peer takes what is written, so that who writes much can wait for room.
+"""A protocol with flow control: writers of many bytes can wait until the peer has read some.
 
 Used on one event loop.
 """
@@ -17,11 +17,11 @@ class RoomyProtocol(asyncio.Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the transport takes more without its buffer growing beyond bounds."""
+        """True if the transport's buffer is below its limit."""
         return self._room is None
 
     async def room(self) -> None:
-        """Wait until there is room, or no connection."""
+        """Wait until there is room, or the connection is lost."""
         while self._room is not None:
             await asyncio.shield(self._room)
 

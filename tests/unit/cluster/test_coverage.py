@@ -175,7 +175,7 @@ def test_however_versions_follow_each_other_what_was_there_is_within_what_is_the
     """Rows, stretch of time and source of a segment only ever grow."""
     now = versions[0]
     for new in versions[1:]:
-        taken = coverage.Taken(replaced={"day": now}, removed=(), added=(new,))
+        taken = coverage.PublishEffect(replaced={"day": now}, removed=(), added=(new,))
         try:
             coverage.check(taken, num_records=1, declared=frozenset(), replaces_all=False)
         except UncoveredError:

@@ -6,7 +6,7 @@ import pytest
 
 from merlot.errors import CorruptionError
 from merlot.wire import frames
-from merlot.wire.frames import PART_BYTES, FrameReader, Held, Hello, Kind, MessageReader, cut, encode
+from merlot.wire.frames import PART_BYTES, FrameReader, Hello, Kind, MessageReader, UnfinishedBytes, cut, encode
 
 
 def frames_in(*pieces: bytes) -> list[frames.Frame]:
@@ -56,7 +56,7 @@ def test_kinds_of_a_later_version_are_ignored() -> None:
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
 def test_a_message_comes_together_from_its_parts(size: int) -> None:
     message = random.Random(size).randbytes(size)
-    reader = MessageReader(Held())
+    reader = MessageReader(UnfinishedBytes())
     *parts, last = frames_in(*cut(5, message))
     for kind, call, payload in parts:
         assert (kind, call) == (Kind.PART, 5)
@@ -66,7 +66,7 @@ def test_a_message_comes_together_from_its_parts(size: int) -> None:
 
 
 def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(limit=150)
+    held = UnfinishedBytes(limit=150)
     reader, other = MessageReader(held, max_bytes=100), MessageReader(held, max_bytes=100)
     for call in range(50):
         reader.part(call, bytes(60))

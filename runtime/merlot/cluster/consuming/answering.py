@@ -1,4 +1,4 @@
-"""By what servers answer for a partition's segments: rows that they consumed, or files. Pure, of what they report."""
+"""Find out how servers answer for a partition's segments, from their reports: by consumed rows, or by files. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from merlot.ids import InstanceId
 
 CONSUMING_SUFFIX = "@0"
 Reports = Mapping[InstanceId, Set[str]]
-"""Keys that servers answer for."""
+"""Segment keys that each server answers for."""
 
 
 def by_rows(reports: Reports) -> Mapping[int, int]:
-    """By partition, the first segment that some server answers for from its beginning on, whatever became of it."""
-    found: dict[int, int] = {}
+    """Return, by partition, the sequence of the first segment that some server answers for by consumed rows. The
+    segment may have been committed or removed since."""
+    firsts: dict[int, int] = {}
     names = (key.removesuffix(CONSUMING_SUFFIX) for keys in reports.values() for key in keys if _is_of_rows(key))
     for name in filter(None, map(StreamSegmentName.parse, names)):
-        found[name.partition] = min(name.sequence, found.get(name.partition, name.sequence))
-    return found
+        firsts[name.partition] = min(name.sequence, firsts.get(name.partition, name.sequence))
+    return firsts
 
 
 def _is_of_rows(key: str) -> bool:
@@ -29,13 +30,14 @@ def _is_of_rows(key: str) -> bool:
 
 
 def of_members(reports: Reports, view: TableView, partition: int, live: Collection[InstanceId]) -> Reports:
-    """The reports of servers that may be asked for a partition: those that live, and those it is assigned to."""
+    """Return the reports of servers that queries of a partition may go to: live servers, and servers that it is
+    assigned to."""
     chain = chains(view.stream_segments).get(partition, {})
-    assigned = {one for record in chain.values() for one in view.servers_of(record.name)}
-    return {one: keys for one, keys in reports.items() if one in live or one in assigned}
+    assigned = {server for record in chain.values() for server in view.servers_of(record.name)}
+    return {server: keys for server, keys in reports.items() if server in live or server in assigned}
 
 
 def is_everywhere(record: StreamSegmentRecord, reports: Reports, view: TableView, live: Collection[InstanceId]) -> bool:
-    """Whether every server that lives and has to answers for a segment by its file."""
-    servers = [one for one in view.servers_of(record.name) if one in live]
-    return bool(servers) and all(record.key_text in reports.get(one, ()) for one in servers)
+    """Return True if every live server of the segment answers for it by its file, and there is one."""
+    servers = [server for server in view.servers_of(record.name) if server in live]
+    return bool(servers) and all(record.key_text in reports.get(server, ()) for server in servers)

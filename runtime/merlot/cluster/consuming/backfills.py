@@ -1,6 +1,7 @@
-"""Backfills of upsert tables as they are written down: what was asked for, and which step each is at.
+"""Read and change the records of backfills of upsert tables.
 
-One node per table. Whoever changes it writes what it computed of the record that it read, and else reads again.
+There is one node per table. A change is computed from the record that was read; if the record has changed since, it is
+read again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from merlot.spec.upserting import UpsertSpec
 
 
 def find_backfill(metastore: Metastore, table: TableName) -> BackfillRecord | None:
-    """The last one; None if there was none."""
+    """Return the last backfill of a table; None if there was none."""
     path = paths.backfill(table)
     node = metastore.get(path)
     return None if node is None else BackfillRecord.from_bytes(node.data, path)
@@ -31,7 +32,8 @@ Change = Callable[[BackfillRecord | None], BackfillRecord | None]
 def change_backfill(
     metastore: Metastore, table: TableName, change: Change, fence: Check | None = None
 ) -> BackfillRecord | None:
-    """Write what becomes of the record; what is None, or the same, is not written. `change` is pure."""
+    """Write `change(record)` unless it is None or the same record, and return the record that holds. `change` is
+    pure."""
     path = paths.backfill(table)
     while True:
         node = metastore.get(path)
@@ -65,7 +67,8 @@ def begun(
     ignores_memory: bool = False,
     is_declared: bool = False,
 ) -> BackfillRecord:
-    """A backfill that begins; raises InvalidInputError while another one is under way."""
+    """Return a backfill that begins, or the one of this name that is under way. Raise InvalidInputError while another
+    one is."""
     if before is not None and not before.is_over:
         if before.name == name:
             return before
@@ -82,19 +85,20 @@ def begun(
 
 
 def cancelled(record: BackfillRecord, now_ms: int) -> BackfillRecord:
-    """Nothing more is loaded, and keys expire again; what was recovered, and rows that were read, stay."""
+    """Return the backfill as cancelled: nothing more is loaded and keys expire again. Recovered keys, and rows that
+    were read, stay."""
     if not record.keeps_keys:
         return record
     return record.model_copy(update={"step": Step.ENABLE_TTL, "since_ms": now_ms, "is_cancelled": True, "message": ""})
 
 
 def told_loaded(record: BackfillRecord, now_ms: int) -> BackfillRecord:
-    """Everything that shall be loaded has been produced; of one that reads again, nobody needs to say so."""
+    """Note that all rows to load have been produced. A backfill that reads the stream again needs no such note."""
     return record if record.loaded_ms else record.model_copy(update={"loaded_ms": now_ms})
 
 
 def pinned_of(table: TableSpec, upsert: UpsertSpec | None, record: BackfillRecord | None) -> str:
-    """The settings that segments of a table shall have, while it is backfilled too."""
+    """Return the settings that a table's segments must have, during a backfill too."""
     if upsert is None or record is None:
         return pin(table, upsert)
     return pin(table, without_expiry(upsert) if record.keeps_keys else upsert, record.recovered)

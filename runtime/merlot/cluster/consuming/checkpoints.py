@@ -1,8 +1,8 @@
-"""The checkpoint of a partition of an upsert table: which docs of its sealed segments are valid at the end of one.
+"""Checkpoints of a partition of an upsert table: which docs of its sealed segments are valid at the end of one of them.
 
-It is in the records: each segment names its own snapshot, and the one at whose end they were taken holds what decides
-beside them. One swap of the root writes them all, so that every view has them of one and the same moment. A later
-checkpoint takes the place of an earlier one, never the other way round.
+A checkpoint is in the records: each segment names its own snapshot, and the segment at whose end they were taken holds
+the rest of the deciding state. One swap of the root writes them all, so that every view has them of one and the same
+moment. A later checkpoint replaces an earlier one, never the other way round.
 """
 
 from __future__ import annotations
@@ -22,58 +22,64 @@ from merlot.metastore.protocol import Metastore
 from merlot.spec.upserting import SnapshotStore
 
 SNAPSHOT_FOLDER = "upserts"
-"""In a table's folder of the deep store."""
+"""Name of a folder in the table's folder of the deep store."""
 DECIDED_UNTIL = "UpsertCompactionTask.decidedUntil"
-"""Key of a segment's custom map: sequence of the segment at whose end the checkpoint was taken by which rows were taken
-out of it (see `needed`)."""
+"""Key of a segment's custom map. Rows were removed from the segment by a checkpoint; the value is the sequence of the
+segment at whose end that checkpoint was taken (see `needed`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Snapshots that are in the deep store, all as of the end of one segment."""
+    """Snapshots in the deep store, all as of the end of one segment."""
 
     partition: int
     sequence: int
     key: str
-    """Of that segment, `name@crc`."""
+    """Key of that segment, `name@crc`."""
     state: CheckpointRecord
     urls: Mapping[str, str]
-    """Of every sealed segment up to that one, by key."""
+    """URLs of the snapshots by segment key, for every sealed segment up to that one."""
 
 
 def newest(records: Mapping[int, StreamSegmentRecord]) -> StreamSegmentRecord | None:
-    """The segment at whose end the partition's checkpoint was taken; None if there is no whole one."""
-    found = [sequence for sequence, record in records.items() if record.checkpoint is not None]
-    if not found:
+    """Return the segment at whose end the partition's checkpoint was taken; None if there is no complete checkpoint."""
+    sequences = [sequence for sequence, record in records.items() if record.checkpoint is not None]
+    if not sequences:
         return None
-    last = records[max(found)]
-    is_whole = all(one.snapshot_url for one in sealed_until(records, last.sequence))
+    last = records[max(sequences)]
+    is_whole = all(record.snapshot_url for record in sealed_until(records, last.sequence))
     return last if is_whole else None
 
 
 def needed(records: Mapping[int, StreamSegmentRecord]) -> int | None:
-    """The least sequence of a checkpoint that a recovery has to begin with, since rows that decided others were taken
-    out of segments; None: what is stored can be replayed. What a backfill decides anew needs none."""
+    """Return the least sequence of a checkpoint that a recovery must begin with, because rows that decided others were
+    removed from segments. Return None if the stored rows can be replayed. Rows that a backfill decides anew need no
+    checkpoint."""
     point = recovery.point_of(records)
-    marks = [int(one.custom_map[DECIDED_UNTIL]) for one in records.values() if DECIDED_UNTIL in one.custom_map]
-    ends = [sequence for sequence, one in records.items() if one.checkpoint is not None and one.checkpoint.is_needed]
+    marks = [int(record.custom_map[DECIDED_UNTIL]) for record in records.values() if DECIDED_UNTIL in record.custom_map]
+    ends = [
+        sequence
+        for sequence, record in records.items()
+        if record.checkpoint is not None and record.checkpoint.is_needed
+    ]
     return max((sequence for sequence in (*marks, *ends) if sequence >= point), default=None)
 
 
 def is_kept(records: Mapping[int, StreamSegmentRecord]) -> bool:
-    """Whether the partition's checkpoints belong into the deep store, as the settings of its last segment say."""
+    """Return True if the partition's checkpoints belong in the deep store, by the settings of its last segment."""
     settings = records[max(records)].upsert if records else ""
     return bool(settings) and unpin_upsert(settings).snapshots_in is SnapshotStore.DEEP_STORE
 
 
 def sealed_until(records: Mapping[int, StreamSegmentRecord], sequence: int) -> list[StreamSegmentRecord]:
-    """The sealed segments of a partition up to one."""
-    return [one for number, one in sorted(records.items()) if number <= sequence and not one.is_open]
+    """Return the sealed segments of a partition up to the one with this sequence."""
+    return [record for number, record in sorted(records.items()) if number <= sequence and not record.is_open]
 
 
 def write_checkpoint(metastore: Metastore, table: TableName, taken: Checkpoint) -> tuple[bool, TableView]:
-    """Name the snapshots in the records; returns whether they are named, and the view in which they are, or in which a
-    later checkpoint is, or segments that the snapshots are not of."""
+    """Name the snapshots in the records. Return whether they are named, and the view after it.
+
+    They are not if the view has a later checkpoint, or segments other than those of the snapshots."""
     is_written = False
 
     def decide(view: TableView) -> list[Mutation]:
@@ -81,14 +87,14 @@ def write_checkpoint(metastore: Metastore, table: TableName, taken: Checkpoint) 
         records = chains(view.stream_segments).get(taken.partition, {})
         is_written = _fits(records, taken)
         state = taken.state.model_copy(update={"is_needed": needed(records) is not None})
-        return _put(_named(one, replace(taken, state=state)) for one in records.values()) if is_written else []
+        return _put(_named(record, replace(taken, state=state)) for record in records.values()) if is_written else []
 
     view = mutate(metastore, table, decide)
     return is_written, view
 
 
 def forget_checkpoint(metastore: Metastore, table: TableName, partition: int) -> TableView:
-    """Name no snapshots of a partition any more."""
+    """Remove the names of a partition's snapshots from the records."""
 
     def decide(view: TableView) -> list[Mutation]:
         records = chains(view.stream_segments).get(partition, {}).values()
@@ -98,7 +104,7 @@ def forget_checkpoint(metastore: Metastore, table: TableName, partition: int) ->
 
 
 def snapshot_urls(records: Iterable[StreamSegmentRecord]) -> set[str]:
-    """Files that records name."""
+    """Return the URLs of the snapshots that records name."""
     return {record.snapshot_url for record in records if record.snapshot_url}
 
 
@@ -106,11 +112,11 @@ def _fits(records: Mapping[int, StreamSegmentRecord], taken: Checkpoint) -> bool
     end = records.get(taken.sequence)
     if end is None or end.is_open or end.key_text != taken.key:
         return False
-    if any(one.checkpoint is not None and sequence > taken.sequence for sequence, one in records.items()):
+    if any(record.checkpoint is not None and sequence > taken.sequence for sequence, record in records.items()):
         return False
     if not is_kept(records):
         return False
-    return all(one.key_text in taken.urls for one in sealed_until(records, taken.sequence))
+    return all(record.key_text in taken.urls for record in sealed_until(records, taken.sequence))
 
 
 def _named(record: StreamSegmentRecord, taken: Checkpoint) -> StreamSegmentRecord:
@@ -129,5 +135,5 @@ def _bare(record: StreamSegmentRecord) -> StreamSegmentRecord:
 
 
 def _put(records: Iterable[StreamSegmentRecord]) -> list[Mutation]:
-    found = tuple(records)
-    return [PutSegments(found, {record.name: record.crc for record in found})] if found else []
+    stripped = tuple(records)
+    return [PutSegments(stripped, {record.name: record.crc for record in stripped})] if stripped else []

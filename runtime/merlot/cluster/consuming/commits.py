@@ -1,7 +1,7 @@
-"""The transactions applied to the metastore, each telling what the truth is after it. Block; any thread may call.
+"""Apply the transactions to the metastore; each function returns the state after it. Calls block; any thread may call.
 
-Each is one swap of the table's root. A crash before it leaves nothing that anybody sees, one after it nothing to
-repair; repeating any of them is harmless.
+Each is one swap of the table's root. A crash before the swap leaves nothing visible, a crash after it leaves nothing to
+repair. Repeating any of them is harmless.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from merlot.metastore.protocol import Check, Metastore
 
 
 class CommitOutcome(StrEnum):
-    """What became of a segment that somebody has sealed."""
+    """Outcome of the commit of a sealed segment."""
 
     COMMITTED = "COMMITTED"
-    """The segment is DONE with the very content that was sealed; with the file of whoever came first."""
+    """The segment is DONE with exactly the sealed content, in the file of the first replica that committed."""
     OTHER = "OTHER"
-    """It is DONE with other content, by another replica: that one counts."""
+    """The segment is DONE with the other content of another replica, which counts."""
     GONE = "GONE"
-    """It had no rows, or was removed since."""
+    """The segment had no rows, or was removed since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The outcome, and the view in which it is so."""
+    """Outcome of a commit, and the view that has it."""
 
     outcome: CommitOutcome
     view: TableView
     record: StreamSegmentRecord | None
 
     def took(self, url: str) -> bool:
-        """Whether the segment has this file; else whoever uploaded it may delete it."""
+        """Return True if the segment has this file; if not, its uploader may delete it."""
         return self.record is not None and self.record.url == url
 
 
 def propose_end(metastore: Metastore, table: TableName, end: End, *, previous: TableView | None = None) -> TableView:
-    """Agree on a segment's end; returns the view after it, with the end that holds."""
+    """Agree on a segment's end; return the view after it, with the end that holds."""
     return mutate(metastore, table, lambda view: transactions.propose_end(view, end), previous=previous)
 
 
 def replace_sealer(
     metastore: Metastore, table: TableName, segment: str, *, old: str, new: InstanceId, now_ms: int
 ) -> TableView:
-    """Take over the making of a file; returns the view after it: the segment's sealer is who has it now."""
+    """Take over making the file; return the view after it, whose record names the present sealer."""
     return mutate(
         metastore,
         table,
@@ -61,22 +61,24 @@ def replace_sealer(
 
 
 def rewrite_segment(metastore: Metastore, table: TableName, rewritten: Rewritten, fence: Check) -> TableView:
-    """Put another file in the place of a sealed segment's, or remove it; returns the view after it, where it has not
-    happened if a later checkpoint was named meanwhile. PreconditionError if the segment is another one by now,
-    FileCondemnedError if the file is about to be deleted."""
+    """Replace a sealed segment's file, or remove the segment; return the view after it. Nothing happens if a later
+    checkpoint was named meanwhile.
+
+    Raise PreconditionError if the segment has changed, FileCondemnedError if the file is about to be deleted."""
     return mutate(metastore, table, lambda view: transactions.rewrite(view, rewritten), fence)
 
 
 def note_staying(metastore: Metastore, table: TableName, key: SegmentKey, num_staying: int, fence: Check) -> None:
-    """Write down that so many rows of a segment are not valid, and cannot be taken out: it is not tried again."""
+    """Record that `num_staying` rows of a segment are invalid and cannot be removed, so that it is not tried again."""
     mutate(metastore, table, lambda view: transactions.note_staying(view, key, num_staying), fence)
 
 
 def commit_segment(
     metastore: Metastore, table: TableName, sealed: Sealed, *, previous: TableView | None = None
 ) -> Committed:
-    """Make the uploaded file the segment, and open the next one. PreconditionError if the agreed end is another one,
-    FileCondemnedError if the file is about to be deleted."""
+    """Make the uploaded file the segment's, and open the next segment.
+
+    Raise PreconditionError if the agreed end is another one, FileCondemnedError if the file is about to be deleted."""
     view = mutate(metastore, table, lambda view: transactions.commit(view, sealed), previous=previous)
     record = stream_segment(view, sealed.segment)
     if record is None:
@@ -86,11 +88,12 @@ def commit_segment(
 
 
 def merge_segments(metastore: Metastore, table: TableName, merged: Merged, fence: Check) -> TableView:
-    """Put a file with the rows of several segments in the place of the last one's; returns the view after it.
-    PreconditionError if one of them is another one by now, FileCondemnedError if the file is about to be deleted."""
+    """Replace the last segment's file by one with the rows of several segments; return the view after it.
+
+    Raise PreconditionError if one of them has changed, FileCondemnedError if the file is about to be deleted."""
     return mutate(metastore, table, lambda view: merges.merge(view, merged), fence)
 
 
 def finish_merge(metastore: Metastore, table: TableName, key: SegmentKey, fence: Check) -> None:
-    """Remove the segments whose rows this one has, now that every server answers by it."""
+    """Remove the segments whose rows this segment has, now that every server answers by it."""
     mutate(metastore, table, lambda view: merges.finish(view, key), fence)

@@ -1,7 +1,8 @@
-"""What a server hands over before it stops, or before another one takes a partition from it. Pure.
+"""Partitions that a server hands over before it stops, or before another server takes them from it. Pure.
 
-Whoever begins to consume a partition reads its open segment from the start. So a segment that has much to read again is
-committed first, and a partition that only the server that stops consumes goes to another one, if there is one.
+A server that begins to consume a partition reads its open segment from the start. So a segment with many messages to
+read again is committed first. A partition that only the stopping server consumes moves to another server, if there is
+one.
 """
 
 from __future__ import annotations
@@ -16,49 +17,52 @@ from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
 
 MOST_REPLAYED: Final = 200_000
-"""Messages (of files: bytes) that may be read again: about a second's work. Counted, not timed, since the clocks of two
-machines may differ by more than that."""
+"""Messages (of files: bytes) that may be read again: about a second's work. They are counted, not timed, since the
+clocks of two machines may differ by more than that."""
 MOST_MS: Final = 120_000
-"""So long a server that stops waits: a stream or deep store that is away must not keep its image from being mended."""
+"""Longest time that a stopping server waits: its image must be replaceable even while a stream or deep store is
+unavailable."""
 
-Told = Iterable[ProgressRecord]
+Reported = Iterable[ProgressRecord]
 
 
-def is_long(record: StreamSegmentRecord, told: Told) -> bool:
-    """Whether the open segment has more to read again than a server that begins shall, by what servers tell of it."""
+def is_long(record: StreamSegmentRecord, reported: Reported) -> bool:
+    """Return True if the open segment, by the servers' progress, has too many messages for a new server to read
+    again."""
     offsets = (
-        one.offset
-        for progress in told
-        for one in progress.partitions
-        if one.segment == record.name and one.offset is not None
+        partition.offset
+        for progress in reported
+        for partition in progress.partitions
+        if partition.segment == record.name and partition.offset is not None
     )
     return max(offsets, default=record.start_offset) - record.start_offset > MOST_REPLAYED
 
 
-def long_segments(view: TableView, server: InstanceId, told: Told) -> list[StreamSegmentRecord]:
-    """Open segments on a server that are to end before it stops, or that are ending."""
-    told = list(told)
+def long_segments(view: TableView, server: InstanceId, reported: Reported) -> list[StreamSegmentRecord]:
+    """Return the open segments on a server that must end before it stops, and those that are ending."""
+    reported = list(reported)
     return [
         record
         for record in _consumed_by(view, server)
-        if record.status == ConsumingStatus.SEALING or is_long(record, told)
+        if record.status == ConsumingStatus.SEALING or is_long(record, reported)
     ]
 
 
 def lonely_segments(view: TableView, server: InstanceId, staying: Set[InstanceId]) -> list[StreamSegmentRecord]:
-    """Open segments on a server that none of those that stay consumes, though one of them could."""
+    """Return the open segments on a server that no staying server consumes, though one of them could."""
     if not staying - {server}:
         return []
     return [record for record in _consumed_by(view, server) if staying.isdisjoint(view.servers_of(record.name))]
 
 
 def num_to_hand_over(
-    view: TableView, server: InstanceId, staying: Set[InstanceId], told: Mapping[InstanceId, ProgressRecord]
+    view: TableView, server: InstanceId, staying: Set[InstanceId], reported: Mapping[InstanceId, ProgressRecord]
 ) -> int:
-    """Partitions that a server that is about to stop still has to hand over. `staying`: live servers of the table that
-    are not."""
-    found = [*long_segments(view, server, told.values()), *lonely_segments(view, server, staying)]
-    return len({record.partition for record in found})
+    """Return how many partitions a server that is about to stop still has to hand over.
+
+    `staying`: live servers of the table that are not about to stop."""
+    remaining = [*long_segments(view, server, reported.values()), *lonely_segments(view, server, staying)]
+    return len({record.partition for record in remaining})
 
 
 def _consumed_by(view: TableView, server: InstanceId) -> list[StreamSegmentRecord]:

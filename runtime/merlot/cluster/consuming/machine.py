@@ -1,24 +1,24 @@
-"""The life of a partition's replica: what it does next, given all that it knows. Pure: events in, actions out.
+"""State machine of a partition's replica: what it does next, given all that it knows. Pure: events in, actions out.
 
-A step takes an event's facts into the state, looks where they leave the replica (`Phase`), and asks for what that phase
-needs, once, until it is answered. So nothing depends on the order of events, on how many there are, or on whether one
-was missed: the next look at the tree tells the same again.
+A step takes an event's facts into the state, derives the replica's phase from them (`Phase`), and requests the action
+that this phase needs, once, until it is answered. So nothing depends on the order of events, on their number, or on a
+missed one: the next look at the tree brings the same facts again.
 
 CONSUMING ─► ENDING ─► CATCHING_UP ─► BUILDING ─► UPLOADING ─► COMMITTING ─► SWITCHING ─► CONSUMING …
                               └─────► WAITING ──► KEEPING or DOWNLOADING ──────┘
 
-Example. Two replicas, a and b; the segment starts at 100 and shall end by its age.
-1. a has read up to 140. Its age is over: a publishes 140. Phase ENDING.
-2. b sees that position, has 135, and publishes that.
-3. Both see both positions; whoever comes first proposes the end 140, to be sealed by a. The segment is SEALING.
+Example. Two replicas, a and b; the segment starts at 100 and ends by its age.
+1. a has read up to 140. The segment is too old: a publishes 140. Phase ENDING.
+2. b sees that position, has 135, and publishes 135.
+3. Both see both positions; the first of them proposes the end 140, to be sealed by a. The segment is SEALING.
 4. a builds the file of [100, 140), uploads and commits it: DONE, and the next segment, from 140 on, is CONSUMING.
-   Nobody has stopped reading: what a has after 140 is its tail, which it carries into the next segment.
-5. b reads up to 140 and goes beyond, waits for the commit, builds its own file, finds it equal, and keeps it.
-By rows, steps 1 to 3 are one: both know the end without asking, and the first who says so makes the file.
+   Both have read on: the rows of a after 140 are its tail, which it carries into the next segment.
+5. b reads up to 140 and beyond, waits for the commit, builds its own file, finds it equal, and keeps it.
+If the segment ends by rows, steps 1 to 3 are one: both know the end, and the first to propose it makes the file.
 
 A replica that has just begun has no say in ends that rows and memory do not decide, until it has caught up with the
-stream: it would end the segment at its first rows. It takes part when another one has a reason, for the greatest
-position holds.
+stream: it would end the segment at its first rows. It takes part once another replica has a reason, since the greatest
+position becomes the end.
 """
 
 from __future__ import annotations
@@ -55,90 +55,90 @@ from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, St
 from merlot.ids import InstanceId
 
 LOST = "LOST"
-"""Reason of a position: the stream does not have the next message."""
+"""Reason of a position: the stream no longer has the next message."""
 
 
 class Phase(StrEnum):
-    """Where a replica is. It reads on in all of them but SWITCHING, STOPPED and LEFT (`may_read`)."""
+    """Phase of a replica. It reads on in all of them but SWITCHING, STOPPED and LEFT (`may_read`)."""
 
     CONSUMING = "CONSUMING"
-    """It reads and appends; nobody has a reason to end the segment."""
+    """It reads and appends; no replica has a reason to end the segment."""
     ENDING = "ENDING"
-    """It would end the segment, and waits until the end is agreed."""
+    """It has a reason to end the segment, and waits until the end is agreed."""
     CATCHING_UP = "CATCHING_UP"
-    """The end is agreed, and it lacks rows before it."""
+    """The end is agreed, and it lacks rows before the end."""
     WAITING = "WAITING"
     """It has all rows; another replica makes the file."""
     BUILDING = "BUILDING"
     UPLOADING = "UPLOADING"
     COMMITTING = "COMMITTING"
     KEEPING = "KEEPING"
-    """The segment is committed, and it has all rows: it builds its own file, to compare and keep it."""
+    """The segment is committed, and it has all rows: it builds its own file, to compare it and keep it."""
     DOWNLOADING = "DOWNLOADING"
-    """The segment is committed, and it lacks rows, or made other content of them."""
+    """The segment is committed, and it lacks rows, or has built other content."""
     SWITCHING = "SWITCHING"
-    """It has the committed file, and goes on with the next segment."""
+    """It has the committed file, and continues with the next segment."""
     STOPPED = "STOPPED"
     """The partition is paused, or has lost its place in the stream and its policy is to stop."""
     LEFT = "LEFT"
-    """The partition is not its to consume any more."""
+    """The partition is no longer assigned to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a segment ends by itself, beside its number of rows. And how long a replica waits for others."""
+    """Limits at which a segment ends, besides its number of rows, and how long a replica waits for others."""
 
     max_bytes: int
     max_age_ms: int
     hold_ms: int = 3_000
-    """For positions of replicas that live, and before the work of a sealer that seems dead is taken over."""
+    """Wait for positions of live replicas, and before another replica takes over from a sealer that seems dead."""
     lost_hold_ms: int = 60_000
-    """For any replica, before rows are given up that the stream has lost: one that is silent may have them."""
+    """Wait for any replica before rows that the stream has lost are given up: a silent replica may have them."""
     seal_ms: int = 120_000
-    """For a sealer that lives."""
+    """Wait for a live sealer."""
     catch_up_ms: int = 10_000
-    """After so long a replica has its say though it is behind the stream, by hours maybe, or cannot read at all."""
+    """Time after which a replica has a say even if it is behind the stream, perhaps by hours, or cannot read at all."""
     retry_ms: int = 500
     max_retry_ms: int = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """All that a replica knows. `record` is the segment it works on, as it was last seen."""
+    """Everything that a replica knows. `record` is its segment as last seen."""
 
     instance: InstanceId
     record: StreamSegmentRecord
     settings: str
-    """What its rows are read by: what the record pinned when it began. Empty if it was DONE before."""
+    """Settings by which its rows are read: those that the record pinned when it began. Empty if it was DONE before."""
     settings_id: str
     limits: Limits
     held: Held
     phase: Phase = Phase.CONSUMING
     phase_ms: int
-    """Since when it is in its phase."""
+    """Time since which it is in its phase."""
     begun_ms: int
     has_caught_up: bool = False
-    """It has what the stream had when it began."""
+    """True if it has the rows that the stream had when it began."""
     epoch: int = -1
     is_gone: bool = False
-    """The record is: it had no rows, or was removed or merged since."""
+    """True if the record is gone: the segment had no rows, or was removed or merged since."""
     is_assigned: bool = True
     following: StreamSegmentRecord | None = None
     end_reason: str = ""
-    """Why it would end the segment; once it has a reason, it keeps it."""
+    """Reason why it would end the segment; the first reason is kept."""
     reached: int = -1
-    """How far it had come then. It reads on."""
+    """Offset that it had reached when it got the reason. It reads on."""
     lost: Lost | None = None
     positions: Mapping[InstanceId, PositionRecord] = field(default_factory=dict)
     live: Set[InstanceId] = frozenset()
     assigned: Set[InstanceId] = frozenset()
     sealer_ms: int = -1
-    """Since when it knows of the record's sealer."""
+    """Time since which it knows of the record's sealer."""
     built: Built | None = None
     url: str | None = None
     is_downloaded: bool = False
     doing: Action | None = None
-    """What it has asked for and has no answer to."""
+    """Action that it has requested and that is not answered yet."""
     retry_at_ms: int = 0
     num_failures: int = 0
 
@@ -146,7 +146,7 @@ class Replica:
 def start(
     instance: InstanceId, record: StreamSegmentRecord, limits: Limits, now_ms: int, held: Held | None = None
 ) -> Replica:
-    """A replica that takes up a partition at its open segment."""
+    """Return the replica of a partition that begins at its open segment."""
     return Replica(
         instance=instance,
         record=record,
@@ -161,32 +161,31 @@ def start(
 
 
 def step(replica: Replica, event: Event, now_ms: int) -> tuple[Replica, tuple[Action, ...]]:
-    """Take up the event; returns the state after it and what to do now."""
-    known = _with_reason(_informed(replica, event, now_ms), now_ms)
-    phase = _phase(known)
-    if phase is not known.phase:
-        known = replace(known, phase=phase, phase_ms=now_ms)
+    """Apply the event; return the state after it, and the actions to carry out now."""
+    after = _with_reason(_with_facts(replica, event, now_ms), now_ms)
+    phase = _phase(after)
+    if phase is not after.phase:
+        after = replace(after, phase=phase, phase_ms=now_ms)
         if not isinstance(event, Failed):
-            known = replace(known, retry_at_ms=0, num_failures=0)
-    action = _wanted(known, now_ms)
+            after = replace(after, retry_at_ms=0, num_failures=0)
+    action = _next_action(after, now_ms)
     if action is None:
-        return known if known.doing is None else replace(known, doing=None), ()
-    if action == known.doing or now_ms < known.retry_at_ms:
-        return known, ()
-    return replace(known, doing=action), (action,)
+        return after if after.doing is None else replace(after, doing=None), ()
+    if action == after.doing or now_ms < after.retry_at_ms:
+        return after, ()
+    return replace(after, doing=action), (action,)
 
 
 def is_wanted(replica: Replica, action: Action) -> bool:
-    """Whether the action is still to be carried out: by now the replica may want another, or none."""
+    """Return True if the replica still wants this action: by now it may want another, or none."""
     return replica.doing == action
 
 
 def may_read(replica: Replica) -> bool:
-    """Whether the next messages may be read and appended. While they are lost, they may be asked for now and then: they
-    may come back.
+    """Return True if the next messages may be read and appended. Lost messages may be requested now and then: they may
+    come back.
 
-    What is read beyond the end is the tail; it may become as large as a segment, while files cannot be uploaded.
-    """
+    Messages behind the end are the tail. While files cannot be uploaded, it may become as large as a segment."""
     if not replica.settings:
         return False
     match replica.phase:
@@ -197,20 +196,20 @@ def may_read(replica: Replica) -> bool:
         case Phase.CONSUMING | Phase.CATCHING_UP:
             return True
         case _ if has_all(replica):
-            return _has_room(replica) and _goes_on(replica)
+            return _has_room(replica) and _may_read_tail(replica)
         case _:
             return _has_room(replica)
 
 
 def has_all(replica: Replica) -> bool:
-    """Whether it has every row before the agreed end."""
+    """Return True if the replica has every row before the agreed end."""
     end = replica.record.end_offset
     return end is not None and replica.held.offset >= end
 
 
 def takes_tail(replica: Replica) -> bool:
-    """Whether rows behind the agreed end are the next segment's, as far as is known: it starts there, and reads them by
-    the same settings. Replicas would differ if those that were read by others stayed."""
+    """Return True if, as far as known, rows behind the agreed end belong to the next segment: it starts there, and
+    reads them by the same settings. Rows that were read by other settings must not stay, or replicas would differ."""
     record, following = replica.record, replica.following
     end = record.end_offset
     if following is None:
@@ -222,13 +221,13 @@ def takes_tail(replica: Replica) -> bool:
 
 
 def makes_file(replica: Replica) -> bool:
-    """Whether the replica may come to have its segment's sealed file by itself, so that nobody need fetch it."""
+    """Return True if the replica may still get its segment's sealed file by itself, without fetching it."""
     is_stuck = replica.record.status == ConsumingStatus.DONE and replica.following is None
     return not replica.is_gone and not is_stuck and replica.phase not in (Phase.DOWNLOADING, Phase.LEFT)
 
 
-def _goes_on(replica: Replica) -> bool:
-    """Whether there is a point in reading behind the agreed end."""
+def _may_read_tail(replica: Replica) -> bool:
+    """Return True if reading behind the agreed end is of use."""
     following = replica.following
     if following is None:
         return takes_tail(replica) and replica.record.asked_end is not AskedEnd.PAUSE
@@ -241,8 +240,8 @@ def _has_room(replica: Replica) -> bool:
     return not is_full_again and held.num_bytes < 2 * replica.limits.max_bytes
 
 
-def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
-    """The state with the event's facts; those of other segments are of no use."""
+def _with_facts(replica: Replica, event: Event, now_ms: int) -> Replica:
+    """Return the state with the event's facts; facts about other segments are ignored."""
     name = replica.record.name
     match event:
         case Read(segment=segment) if segment == name:
@@ -268,14 +267,14 @@ def _informed(replica: Replica, event: Event, now_ms: int) -> Replica:
 
 
 def _with_peers(replica: Replica, event: Peers) -> Replica:
-    known = (replica.positions, replica.live, replica.assigned)
-    if known == (event.positions, event.live, event.assigned):
+    peers = (replica.positions, replica.live, replica.assigned)
+    if peers == (event.positions, event.live, event.assigned):
         return replica
     return replace(replica, positions=event.positions, live=event.live, assigned=event.assigned)
 
 
 def _read(replica: Replica, event: Read) -> Replica:
-    """Whoever reads on has not lost its place, or has found it again."""
+    """Apply what was read. A replica that reads has not lost its place in the stream, or has found it again."""
     if event.held == replica.held and replica.lost is None and replica.has_caught_up >= event.has_caught_up:
         return replica
     reason = "" if replica.end_reason == LOST else replica.end_reason
@@ -284,8 +283,8 @@ def _read(replica: Replica, event: Read) -> Replica:
 
 
 def _failed(replica: Replica, action: Action, now_ms: int) -> Replica:
-    """Try again later; a file that could not be committed may have been deleted since, and is uploaded again. One that
-    another replica has made already, and that cannot be made here, is loaded."""
+    """Schedule a retry. After a failed commit the file is uploaded again: it may have been deleted since. A file that
+    cannot be built here, but that another replica has committed, is downloaded."""
     if isinstance(action, Build) and replica.record.status == ConsumingStatus.DONE:
         return replace(replica, doing=None, built=Built(action.segment, 0, 0))
     limits = replica.limits
@@ -334,7 +333,7 @@ def _seen(replica: Replica, event: Seen, now_ms: int) -> Replica:
 
 
 def _with_reason(replica: Replica, now_ms: int) -> Replica:
-    """Why a consuming segment shall end, if it shall."""
+    """Set the reason to end a consuming segment, if there is one."""
     if replica.end_reason or replica.record.status != ConsumingStatus.CONSUMING:
         return replica
     held, limits = replica.held, replica.limits
@@ -347,7 +346,7 @@ def _with_reason(replica: Replica, now_ms: int) -> Replica:
     elif has_say and replica.record.asked_end is not AskedEnd.NO:
         reason = "FORCE"
     elif replica.positions.keys() - {replica.instance}:
-        reason = "PEER"  # a position of its own may be from a former life, which had read more
+        reason = "PEER"  # its own position may come from an earlier process, which had read more
     elif held.docs and (held.num_bytes >= limits.max_bytes or held.is_too_much):
         reason = "SIZE"
     elif held.docs and has_say and now_ms - replica.record.creation_time_ms >= limits.max_age_ms:
@@ -356,7 +355,7 @@ def _with_reason(replica: Replica, now_ms: int) -> Replica:
 
 
 def _phase(replica: Replica) -> Phase:
-    """Where the facts leave the replica."""
+    """Return the phase that follows from the facts."""
     if not replica.is_assigned or (replica.is_gone and replica.following is None):
         return Phase.LEFT
     if replica.is_gone:
@@ -393,20 +392,20 @@ def _phase_of_done(replica: Replica) -> Phase:
 
 
 def _is_kept(replica: Replica) -> bool:
-    """Whether what was built here is what was committed."""
+    """Return True if the file that was built here has the committed content."""
     return replica.built is not None and replica.built.crc == replica.record.crc
 
 
-def _wanted(replica: Replica, now_ms: int) -> Action | None:
-    """What the phase needs; None: to wait, or just to read."""
+def _next_action(replica: Replica, now_ms: int) -> Action | None:
+    """Return the action that the phase needs; None to wait, or just to read."""
     record = replica.record
     match replica.phase:
         case Phase.ENDING:
-            return _wanted_to_end(replica, now_ms)
+            return _action_to_end(replica, now_ms)
         case Phase.CATCHING_UP:
             return _publish(replica) if replica.lost is not None else None
         case Phase.WAITING:
-            return _wanted_of_sealer(replica, now_ms)
+            return _takeover_if_late(replica, now_ms)
         case Phase.BUILDING | Phase.KEEPING:
             assert record.end_offset is not None
             return Build(record.name, record.end_offset)
@@ -425,8 +424,9 @@ def _wanted(replica: Replica, now_ms: int) -> Action | None:
             return None
 
 
-def _wanted_to_end(replica: Replica, now_ms: int) -> Action | None:
-    """By rows: say so. Else publish the position, and propose the greatest when all who live have told theirs."""
+def _action_to_end(replica: Replica, now_ms: int) -> Action | None:
+    """Propose the end if the rows decide it. Else publish the position, and propose the greatest position once all live
+    replicas have published theirs."""
     held = replica.held
     if held.row_end is not None:
         return _propose(replica, held.row_end.offset, replica.instance, None)
@@ -434,13 +434,15 @@ def _wanted_to_end(replica: Replica, now_ms: int) -> Action | None:
     if mine is not None:
         return mine
     positions = replica.positions.values()
-    # Whoever still reads will come to what others have lost: only if nobody does, rows are given up.
-    is_lost = all(one.resume is not None for one in positions)
+    # A replica that still reads will reach the rows that others have lost: they are given up only if none reads.
+    is_lost = all(position.resume is not None for position in positions)
     awaited = replica.assigned if is_lost else replica.live
     hold_ms = replica.limits.lost_hold_ms if is_lost else replica.limits.hold_ms
     if not awaited <= replica.positions.keys() and now_ms - replica.phase_ms < hold_ms:
         return None
-    best = max(positions, key=lambda one: (one.offset, one.instance == replica.instance, one.instance))
+    best = max(
+        positions, key=lambda position: (position.offset, position.instance == replica.instance, position.instance)
+    )
     return _propose(replica, best.offset, best.instance, best.resume if is_lost else None)
 
 
@@ -450,7 +452,7 @@ def _propose(replica: Replica, offset: int, sealer: InstanceId, resume: int | No
 
 
 def _publish(replica: Replica) -> Publish | None:
-    """The position, unless it is published."""
+    """Return the action that publishes the position; None if it is published."""
     mine = PositionRecord(
         segment=replica.record.name,
         instance=replica.instance,
@@ -461,8 +463,8 @@ def _publish(replica: Replica) -> Publish | None:
     return None if replica.positions.get(replica.instance) == mine else Publish(mine)
 
 
-def _wanted_of_sealer(replica: Replica, now_ms: int) -> Action | None:
-    """Whoever makes the file may have died, or hang: then somebody else does it."""
+def _takeover_if_late(replica: Replica, now_ms: int) -> Action | None:
+    """Take over from the sealer if it is late: it may have died, or hang."""
     record = replica.record
     if record.status != ConsumingStatus.SEALING:
         return None

@@ -1,7 +1,7 @@
-"""Which segments of an upsert table were merged into another one, as records tell. Pure.
+"""Find the segments of an upsert table that were merged into another, from the records. Pure.
 
 A record names the files that its own was made of (`MERGED`). They stay beside it until every server answers by the new
-file; whoever can have that one asks for none of them (`taken`). See `merges` for the swaps.
+file; readers that can have the new file use none of them (`taken`). See `merges` for the swaps.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 
 MERGED: Final = "UpsertCompactMergeTask.mergedSegments"
 """Key of a segment's custom map: the files that its own was made of, `name@crc` in the order of the stream. The last
-one was the segment's own."""
+was the segment's own."""
 
 
 def merged_keys(record: SegmentRecord) -> tuple[str, ...]:
-    """The files that the segment's was made of, its own former one last; none if it was never merged."""
+    """Return the files that the segment's was made of, its own former one last; none if it was never merged."""
     text = record.custom_map.get(MERGED, "")
     return tuple(text.split(",")) if text else ()
 
 
 def merged_sequences(record: SegmentRecord) -> Mapping[int, str]:
-    """The same by sequence."""
+    """Return the same files by sequence."""
     return {sequence_of(key): key for key in merged_keys(record)}
 
 
 def taken(records: Iterable[SegmentRecord]) -> Mapping[str, StreamSegmentRecord]:
-    """By the name of each segment that is there still though another one has its rows: that one."""
-    found: dict[str, StreamSegmentRecord] = {}
+    """Return the segments that still exist although another segment has their rows: that segment by their name."""
+    holders: dict[str, StreamSegmentRecord] = {}
     by_name: dict[str, SegmentRecord] | None = None
     for record in records:
         if not isinstance(record, StreamSegmentRecord) or MERGED not in record.custom_map:
             continue
         if by_name is None:
-            by_name = {one.name: one for one in records}
+            by_name = {segment.name: segment for segment in records}
         for key in merged_keys(record)[:-1]:
             name = key.rpartition("@")[0]
             if name in by_name and by_name[name].key_text == key:
-                found[name] = record
-    return found
+                holders[name] = record
+    return holders
 
 
 def is_merged(records: Iterable[StreamSegmentRecord]) -> bool:
-    """Whether one of them was made of several."""
+    """Return True if one of the segments was made of several."""
     return any(MERGED in record.custom_map for record in records)
 
 
 def names_under_way(records: Iterable[StreamSegmentRecord]) -> Set[str]:
-    """Segments of merges whose second swap is to come: nothing else may happen to them."""
-    found = taken(list(records))
-    return found.keys() | {one.name for one in found.values()}
+    """Return the names of segments in merges whose second swap is to come: nothing else may happen to them."""
+    holders = taken(list(records))
+    return holders.keys() | {record.name for record in holders.values()}
 
 
 def sequence_of(key: str) -> int:
-    """Place in the chain of a segment, by its `name@crc`; -1 if it is none of a stream."""
+    """Return the place in the chain of a segment, by its `name@crc`; -1 if it is not a stream's."""
     parsed = StreamSegmentName.parse(key.rpartition("@")[0])
     return -1 if parsed is None else parsed.sequence

@@ -1,9 +1,9 @@
-"""Small sealed segments of a partition of an upsert table become one: two swaps of the table's root. Pure.
+"""Merge small sealed segments of a partition of an upsert table, in two swaps of the table's root. Pure.
 
-The first puts a file with the valid rows of a run of segments in the place of the last one's; its record names what it
-was made of (`merged`). The others stay beside it until every server answers by the new file; whoever can have that file
-asks for none of them. The second swap removes them. So there is always a whole set of files that brokers can
-ask for: all of the old ones, or the new one.
+The first swap replaces the file of the last segment of a run by one with the valid rows of the whole run; its record
+names the files it was made of (`merged`). The other segments stay beside it until every server answers by the new file;
+readers that can have the new file use none of them. The second swap removes them. So brokers always have a whole set of
+files to query: all of the old ones, or the new one.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from merlot.ids import SegmentKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A file with the valid rows of some segments, for the place of the last of them."""
+    """A file with the valid rows of some segments, which replaces that of the last of them."""
 
     keys: tuple[SegmentKey, ...]
-    """In the order of the stream."""
+    """Keys of the segments, in the order of the stream."""
     file: SegmentRecord
     now_ms: int
 
 
 def merge(view: TableView, merged: Merged) -> list[Mutation]:
-    """Put the file in the place of the last segment's; the others stay as they are. Nothing happens if that is done."""
+    """Replace the last segment's file; the other segments stay as they are. Nothing happens if that is done already."""
     last = stream_segment(view, merged.keys[-1].name)
     if last is not None and last.crc == merged.file.crc:
         return []
@@ -54,22 +54,23 @@ def merge(view: TableView, merged: Merged) -> list[Mutation]:
         raise PreconditionError(f"segments to merge do not follow each other segment={last.key}")
     marks = {COMPACTED: str(merged.now_ms), STAYING: "0", MERGED: ",".join(map(str, merged.keys))}
     update: dict[str, object] = {name: getattr(merged.file, name) for name in OF_FILE}
-    update |= {"snapshot_url": "", "snapshot_time_ms": -1, "checkpoint": None}  # of the docs as they were
+    update |= {"snapshot_url": "", "snapshot_time_ms": -1, "checkpoint": None}  # they are of the old file's docs
     update |= {"custom_map": {**last.custom_map, **marks}, "refresh_time_ms": merged.now_ms}
     return [PutSegments((last.model_copy(update=update),), {last.name: last.crc})]
 
 
 def finish(view: TableView, key: SegmentKey) -> list[Mutation]:
-    """Remove the segments whose rows this one has; it begins where they did."""
+    """Remove the segments whose rows this segment has; it begins where they did."""
     record = stream_segment(view, key.name)
     if record is None or record.crc != key.crc:
         return []
-    left = [view.segments[name] for name, one in taken(view.stream_segments).items() if one.name == record.name]
+    left = [view.segments[name] for name, holder in taken(view.stream_segments).items() if holder.name == record.name]
     if not left:
         return []
-    first = min((one for one in left if isinstance(one, StreamSegmentRecord)), key=lambda one: one.sequence)
+    stream_segments = (segment for segment in left if isinstance(segment, StreamSegmentRecord))
+    first = min(stream_segments, key=lambda segment: segment.sequence)
     update = {"start_offset": first.start_offset, "lost_from": first.lost_from}
     return [
-        RemoveSegments(tuple(one.key for one in left)),
+        RemoveSegments(tuple(segment.key for segment in left)),
         PutSegments((record.model_copy(update=update),), {record.name: record.crc}),
     ]

@@ -1,4 +1,4 @@
-"""Names of stream segments, `{table}__{partition}__{sequence}__{yyyyMMddTHHmmZ}`, as Pinot has them."""
+"""Names of stream segments, `{table}__{partition}__{sequence}__{yyyyMMddTHHmmZ}`, in Pinot's form."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NUM_PARTS = 4
 
 
 class StreamSegmentName(NamedTuple):
-    """The parts of a name. Partition and sequence alone tell segments of a table apart; the time is for people."""
+    """Parts of a name. Partition and sequence alone identify a segment of a table; the time is for people."""
 
     table: RawTableName
     partition: int
     sequence: int
     created_ms: int
-    """When it began: whole minutes of UTC."""
+    """Time when it began: whole minutes of UTC."""
 
     def __str__(self) -> str:
         created = dt.datetime.fromtimestamp(self.created_ms / 1000, dt.UTC)
@@ -27,12 +27,12 @@ class StreamSegmentName(NamedTuple):
 
     @property
     def segment(self) -> SegmentName:
-        """As a segment's name."""
+        """The name as a SegmentName."""
         return SegmentName(str(self))
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
-        """The parts, or None if it is no such name. The table's own name may hold the separator."""
+        """Return the parts, or None if it is no such name. The table's own name may hold the separator."""
         parts = name.rsplit(_SEPARATOR, _NUM_PARTS - 1)
         if len(parts) != _NUM_PARTS or not (parts[0] and parts[1].isdecimal() and parts[2].isdecimal()):
             return None

@@ -1,7 +1,8 @@
-"""What of a table's settings decides the rows and the file of a stream's segment: written down where it begins.
+"""Pin the settings of a table that decide the rows and the file of a stream's segment: its record keeps them from its
+beginning.
 
-All replicas read it from the record, whatever revision of the table they know, so that they come to the same rows. What
-is not here, such as when a segment ends and how to connect, is the table's as it is.
+All replicas read them from the record, whatever revision of the table they know, so that they come to the same rows.
+Settings that are not pinned, such as when a segment ends and how to connect, are the table's present ones.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from merlot.spec.table import TableSpec
 from merlot.spec.upserting import UpsertSpec
 
 NOT_PINNED = {"flush", "properties", "secret_ref", "on_offset_out_of_range"}
-"""Of the stream: none of them makes other rows of the same messages."""
+"""Fields of the stream that are not pinned: none of them makes other rows of the same messages."""
 
 
 def pin(spec: TableSpec, upsert: UpsertSpec | None = None, recovery: int = 0) -> str:
-    """The text of a table's settings; equal settings make equal texts. Empty if it has no stream.
+    """Return the settings of a table as text; equal settings make equal texts. The text is empty if the table has no
+    stream.
 
-    upsert: of an upsert table, whoever says it, the table or its UpsertConfig. recovery: see `recovery`."""
+    `upsert`: settings of an upsert table, from the table or its UpsertConfig. `recovery`: number of a recovery, see
+    `recovery`."""
     declared = spec.ingestion.stream
     if declared is None:
         return ""
@@ -45,17 +48,17 @@ def pin(spec: TableSpec, upsert: UpsertSpec | None = None, recovery: int = 0) ->
 
 
 def pinned_upsert(text: str) -> str:
-    """The part of pinned settings that decides which rows are valid; empty if there is none. Text that cannot be read
-    has none: `unpin` says what is wrong with it."""
+    """Return the part of pinned settings that decides which rows are valid; an empty text if there is none, or if the
+    settings cannot be read: `unpin` raises for those."""
     try:
-        found = json.loads(text)["upsert"]
+        upsert = json.loads(text)["upsert"]
     except (ValueError, KeyError, TypeError):
         return ""
-    return json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return json.dumps(upsert, sort_keys=True, separators=(",", ":"))
 
 
 def unpin_upsert(text: str) -> UpsertSpec:
-    """What `pinned_upsert` gave. CorruptionError if it cannot be read."""
+    """Parse a text of `pinned_upsert`. Raise CorruptionError if it cannot be read."""
     try:
         fields = json.loads(text)
         fields.pop(NUMBER, None)
@@ -66,7 +69,7 @@ def unpin_upsert(text: str) -> UpsertSpec:
 
 @functools.lru_cache(maxsize=256)
 def decides_by_age(text: str) -> bool:
-    """Whether rows are decided by a time to live under these settings, or may be: those of a later version."""
+    """Return True if a time to live decides rows under these settings, or may do so: in settings of a later version."""
     try:
         spec = unpin_upsert(text)
     except CorruptionError:
@@ -75,12 +78,13 @@ def decides_by_age(text: str) -> bool:
 
 
 def upsert_id(text: str) -> str:
-    """Short for what `pinned_upsert` gave: servers tell by which settings they go; empty for none."""
+    """Return a short id of a text of `pinned_upsert`, empty if the text is: servers report by it which settings they
+    use."""
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest() if text else ""
 
 
 def unpin(text: str, spec: TableSpec) -> TableSpec:
-    """The table with these settings in place of its own. CorruptionError if the text cannot be read."""
+    """Return the table with pinned settings in place of its own. Raise CorruptionError if the text cannot be read."""
     declared = spec.ingestion.stream
     assert declared is not None
     try:

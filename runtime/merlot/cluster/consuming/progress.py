@@ -1,7 +1,6 @@
-"""What servers tell of the partitions that they consume: for people, metrics and status, not for any decision.
+"""Progress that servers report of the partitions that they consume: for people, metrics and status, not for decisions.
 
-One small node per table and server, written every second or so. It outlives its server: whoever reads it looks at its
-time.
+One small node per table and server, written every second or so. It outlives its server, so readers check its time.
 """
 
 from __future__ import annotations
@@ -17,90 +16,91 @@ from merlot.cluster import paths
 from merlot.cluster.record import Record
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore, Shelf
+from merlot.metastore.protocol import Metastore, NodeDeleter
 
 
 class StreamProblem(StrEnum):
-    """Why a stream, or a partition of it, is not consumed: what somebody has to look at."""
+    """Reason why a stream, or a partition of it, is not consumed; somebody has to look at it."""
 
     NONE = ""
     UNREACHABLE = "UNREACHABLE"
     """The stream, or its schema registry, does not answer."""
     REFUSED = "REFUSED"
-    """The stream refuses the credentials, or what they may do."""
+    """The stream refuses the credentials, or does not authorize them."""
     NOT_ALLOWED = "NOT_ALLOWED"
     """The table names a host that servers may not connect to."""
     NO_SECRET = "NO_SECRET"
-    """The server does not have the Secret that the table names, or it has no keys yet."""
+    """The server does not have the Secret that the table names, or the Secret has no keys yet."""
     GONE = "GONE"
     """The topic, the folder or the partition does not exist."""
     OUT_OF_RANGE = "OUT_OF_RANGE"
-    """What comes next was deleted, and the table's policy is to stop."""
+    """The next messages were deleted, and the table's policy is to stop."""
     BAD_MESSAGE = "BAD_MESSAGE"
-    """A message is no row, and the table's policy is to stop."""
+    """A message is not a row, and the table's policy is to stop."""
     MERGER_FAILED = "MERGER_FAILED"
-    """A merger of the table's own fails of a row: nothing behind it is consumed until it does not."""
+    """The table's own merger fails on a row: nothing behind it is consumed until the merger succeeds."""
     NOT_COMMITTED = "NOT_COMMITTED"
-    """It is consumed, and its segment cannot be committed."""
+    """The partition is consumed, but its segment cannot be committed."""
     OTHER = "OTHER"
 
 
 class UpsertProgress(BaseModel):
-    """What one replica of a partition of an upsert table knows of its keys."""
+    """Progress of one replica of a partition of an upsert table with its keys."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
     is_built: bool = True
-    """Whether the index of keys has all that is stored; before that nothing of the partition is answered."""
+    """True if the key index has all stored rows; before that, queries of the partition are not answered."""
     keys: int = 0
-    """Of which a later row replaces the one before."""
+    """Number of keys in the index: a later row of such a key replaces the one before."""
     valid: int = 0
-    """Docs that are the newest row of their key, deleted ones included."""
+    """Number of docs that are the newest row of their key, deleted ones included."""
     invalid: int = 0
-    """Docs that were replaced."""
+    """Number of docs that were replaced."""
     expired: int = 0
-    """Keys that have left memory, since the server began."""
+    """Number of keys that have left memory since the server began."""
     out_of_order: int = 0
     late: int = 0
     dropped: int = 0
-    """Rows that were not stored: duplicates, out of order or late, as the settings say."""
+    """Number of rows that were not stored: duplicates, out of order or late, by the settings."""
     misplaced: int = 0
-    """Rows, since the server began, that are another partition's by what the table declares. Rows of a key that are in
-    several partitions do not replace each other."""
+    """Number of rows since the server began that belong to another partition by the table's declaration. Rows of a key
+    in several partitions do not replace each other."""
     memory_bytes: int = 0
     waits_for: str = ""
-    """Sealed segment that has to come before the index can be built."""
+    """Sealed segment that must be loaded before the index can be built."""
     settings: str = ""
-    """`upsert_id` of what rows that come now are decided by."""
+    """`upsert_id` of the settings that decide rows that arrive now."""
     snapshot: str = ""
-    """Where snapshots of valid docs are kept: LOCAL or DEEP_STORE; empty: nowhere."""
+    """Where snapshots of valid docs are stored: LOCAL or DEEP_STORE; empty if they are not."""
     snapshot_ms: int | None = None
-    """When the checkpoint was taken that a restart would begin with; None: there is none."""
+    """Time of the checkpoint that a restart would begin with; None if there is none."""
     snapshots_missing: int = 0
-    """Sealed segments that are not in it."""
+    """Number of sealed segments that the checkpoint lacks."""
     snapshot_error: str = ""
-    """Why the last one could not be kept."""
+    """Reason why the last checkpoint could not be stored."""
     replaced: dict[str, int] = {}
-    """By `name@crc`, how many docs of sealed segments were replaced by others that are sealed; those that have most."""
+    """Number of docs of a sealed segment that were replaced by docs of sealed segments, by `name@crc`: the segments
+    with the most such docs."""
 
 
 class MemoryProgress(BaseModel):
-    """What a server that keeps keys has of memory, all tables together."""
+    """Memory of a server of upsert tables, all tables together."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
     limit_bytes: int
-    """What its process may take: the container's limit, or the machine's memory."""
+    """Memory that its process may use: the container's limit, or the machine's memory."""
     taken_bytes: int
-    """What it takes that cannot be dropped and read again."""
+    """Memory in use that cannot be dropped and read again."""
     keys_bytes: int
-    """Of these, the indexes of keys."""
+    """Part of it that the key indexes use."""
     needed_bytes: int
     """`taken_bytes`, and room for the keys to grow."""
 
 
 class PartitionProgress(BaseModel):
-    """How far one replica of a partition is. None: not known."""
+    """Progress of one replica of a partition. None means unknown."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
@@ -110,38 +110,38 @@ class PartitionProgress(BaseModel):
     latest: int | None = None
     """First offset that the stream does not have yet."""
     lag: int | None = None
-    """Messages between the two; of files, bytes."""
+    """Messages between the two offsets; of files, bytes."""
     lag_ms: int = 0
-    """Age of the last message that was read, while there are others behind it."""
+    """Age of the last message that was read, while others wait behind it."""
     rows: int = 0
-    """Of the segment that grows."""
+    """Rows of the growing segment."""
     total_rows: int = 0
-    """Since the server began."""
+    """Rows since the server began."""
     rows_per_s: float = 0.0
     memory_bytes: int = 0
     num_bad: int = 0
     samples: tuple[str, ...] = ()
     upsert: UpsertProgress | None = None
-    """Of an upsert table."""
+    """Keys of a partition of an upsert table."""
     state: str = ""
     """CONSUMING, CATCHING_UP, PAUSED or ERROR."""
     error: str = ""
     problem: str = ""
-    """Of `StreamProblem`, or what a later version says."""
+    """A value of `StreamProblem`, or one of a later version."""
 
 
 class ProgressRecord(Record):
-    """All partitions of a table that one server consumes."""
+    """Progress of all partitions of a table that one server consumes."""
 
     instance: InstanceId
     at_ms: int
     partitions: tuple[PartitionProgress, ...] = ()
     memory: MemoryProgress | None = None
-    """Of a server of an upsert table."""
+    """Memory of a server of an upsert table."""
 
 
 def write_progress(metastore: Metastore, table: TableName, record: ProgressRecord) -> None:
-    """In place of what the instance wrote before; of two that write at once, either one's stays."""
+    """Write the record in place of the instance's last one. If two writes coincide, one of them stays."""
     path = paths.stream_progress(table, record.instance)
     data = record.to_bytes()
     node = metastore.get(path)
@@ -153,21 +153,22 @@ def write_progress(metastore: Metastore, table: TableName, record: ProgressRecor
 
 
 def read_progress(metastore: Metastore, table: TableName) -> Mapping[InstanceId, ProgressRecord]:
-    """What servers told last, dead ones included."""
+    """Return the last record of each server, dead servers included."""
     folder = paths.all_progress(table)
     nodes = [paths.child(folder, name) for name in metastore.children(folder)]
-    found = zip(nodes, metastore.get_many(nodes), strict=True)
-    records = [ProgressRecord.from_bytes(node.data, path) for path, node in found if node is not None]
+    pairs = zip(nodes, metastore.get_many(nodes), strict=True)
+    records = [ProgressRecord.from_bytes(node.data, path) for path, node in pairs if node is not None]
     return {record.instance: record for record in records}
 
 
-def rows_of(told: Iterable[ProgressRecord], segment: str) -> int:
-    """Of a consuming segment, by the replica that has most."""
-    return max((one.rows for record in told for one in record.partitions if one.segment == segment), default=0)
+def rows_of(records: Iterable[ProgressRecord], segment: str) -> int:
+    """Return the number of rows of a consuming segment in the replica that has most."""
+    partitions = (partition for record in records for partition in record.partitions)
+    return max((partition.rows for partition in partitions if partition.segment == segment), default=0)
 
 
-def forget_progress(metastore: Shelf, table: TableName) -> None:
-    """The table is gone."""
+def forget_progress(metastore: NodeDeleter, table: TableName) -> None:
+    """Delete the records of a table that is gone."""
     folder = paths.all_progress(table)
     for name in metastore.children(folder):
         with suppress(NotFoundError):

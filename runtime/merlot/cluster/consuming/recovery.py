@@ -1,9 +1,9 @@
-"""From where on the index of a partition's keys was recovered of everything that is stored. Pure.
+"""Find the segment from which on a recovery has rebuilt the key index of a partition from all stored rows. Pure.
 
-A backfill brings rows of keys that have expired: the index has to know them again. So the settings that are pinned
-where a segment begins may number a recovery. What was stored before the first segment of the greatest number is decided
-by that segment's settings, without any time to live, and not by those that it came by; the same on every replica, and
-after every restart.
+A backfill brings rows of keys that have expired: the index has to know these keys again. So the settings that a segment
+pins may have the number of a recovery. Rows stored before the first segment of the greatest number are decided by that
+segment's settings, without any time to live, instead of those that they were read by. This is the same on every
+replica, and after every restart.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from merlot.cluster.records import StreamSegmentRecord
 from merlot.spec.upserting import RETIRED, UpsertSpec
 
 NOT_PINNED: Final = {"compaction"}
-"""Of the settings: what decides no row."""
+"""Settings of upserts that decide no rows."""
 NUMBER: Final = "recovery"
-"""Member of the pinned settings of upserts."""
+"""Member of the pinned settings of upserts that numbers a recovery."""
 _OF_EXPIRY: Final = (
     *("primary_key_ttl", "deleted_keys_ttl", "max_future_skew"),
     *("skip_late_events", "pruning", "pruning_interval"),
@@ -28,17 +28,17 @@ _OF_EXPIRY: Final = (
 
 @functools.lru_cache(maxsize=1024)
 def number_of(pinned_upsert: str) -> int:
-    """Which recovery settings name; 0: none."""
+    """Return the number of the recovery in pinned settings; 0 if there is none."""
     if not pinned_upsert:
         return 0
     try:
         return int(json.loads(pinned_upsert).get(NUMBER, 0))
     except (ValueError, TypeError, AttributeError):
-        return 0  # whoever goes by the settings says what is wrong with them
+        return 0  # the users of unreadable settings report them
 
 
 def point_of(records: Mapping[int, StreamSegmentRecord]) -> int:
-    """Sequence of the segment before which everything is decided anew; below all of them if there is none."""
+    """Return the sequence of the segment before which everything is decided anew; -1 if there is no recovery."""
     newest = max((number_of(record.upsert) for record in records.values()), default=0)
     if not newest:
         return -1
@@ -46,12 +46,12 @@ def point_of(records: Mapping[int, StreamSegmentRecord]) -> int:
 
 
 def decided_by(records: Mapping[int, StreamSegmentRecord], sequence: int, point: int) -> str:
-    """The settings that decide the docs of a segment; `point` is that of the records."""
+    """Return the settings that decide the docs of a segment; `point` is `point_of(records)`."""
     return records[sequence].upsert if sequence >= point else _for_ever(records[point].upsert)
 
 
 def without_expiry(spec: UpsertSpec) -> UpsertSpec:
-    """The same, with keys that are remembered for ever."""
+    """Return the settings without expiry: keys are remembered for ever."""
     return spec.model_copy(update={name: UpsertSpec.model_fields[name].default for name in _OF_EXPIRY})
 
 
@@ -64,17 +64,17 @@ def _for_ever(pinned_upsert: str) -> str:
 
 
 def read(fields: Mapping[str, object]) -> UpsertSpec:
-    """Read the members of pinned settings, perhaps of an earlier version."""
+    """Parse the members of pinned settings, perhaps of an earlier version."""
     return UpsertSpec.model_validate({name: value for name, value in fields.items() if name not in RETIRED})
 
 
 def text_of(spec: UpsertSpec, number: int) -> str:
-    """Settings as they are pinned."""
+    """Return settings as the text that is pinned."""
     return json.dumps(fields_of(spec, number), sort_keys=True, separators=(",", ":"))
 
 
 def fields_of(spec: UpsertSpec, number: int) -> dict[str, object]:
-    """The members of settings as they are pinned."""
+    """Return the members of settings that are pinned."""
     decides = set(UpsertSpec.model_fields) - NOT_PINNED
     fields = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, include=decides)
     return {**fields, NUMBER: number} if number else fields

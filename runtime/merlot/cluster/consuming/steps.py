@@ -1,7 +1,7 @@
-"""What happens to a replica of a partition, and what it wants done: the events and actions of `machine`. Plain values.
+"""Events and actions of `machine`: what happens to a replica of a partition, and what it requests. Plain values.
 
-Whoever carries out an action answers it with the event that its docstring names, or with Failed; it may take its time.
-An answer that comes late, or twice, or for a segment of the past, is harmless.
+The executor of an action answers it with the event that its docstring names, or with Failed; it may take its time. An
+answer that comes late, or twice, or for an earlier segment, is harmless.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from merlot.ids import InstanceId
 
 @dataclass(frozen=True, slots=True)
 class RowEnd:
-    """The first message at which a segment has all rows that its settings allow: `offset` is the one after it."""
+    """First message with which a segment has all rows that its settings allow. `offset` is the one after it."""
 
     offset: int
     docs: int
@@ -24,31 +24,31 @@ class RowEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a replica has of the segment it works on, and of what follows: all rows from the segment's start on."""
+    """Rows that a replica holds of its segment, and behind it: all rows from the segment's start on."""
 
     offset: int
-    """Where reading goes on: every message before it has been read, skipped or found missing."""
+    """Offset at which reading continues: every message before it has been read, skipped or found missing."""
     docs: int = 0
     num_bytes: int = 0
     row_end: RowEnd | None = None
     is_too_much: bool = False
-    """The server's memory is used up, and no segment takes more of it."""
+    """True if the server's memory is used up, and no segment uses more of it than this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """More messages were read, or there are none; what is held now, in total."""
+    """More messages were read, or there are none. `held` is the total now."""
 
     segment: str
     held: Held
     has_caught_up: bool = False
-    """The replica has what the stream had when it began."""
+    """True if the replica has the rows that the stream had when it began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The stream does not have the next message any more, or not yet again. `resume`: where the table's policy goes on;
-    None: nowhere, somebody has to decide."""
+    """The stream does not have the next message, perhaps only for now. `resume`: offset at which the table's policy
+    continues; None if it does not, and somebody has to decide."""
 
     segment: str
     resume: int | None
@@ -56,8 +56,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The table's tree has changed, or was looked at again. `segment`: the one that was looked for. `record`: what it
-    is, None if it is gone. `following`: the next in the partition's chain that there is, None if there is none."""
+    """The table's tree has changed, or was read again.
+
+    `segment`: name of the segment that was looked up. `record`: its record, None if it is gone. `following`: the next
+    segment in the partition's chain, None if there is none."""
 
     segment: str
     epoch: int
@@ -68,7 +70,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Positions that replicas have published for the segment, its servers, and those of them that live."""
+    """Positions that replicas have published for the segment, its servers, and the live ones among them."""
 
     segment: str
     positions: Mapping[InstanceId, PositionRecord]
@@ -83,7 +85,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The segment's rows are in a file of this content; `docs` 0: there is none, and none is needed."""
+    """The segment's rows are in a file with this content. If `docs` is 0, there is no file, and none is needed."""
 
     segment: str
     crc: int
@@ -107,7 +109,7 @@ class Downloaded:
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The replica works on this segment now; what it holds of it."""
+    """The replica works on this segment now, and holds these rows of it."""
 
     record: StreamSegmentRecord
     held: Held
@@ -115,7 +117,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The action could not be carried out, or nobody knows whether it was: try again later."""
+    """The action could not be carried out, or it is unknown whether it was: try again later."""
 
     action: Action
 
@@ -132,14 +134,14 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Agree on the end. Answer: Seen, whoever's end holds."""
+    """Propose the end. Answer: Seen, with the end that holds."""
 
     end: End
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Take the making of the file from `old`. Answer: Seen, whoever has it now."""
+    """Take over making the file from `old`. Answer: Seen, with the present sealer."""
 
     segment: str
     old: str
@@ -155,7 +157,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Put the file into the deep store, under a name that nobody has used. Answer: Uploaded."""
+    """Put the file into the deep store, under an unused name. Answer: Uploaded."""
 
     segment: str
     crc: int
@@ -163,7 +165,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Make the uploaded file the segment. `url` None: it has no rows. Answer: Seen, with what has become of it."""
+    """Make the uploaded file the segment's. `url` is None if the segment has no rows. Answer: Seen, with the result."""
 
     segment: str
     start_offset: int
@@ -181,12 +183,10 @@ class Download:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """Work on `record` from now on, and forget the rows before its start: the committed file answers for them.
+    """Work on `record` from now on, and drop the rows before its start: the committed file answers for them.
 
-    `keep`: the file that was built here is that of the committed segment, by content: load it under its key, first.
-    `carry`: keep the rows from the new segment's start on; else forget them all, and read on from its start.
-    Answer: Switched.
-    """
+    `keep`: the file that was built here has the content of the committed segment: load it under its key first. `carry`:
+    keep the rows from the new segment's start on; else drop all rows, and read on from its start. Answer: Switched."""
 
     record: StreamSegmentRecord
     keep: bool
@@ -195,7 +195,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The partition is not this server's any more: stop, and forget it. No answer."""
+    """The partition is no longer this server's: stop, and drop it. No answer."""
 
 
 Action = Publish | Propose | TakeOver | Build | Upload | Commit | Download | Switch | Leave

@@ -1,10 +1,10 @@
-"""What can be done to a stream's segments: pure functions from a view to the mutations that do it.
+"""Transactions on a stream's segments: pure functions from a view to mutations.
 
-Each looks at the very view that its write is checked against, so it needs no version of its own; and each asks for
-nothing, an empty list, where it is done already or comes too late. Whoever called it reads in the view after what the
-truth is. PreconditionError, and nothing else, for what can never become true.
+Each looks at the very view that its write is checked against, so it needs no version of its own. It returns no mutation
+if it is done already or comes too late; the caller reads the outcome in the view after it. It raises PreconditionError,
+and nothing else, for what can never become possible.
 
-CONSUMING ── propose_end ──► SEALING ── commit ──► DONE, and the next one CONSUMING, or PAUSED
+CONSUMING ── propose_end ──► SEALING ── commit ──► DONE, and the next segment CONSUMING, or PAUSED
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, SegmentKey, TableName, raw_name
 
 COMPACTED = "UpsertCompactionTask.time"
-"""Key of a segment's custom map: when rows that were replaced were last taken out of it, epoch milliseconds."""
+"""Key of a segment's custom map: when replaced rows were last removed from it, in epoch milliseconds."""
 STAYING = "UpsertCompactionTask.staying"
-"""And how many rows that are not valid stayed (`upsert.rewriting`)."""
+"""Key of a segment's custom map: how many invalid rows stayed then (`upsert.rewriting`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class Begin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Where a segment ends, and who makes its file. `next_offset`: where the next one starts, if rows between the two
-    are lost."""
+    """End of a segment, and the replica that makes its file. `next_offset`: start of the next segment, if rows between
+    the two are lost."""
 
     segment: str
     offset: int
@@ -55,7 +55,7 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """A segment as it was uploaded. `file` is the record of its file; None: it has no rows, and needs none."""
+    """A segment as it was uploaded. `file` is the record of its file; None if it has no rows, and needs no file."""
 
     segment: str
     start_offset: int
@@ -67,7 +67,7 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class MovedSnapshot:
-    """The snapshot of a segment, and the same docs as its new file has them."""
+    """URL of a segment's snapshot, and of the snapshot of the same docs in its new file."""
 
     old: str
     new: str
@@ -75,42 +75,42 @@ class MovedSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A sealed segment without some of its rows. `file` is the record of what is left; None: nothing is."""
+    """A sealed segment without some of its rows. `file` is the record of the remaining rows; None if none remain."""
 
     key: SegmentKey
     file: SegmentRecord | None
     now_ms: int
     num_staying: int = 0
-    """Rows of the file that are not valid, and cannot be taken out."""
+    """Number of invalid rows in the file that cannot be removed."""
     snapshot: MovedSnapshot | None = None
-    """Of a partition whose rows a time to live decides."""
+    """Snapshot of a partition whose rows a time to live decides."""
 
 
 def begin(
     view: TableView, begins: Sequence[Begin], pinned: str, now_ms: int, *, paused: bool = False
 ) -> list[Mutation]:
-    """Open a segment in each of the partitions that has none. One whose chain is broken goes on where its last segment
-    ends."""
+    """Open a segment in each of the partitions that has none. A partition whose chain is broken continues where its
+    last segment ends."""
     last = last_segments(view)
     created: list[StreamSegmentRecord] = []
     servers: dict[str, tuple[InstanceId, ...]] = {}
-    for one in begins:
-        before = last.get(one.partition)
+    for first in begins:
+        before = last.get(first.partition)
         if before is not None and before.is_open:
             continue
         record = StreamSegmentRecord(
-            **_opened(view.table, one.partition, 0 if before is None else before.sequence + 1, now_ms),
-            start_offset=one.offset if before is None else _next_start(before),
+            **_opened(view.table, first.partition, 0 if before is None else before.sequence + 1, now_ms),
+            start_offset=first.offset if before is None else _next_start(before),
             **_pinned(pinned),
             status=_status(paused),
         )
         created.append(record)
-        servers[record.name] = one.servers
+        servers[record.name] = first.servers
     return [PutSegments(tuple(created), dict.fromkeys(servers)), Assign(servers)] if created else []
 
 
 def propose_end(view: TableView, end: End) -> list[Mutation]:
-    """Agree on where a segment ends. The first proposal holds; those after it change nothing."""
+    """Agree on the end of a segment. The first proposal holds; later ones change nothing."""
     record = stream_segment(view, end.segment)
     if record is None or record.status != ConsumingStatus.CONSUMING:
         return []
@@ -130,8 +130,8 @@ def propose_end(view: TableView, end: End) -> list[Mutation]:
 
 
 def shorten(view: TableView, end: End) -> list[Mutation]:
-    """Take back an agreed end that nobody can reach any more, for one that somebody has: what is between the new end
-    and where the next segment starts is lost."""
+    """Replace an agreed end that no replica can reach any more by one that a replica has. Rows between the new end and
+    the start of the next segment are lost."""
     record = stream_segment(view, end.segment)
     if record is None or record.status != ConsumingStatus.SEALING or record.end_offset is None:
         return []
@@ -147,7 +147,7 @@ def shorten(view: TableView, end: End) -> list[Mutation]:
 
 
 def replace_sealer(view: TableView, segment: str, *, old: str, new: InstanceId, now_ms: int) -> list[Mutation]:
-    """Give the making of the file to another replica, if `old` still has it."""
+    """Make another replica the sealer, if `old` still is."""
     record = stream_segment(view, segment)
     if record is None or record.status != ConsumingStatus.SEALING or record.sealer != old:
         return []
@@ -155,10 +155,10 @@ def replace_sealer(view: TableView, segment: str, *, old: str, new: InstanceId, 
 
 
 def commit(view: TableView, sealed: Sealed) -> list[Mutation]:
-    """End a segment and open the next one, in one stroke. Any replica may, whoever was to: all make the same rows.
+    """End a segment and open the next one, in one write. Any replica may do so, whoever is the sealer: all make the
+    same rows.
 
-    A segment without rows leaves no record.
-    """
+    A segment without rows leaves no record."""
     record = stream_segment(view, sealed.segment)
     if record is None or not record.is_open:
         return []
@@ -177,8 +177,8 @@ def commit(view: TableView, sealed: Sealed) -> list[Mutation]:
 
 
 def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
-    """Put another file in the place of a sealed segment's, of some of its rows. The segment keeps its place in the
-    chain and its offsets. Nothing happens if the snapshot is another one by now: it has to be taken anew."""
+    """Replace a sealed segment's file by one with some of its rows. The segment keeps its place in the chain and its
+    offsets. Nothing happens if its snapshot has changed: it has to be taken anew."""
     key, file = rewritten.key, rewritten.file
     record = stream_segment(view, key.name)
     if record is None or record.is_open or record.crc not in (key.crc, None if file is None else file.crc):
@@ -198,7 +198,7 @@ def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
         return [RemoveSegments((key,)), *marked]
     update: dict[str, object] = {name: getattr(file, name) for name in OF_FILE}
     marks = {COMPACTED: str(rewritten.now_ms), STAYING: str(rewritten.num_staying)}
-    update |= {"snapshot_url": "", "snapshot_time_ms": -1}  # of the docs as they were
+    update |= {"snapshot_url": "", "snapshot_time_ms": -1}  # they are of the old file's docs
     if end is not None and rewritten.snapshot is not None:
         marks[DECIDED_UNTIL] = str(end.sequence)
         update |= {"snapshot_url": rewritten.snapshot.new, "snapshot_time_ms": record.snapshot_time_ms}
@@ -207,7 +207,7 @@ def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
 
 
 def note_staying(view: TableView, key: SegmentKey, num_staying: int) -> list[Mutation]:
-    """Write down that so many rows of a segment are not valid, and cannot be taken out."""
+    """Record that `num_staying` rows of a segment are invalid and cannot be removed."""
     record = stream_segment(view, key.name)
     if record is None or record.crc != key.crc:
         return []
@@ -216,13 +216,13 @@ def note_staying(view: TableView, key: SegmentKey, num_staying: int) -> list[Mut
 
 
 def is_decided_by_age(chain: Mapping[int, StreamSegmentRecord]) -> bool:
-    """Whether a time to live decided rows of a partition: who replays what is stored needs all of them."""
+    """Return True if a time to live decided rows of a partition: a replay of the stored rows needs all of them."""
     return any(decides_by_age(record.upsert) for record in chain.values())
 
 
 def checkpoint_for(chain: Mapping[int, StreamSegmentRecord], record: StreamSegmentRecord) -> StreamSegmentRecord | None:
-    """The segment whose checkpoint tells which rows of a segment before it have to stay; None if there is none, or none
-    is asked for, since no time to live decides rows."""
+    """Return the segment whose checkpoint tells which rows of an earlier segment have to stay. Return None if there is
+    none, or none is needed because no time to live decides rows."""
     if not is_decided_by_age(chain) or not is_kept(chain):
         return None
     end = newest(chain)
@@ -239,11 +239,10 @@ def ask_to_end(
     next_pinned: str = "",
     next_offsets: Mapping[int, int] | None = None,
 ) -> list[Mutation]:
-    """Have the open segments of the partitions (None: all) end as soon as their replicas can.
+    """End the open segments of the partitions (None: all) as soon as their replicas can.
 
-    `next_pinned`: settings of those that follow. `next_offsets`: where those of some partitions start, by partition,
-    whatever was read before. A paused segment has nothing to end: its settings or its start change at once.
-    """
+    `next_pinned`: settings of the following segments. `next_offsets`: starts of some of them, by partition, whatever
+    was read before. A paused segment has nothing to end: its settings or its start change at once."""
     changed: list[Mutation] = []
     for number, record in open_segments(view).items():
         if partitions is not None and number not in partitions:
@@ -262,7 +261,7 @@ def ask_to_end(
 
 
 def resume(view: TableView, now_ms: int) -> list[Mutation]:
-    """Consume again. Segments that were about to end for the pause still end, and others follow them."""
+    """Resume consuming. Segments that were about to end for the pause still end, and others follow them."""
     changed: list[Mutation] = []
     for record in open_segments(view).values():
         if record.status == ConsumingStatus.PAUSED:
@@ -301,7 +300,8 @@ def _following(table: TableName, record: StreamSegmentRecord, now_ms: int) -> St
 def _restarted(
     view: TableView, record: StreamSegmentRecord, pinned: str, offset: int | None, now_ms: int
 ) -> list[Mutation]:
-    """A paused segment as it shall be when it goes on: another one, for a replica may have rows of it."""
+    """Replace a paused segment by one with these settings and this start. It is a new segment, for a replica may have
+    rows of the old one."""
     start = record.start_offset if offset is None else offset
     if (start, pinned) == (record.start_offset, record.pinned):
         return []
@@ -320,7 +320,7 @@ def _restarted(
 
 
 def _opened(table: TableName, partition: int, sequence: int, now_ms: int) -> dict[str, object]:
-    """What all open segments have."""
+    """Return the fields that all open segments have in common."""
     name = StreamSegmentName(raw_name(table), partition, sequence, now_ms)
     return {
         "name": name.segment,

@@ -1,1 +1,3 @@
-"""Processes and what they say: who lives, who leads, what each server has loaded, who is about to stop."""
+"""Processes and their reports: which of them live, which one leads, what each server has loaded, which are about to
+stop.
+"""

@@ -1,6 +1,6 @@
-"""Marks on instances that are about to stop: set for an operator, heeded by brokers, cleared by the next start.
+"""Marks on instances that are about to stop: set for an operator, followed by brokers, cleared by the next start.
 
-A mark outlives the process that it is about; it is no ephemeral, since who asks for it need not stay around.
+A mark is not ephemeral: it outlives the process that it is about, and the client that set it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from merlot.metastore.protocol import Create, Delete, Metastore
 
 
 def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: int) -> DrainRecord:
-    """Ask brokers to route around the instance. A mark that says the same already stays as it is."""
+    """Mark an instance, so that brokers route around it. A mark with the same contents stays as it is."""
     path = paths.drain(instance)
     record = DrainRecord(token=secrets.token_hex(5), leaving=leaving, since_ms=now_ms)
     while True:
@@ -26,18 +26,18 @@ def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: i
             if node is None:
                 metastore.create(path, record.to_bytes())
                 return record
-            stands = _read(node.data, path)
-            if stands is not None and stands.leaving == leaving:
-                return stands
+            present = _read(node.data, path)
+            if present is not None and present.leaving == leaving:
+                return present
             # The token stays: for brokers it is the same mark.
-            changed = record if stands is None else stands.model_copy(update={"leaving": leaving})
-            # Anew, since readers watch which marks there are.
+            changed = record if present is None else present.model_copy(update={"leaving": leaving})
+            # The node is made again, since readers watch the set of marks.
             metastore.multi([Delete(path, node.version), Create(path, changed.to_bytes())])
             return changed
 
 
 def unmark(metastore: Metastore, instance: InstanceId) -> bool:
-    """Take the mark away; returns whether there was one."""
+    """Remove the mark; return whether there was one."""
     with contextlib.suppress(NotFoundError):
         metastore.delete(paths.drain(instance))
         return True
@@ -45,7 +45,7 @@ def unmark(metastore: Metastore, instance: InstanceId) -> bool:
 
 
 def marks(metastore: Metastore) -> Mapping[InstanceId, DrainRecord]:
-    """All marks. One that cannot be read counts as a plain one."""
+    """Return all marks. An unreadable mark counts as a mark with defaults."""
     instances = metastore.children(paths.DRAINS)
     drain_paths = [paths.drain(instance) for instance in instances]
     nodes = zip(instances, drain_paths, metastore.get_many(drain_paths), strict=True)

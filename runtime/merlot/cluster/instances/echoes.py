@@ -1,7 +1,7 @@
-"""What each broker says of itself: the revisions it runs, and which marked servers it still routes to.
+"""Echoes of brokers: the revisions that each runs, and the marked servers that it still routes to.
 
-One small node per broker, written by that broker alone and only when it changes; a restart under the same id goes on
-with it. Whoever reads it takes the word of live brokers only.
+There is one small node per broker, written by that broker alone and only when it changes. A restart under the same id
+continues it. Readers use the echoes of live brokers only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from merlot.metastore.protocol import Metastore
 
 
 def write_echo(metastore: Metastore, broker: InstanceId, record: EchoRecord) -> None:
-    """Make the node say this, whatever it said; ConflictError if somebody else writes it all the time."""
+    """Write the echo, whatever the node held; raise ConflictError if another process keeps writing it."""
     path, data = paths.echo(broker), record.to_bytes()
     for _ in range(5):
         node = metastore.get(path)
@@ -31,22 +31,22 @@ def write_echo(metastore: Metastore, broker: InstanceId, record: EchoRecord) -> 
 
 
 def remove_echo(metastore: Metastore, broker: InstanceId) -> None:
-    """The broker is gone for good, or says so itself."""
+    """Remove the echo of a broker that is gone for good, or says so itself."""
     with contextlib.suppress(NotFoundError):
         metastore.delete(paths.echo(broker))
 
 
 def echoing(metastore: Metastore) -> list[InstanceId]:
-    """Brokers that have a node, live or not."""
+    """Return the brokers that have an echo, live or not."""
     return [InstanceId(name) for name in metastore.children(paths.ECHOES)]
 
 
 def read_echoes(metastore: Metastore, brokers: Collection[InstanceId]) -> Mapping[InstanceId, EchoRecord]:
-    """What these brokers say; one that has said nothing, or nothing readable, is missing."""
+    """Return the echoes of these brokers; missing and unreadable ones are left out."""
     echo_paths = [paths.echo(broker) for broker in brokers]
-    found = {}
+    echoes = {}
     for broker, path, node in zip(brokers, echo_paths, metastore.get_many(echo_paths), strict=True):
         if node is not None:
             with contextlib.suppress(CorruptionError):
-                found[broker] = EchoRecord.from_bytes(node.data, path)
-    return found
+                echoes[broker] = EchoRecord.from_bytes(node.data, path)
+    return echoes

@@ -1,7 +1,7 @@
 """Leadership: a lease that is checked by version at every write made under it.
 
-The lease's node is persistent, so its version never goes back and fences every later write of a former holder. The
-holder's pulse is an ephemeral: while it stands nobody else takes the lease, and nothing has to be renewed. A frozen
+The lease's node is persistent, so its version never goes back, and it fences every later write of a former holder. The
+holder's pulse is an ephemeral: while it exists nobody else takes the lease, and nothing has to be renewed. A frozen
 holder that wakes after its session expired fails at its first write.
 """
 
@@ -21,7 +21,7 @@ from merlot.metastore.protocol import Check, Metastore, Node
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as it was acquired. Holding it is a hope until a write with its fence goes through."""
+    """A lease as it was acquired. Only a successful write with its fence proves that it is still held."""
 
     name: str
     owner: str
@@ -30,15 +30,14 @@ class Lease:
 
     @property
     def fence(self) -> Check:
-        """What every write under the lease carries."""
+        """The check that every write under the lease carries."""
         return Check(paths.lease(self.name), self.version)
 
     @classmethod
     def acquire(cls, metastore: Metastore, name: str, owner: str, clock: Clock) -> Self | None:
-        """Take the lease if nobody else holds it; None while someone does.
+        """Take the lease if nobody else holds it; return None if somebody does.
 
-        What its owner holds already, perhaps without knowing, is taken anew: the old version is fenced off.
-        """
+        A lease that `owner` holds already, perhaps without knowing, is taken anew: the old version is fenced off."""
         path = paths.lease(name)
         node = metastore.get(path)
         if node is None:
@@ -60,19 +59,19 @@ class Lease:
         return cls(name, owner, token, version)
 
     def is_held(self, metastore: Metastore) -> bool:
-        """Whether it was still held a moment ago."""
+        """Return True if the lease was still held at the time of the call."""
         path = paths.lease(self.name)
         node = metastore.get(path)
         return node is not None and node.version == self.version and _is_held(metastore, path, node)
 
     def release(self, metastore: Metastore) -> None:
-        """Let the next one in at once. Never raises: the pulse ends with the session anyway."""
+        """Let the next holder in at once. Never raises: the pulse ends with the session anyway."""
         with contextlib.suppress(MerlotError):
             metastore.delete(paths.child(paths.lease(self.name), self.token))
 
 
 def holder(metastore: Metastore, name: str) -> str | None:
-    """Who holds the lease now."""
+    """Return the owner who holds the lease now; None if nobody does."""
     path = paths.lease(name)
     node = metastore.get(path)
     if node is None or not _is_held(metastore, path, node):

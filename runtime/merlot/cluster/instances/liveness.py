@@ -1,4 +1,4 @@
-"""Who is running: an ephemeral per process, made anew whenever its session was lost and whenever it is gone."""
+"""Running processes: an ephemeral per process, made anew whenever its session was lost or it is gone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETRY_S = 0.5
 
 
 class Registration:
-    """Keeps an instance's ephemeral alive until closed. Has a thread, which does the blocking calls."""
+    """Keeps an instance's ephemeral alive until closed. A thread of its own makes the blocking calls."""
 
     def __init__(self, metastore: Metastore, record: InstanceRecord) -> None:
         self._metastore = metastore
@@ -30,7 +30,7 @@ class Registration:
         self._announce()
         self._thread = threading.Thread(target=self._run, name=f"registration-{record.id}", daemon=True)
         self._thread.start()
-        # A new session may find the ephemeral of the one that was lost still standing, and sees it go a little later.
+        # The ephemeral of a lost session may still exist when the new session begins, and disappear a little later.
         self._watches = (
             metastore.on_session(self._on_session),
             metastore.watch(paths.live(record.id), self._wanted.set),
@@ -38,11 +38,11 @@ class Registration:
 
     @property
     def record(self) -> InstanceRecord:
-        """What the ephemeral says."""
+        """The record that the ephemeral holds."""
         return self._record
 
     def update(self, record: InstanceRecord) -> None:
-        """Change what the ephemeral says."""
+        """Change the record that the ephemeral holds."""
         with self._lock:
             self._record = record
             path = paths.live(record.id)
@@ -53,7 +53,7 @@ class Registration:
                 self._metastore.put(path, record.to_bytes(), node.version)
 
     def close(self) -> None:
-        """Unregister: from now on nobody sends work here. A later life of this instance keeps its own ephemeral."""
+        """Unregister: from now on nobody sends work here. A later process of this instance keeps its own ephemeral."""
         for watch in self._watches:
             watch.cancel()
         path = paths.live(self._record.id)
@@ -89,11 +89,11 @@ class Registration:
 
     def _restore(self) -> None:
         with self._lock:
-            if not self._is_closed and not self._stands():
+            if not self._is_closed and not self._is_registered():
                 self._announce()
 
-    def _stands(self) -> bool:
-        """This registration, or that of a later life of the instance, which is none of its business."""
+    def _is_registered(self) -> bool:
+        """Return True if the node is this registration, or that of a later process of the instance, which must stay."""
         path = paths.live(self._record.id)
         node = self._metastore.get(path)
         if node is None or node.data == self._record.to_bytes():
@@ -103,7 +103,7 @@ class Registration:
         return False
 
     def _announce(self) -> None:
-        """Take the place of whatever stands there: the ephemeral of this instance's former life may outlast it."""
+        """Replace whatever node there is: the ephemeral of this instance's former process may outlast it."""
         path = paths.live(self._record.id)
         for _ in range(3):
             with contextlib.suppress(NotFoundError):
@@ -114,13 +114,13 @@ class Registration:
 
 
 def register(metastore: Metastore, record: InstanceRecord) -> Registration:
-    """Announce a running process; raises UnavailableError if the metastore is silent."""
+    """Announce a running process; raise UnavailableError if the metastore is silent."""
     return Registration(metastore, record)
 
 
 def live_instances(metastore: Metastore, role: Role | None = None) -> Mapping[InstanceId, InstanceRecord]:
-    """The processes that are registered now, of one role or of all. One of a role that this version lacks, or that
-    says nothing readable, is nobody to send anything to: it is left out."""
+    """Return the processes that are registered now, of one role or of all. Unreadable ones, and those of a role that
+    this version lacks, are left out: nothing could be sent to them."""
     instance_paths = [paths.live(name) for name in metastore.children(paths.LIVE)]
     records = []
     for path, node in zip(instance_paths, metastore.get_many(instance_paths), strict=True):

@@ -1,4 +1,4 @@
-"""The last rebalance of a table that somebody asked for: so that progress has a beginning, and an abort a memory."""
+"""The last rebalance that was requested for a table: it gives progress a beginning, and remembers an abort."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from merlot.metastore.protocol import Create, Delete, Metastore
 
 
 def put_rebalance(metastore: Metastore, table: TableName, record: RebalanceRecord) -> None:
-    """Remember it, whatever was asked for before."""
+    """Write the record in place of an earlier one."""
     path, data = paths.rebalance(table), record.to_bytes()
     for _ in range(5):
         node = metastore.get(path)
@@ -21,25 +21,25 @@ def put_rebalance(metastore: Metastore, table: TableName, record: RebalanceRecor
             if node is None:
                 metastore.create(path, data)
             else:
-                # Anew, since readers watch which ones there are.
+                # The node is made again, since readers watch the set of rebalances.
                 metastore.multi([Delete(path, node.version), Create(path, data)])
             return
     raise ConflictError(f"rebalance is asked for by too many at once table={table}")
 
 
 def rebalances(metastore: Metastore) -> Mapping[TableName, RebalanceRecord]:
-    """The last one by table; one that cannot be read is as none."""
+    """Return the last rebalance by table; unreadable ones are left out."""
     names = metastore.children(paths.REBALANCES)
     rebalance_paths = [paths.rebalance(name) for name in names]
-    found = {}
+    records = {}
     for name, path, node in zip(names, rebalance_paths, metastore.get_many(rebalance_paths), strict=True):
         if node is not None:
             with contextlib.suppress(CorruptionError):
-                found[TableName(name)] = RebalanceRecord.from_bytes(node.data, path)
-    return found
+                records[TableName(name)] = RebalanceRecord.from_bytes(node.data, path)
+    return records
 
 
 def forget_rebalance(metastore: Metastore, table: TableName) -> None:
-    """The table is gone."""
+    """Remove the record of a table that is gone."""
     with contextlib.suppress(NotFoundError):
         metastore.delete(paths.rebalance(table))

@@ -1,7 +1,7 @@
-"""What each server has loaded of a table, written by the server and read by brokers and the controller.
+"""Reports of what each server has loaded of a table, written by the server and read by brokers and the controller.
 
 A report is a small root and buckets of keys, so that one more loaded segment of 20,000 rewrites some kilobytes. A
-bucket may be newer than the root that led to it: keys are facts, each true by itself. Writers write a root last.
+bucket may be newer than the root that led to it: keys are facts, each true by itself. Writers write the root last.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from merlot.cluster.records import IndexingRecord
 from merlot.cluster.segments.view import bucket_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Check, Create, Metastore, Node, Op, Put, Shelf, Watch
+from merlot.metastore.protocol import Check, Create, Metastore, Node, NodeDeleter, Op, Put, Watch
 
 NUM_BUCKETS = 64
 MAX_MULTI_BYTES = 512 * 1024
@@ -30,13 +30,14 @@ NOT_INDEXING: Final = IndexingRecord()
 
 
 class ReportRoot(Record):
-    """Root of a server's report: `buckets` tells the sequence number at which each bucket last changed."""
+    """Root of a server's report. `buckets` has the sequence number at which each bucket last changed."""
 
     seq: int = 0
     token: str = ""
-    """New for every process that writes the report: a reader keeps nothing across it."""
+    """Id that is new for every process that writes the report: a reader keeps nothing of the report of another id."""
     life: int = 0
-    """Grows with every process that takes the report over from another: the greatest one owns it."""
+    """Number that grows with every process that takes the report over from another; the process with the greatest owns
+    it."""
     revision: int = 0
     """Revision of the table that the server runs."""
     indexing: IndexingRecord = IndexingRecord()
@@ -49,7 +50,8 @@ class ReportBucket(PackedRecord):
     loaded: tuple[str, ...] = ()
     errors: dict[str, str] = Field(default_factory=dict)
     served: tuple[str, ...] = ()
-    """Keys that it had loaded once and has not now: whatever is missing of them was answered before."""
+    """Keys that it had loaded once and has not now: queries had their rows before, so a broker knows what is
+    missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,12 @@ def _every(_key: str) -> bool:
 
 
 class ReportWriter:
-    """Writes one server's report about one table. One thread at a time. A new writer starts from an empty report, but
-    for what the one before it had loaded: a broker that starts now has to know that it was answered (`served`).
+    """Writes one server's report about one table. One thread at a time.
 
-    A report belongs to the process that took it over last: its `life` is the greatest. So the end of an instance's old
-    life, however late, leaves alone what the new one has written.
-    """
+    A new writer starts from an empty report, except for the keys that its predecessor had loaded: a broker that starts
+    now has to know that queries had their rows (`served`). A report belongs to the process that took it over last: its
+    `life` is the greatest. So the end of an instance's old process, however late, does not touch what the new one has
+    written."""
 
     def __init__(
         self, metastore: Metastore, table: TableName, instance: InstanceId, *, token: str | None = None
@@ -87,13 +89,13 @@ class ReportWriter:
         self._root = ReportRoot(token=token or secrets.token_hex(5))
         self._written: dict[int, ReportBucket] = {}
         self._former: set[str] | None = None
-        """Keys that a report of this instance may have named; None: it was not looked at yet."""
+        """Keys that a report of this instance may have named; None until it has been read."""
         self._is_sure = False
         self.is_superseded = False
-        """Whether another process of this instance had taken the report over when it was last looked at."""
+        """True if another process of this instance had taken the report over at the last look."""
 
     def doubt(self) -> None:
-        """What stands in the metastore may not be what was written: look at it with the next write."""
+        """Read the report again with the next write: the metastore may hold another one than was written."""
         self._is_sure = False
 
     def write(
@@ -105,9 +107,9 @@ class ReportWriter:
         indexing: IndexingRecord = NOT_INDEXING,
         is_missed: Callable[[str], bool] = _every,
     ) -> bool:
-        """Make the report say exactly this; returns whether it had to change. It stays if it is another life's.
+        """Make the report say exactly this; return whether it had to change. A report of a newer process stays.
 
-        is_missed: whether a key that was loaded once, and is not now, is still one that the server has to have."""
+        `is_missed`: returns True for a key that is no longer loaded if the server still has to have it."""
         if self._former is None:
             self._former = self._read_former()
         present = set(loaded)
@@ -124,11 +126,11 @@ class ReportWriter:
         if stored == self._root and is_same:
             self._is_sure = True
             return False
-        self._former |= present  # whatever becomes of the write, somebody may have read it
+        self._former |= present  # even if the write fails, a reader may have seen it
         try:
             self._write(wanted, said, node, stored)
         except BaseException:
-            # Nobody knows what stands there: buckets may be newer than the root. The next write writes them all.
+            # It is unknown what the report holds: buckets may be newer than the root. The next write writes them all.
             self._written, self._root = {}, self._root.model_copy(update={"buckets": {}})
             raise
         self._former = present.union(*(bucket.served for bucket in wanted.values()))
@@ -149,7 +151,7 @@ class ReportWriter:
         self, wanted: dict[int, ReportBucket], said: dict[str, Any], node: Node | None, stored: ReportRoot | None
     ) -> None:
         if stored != self._root:
-            # Somebody cleaned up, or an answer was lost: write it all, later than whatever stands there.
+            # The report was cleaned up, or an answer was lost: write all of it, under a greater sequence number.
             before = stored or ReportRoot()
             is_mine = before.token == self._root.token or before.life < self._root.life
             life = self._root.life if is_mine else before.life + 1
@@ -157,37 +159,41 @@ class ReportWriter:
             self._written, self._root = {}, ReportRoot(token=self._root.token, life=max(1, life), seq=seq)
         changed = [number for number in {*wanted, *self._written} if wanted.get(number) != self._written.get(number)]
         seq = self._root.seq + 1
-        kept = {number: self._root.buckets[number] for number in wanted if number not in changed}
-        buckets = {**kept, **{number: seq for number in changed if number in wanted}}
+        unchanged = {number: self._root.buckets[number] for number in wanted if number not in changed}
+        buckets = {**unchanged, **{number: seq for number in changed if number in wanted}}
         root = self._root.model_copy(update={**said, "seq": seq, "buckets": buckets})
         self._is_sure = False
         self._store({number: wanted[number] for number in changed if number in wanted}, root, node)
         self._root, self._written, self._is_sure = root, wanted, True
 
     def clear(self) -> None:
-        """Take the report away: the table is gone or the server leaves for good."""
+        """Remove the report: the table is gone or the server leaves for good."""
         remove_report(self._metastore, self._table, self._instance)
         self._root = ReportRoot(token=self._root.token, life=self._root.life)
         self._written, self._former, self._is_sure = {}, set(), False
 
     def _store(self, buckets: Mapping[int, ReportBucket], root: ReportRoot, node: Node | None) -> None:
-        """Buckets, then the root, in as few transactions as they fit."""
+        """Write the buckets, then the root, in as few transactions as possible."""
         if node is None:
             # Children need their parent: an empty root, of which readers take nothing.
             self._metastore.create(self._root_path, b"")
             node = Node(b"", 0)
-        targets = {paths.report_bucket(self._table, self._instance, number): one for number, one in buckets.items()}
+        targets = {
+            paths.report_bucket(self._table, self._instance, number): bucket for number, bucket in buckets.items()
+        }
         present = self._metastore.get_many(list(targets))
-        ops = [_write(path, one.to_bytes(), old) for (path, one), old in zip(targets.items(), present, strict=True)]
+        ops = [
+            _write(path, bucket.to_bytes(), old) for (path, bucket), old in zip(targets.items(), present, strict=True)
+        ]
         *first, last = _chunks([*ops, Put(self._root_path, root.to_bytes(), node.version)])
         for chunk in first:
-            # Not over the buckets of a process that took the report over meanwhile.
+            # This does not overwrite buckets of a process that took the report over meanwhile.
             self._metastore.multi([Check(self._root_path, node.version), *chunk])
         self._metastore.multi(last)
 
 
-def remove_report(metastore: Shelf, table: TableName, instance: InstanceId) -> None:
-    """Delete a report. One that its server writes again meanwhile stays."""
+def remove_report(metastore: NodeDeleter, table: TableName, instance: InstanceId) -> None:
+    """Delete a report. If its server writes it again meanwhile, it stays."""
     root = paths.report_root(table, instance)
     for path in (*(paths.child(root, name) for name in metastore.children(root)), root):
         with contextlib.suppress(NotFoundError, ConflictError):
@@ -197,23 +203,23 @@ def remove_report(metastore: Shelf, table: TableName, instance: InstanceId) -> N
 def write_report(
     metastore: Metastore, table: TableName, instance: InstanceId, loaded: Collection[str], errors: Mapping[str, str]
 ) -> None:
-    """A whole report at once; servers keep a ReportWriter instead, which writes what changed."""
+    """Write a whole report at once; servers keep a ReportWriter instead, which writes only changes."""
     ReportWriter(metastore, table, instance).write(loaded, errors)
 
 
 class ReportReader:
-    """Reads a table's reports, what changed only. One thread at a time."""
+    """Reads a table's reports, as far as they changed. One thread at a time."""
 
     def __init__(self, metastore: Metastore, table: TableName) -> None:
         self._metastore = metastore
         self._table = table
-        self._known: dict[InstanceId, _Known] = {}
+        self._cached: dict[InstanceId, _CachedReport] = {}
         self._callback: Callable[[], None] | None = None
         self._watches: dict[InstanceId, Watch] = {}
         self._children_watch: Watch | None = None
 
     def watch(self, callback: Callable[[], None]) -> None:
-        """Call back after any change of any report; `read` then tells what they say."""
+        """Call back after any change of any report; `read` then returns the reports."""
         self._callback = callback
         self._children_watch = self._metastore.watch_children(paths.reports(self._table), callback)
 
@@ -225,16 +231,16 @@ class ReportReader:
         self._children_watch = None
 
     def read(self) -> Mapping[InstanceId, ServerReport]:
-        """All reports as they are now, of live and of dead servers alike."""
+        """Return all present reports, of live and of dead servers alike."""
         instances = [InstanceId(name) for name in self._metastore.children(paths.reports(self._table))]
         self._watch_roots(instances)
-        roots = self._metastore.get_many([paths.report_root(self._table, one) for one in instances])
-        self._known = {
+        roots = self._metastore.get_many([paths.report_root(self._table, instance) for instance in instances])
+        self._cached = {
             instance: self._refresh(instance, node)
             for instance, node in zip(instances, roots, strict=True)
             if node is not None and node.data
         }
-        return MappingProxyType({instance: known.report for instance, known in self._known.items()})
+        return MappingProxyType({instance: cached.report for instance, cached in self._cached.items()})
 
     def _watch_roots(self, instances: Collection[InstanceId]) -> None:
         if self._callback is None:
@@ -245,33 +251,37 @@ class ReportReader:
             path = paths.report_root(self._table, instance)
             self._watches[instance] = self._metastore.watch(path, self._callback)
 
-    def _refresh(self, instance: InstanceId, node: Node) -> _Known:
+    def _refresh(self, instance: InstanceId, node: Node) -> _CachedReport:
         root = ReportRoot.from_bytes(node.data, paths.report_root(self._table, instance))
-        known = self._known.get(instance)
-        if known is not None and known.root == root:
-            return known
-        kept = known.buckets if known is not None and known.root.token == root.token else {}
-        seqs = known.root.buckets if known is not None else {}
-        wanted = [number for number, seq in root.buckets.items() if number not in kept or seqs.get(number) != seq]
+        cached = self._cached.get(instance)
+        if cached is not None and cached.root == root:
+            return cached
+        old_buckets = cached.buckets if cached is not None and cached.root.token == root.token else {}
+        seqs = cached.root.buckets if cached is not None else {}
+        wanted = [
+            number for number, seq in root.buckets.items() if number not in old_buckets or seqs.get(number) != seq
+        ]
         bucket_paths = [paths.report_bucket(self._table, instance, number) for number in wanted]
         fresh = {
-            number: ReportBucket.from_bytes(one.data, path)
-            for number, path, one in zip(wanted, bucket_paths, self._metastore.get_many(bucket_paths), strict=True)
-            if one is not None
+            number: ReportBucket.from_bytes(bucket_node.data, path)
+            for number, path, bucket_node in zip(
+                wanted, bucket_paths, self._metastore.get_many(bucket_paths), strict=True
+            )
+            if bucket_node is not None
         }
-        buckets = {number: fresh.get(number) or kept.get(number) or ReportBucket() for number in root.buckets}
-        return _Known(root, buckets, _joined(instance, root, buckets))
+        buckets = {number: fresh.get(number) or old_buckets.get(number) or ReportBucket() for number in root.buckets}
+        return _CachedReport(root, buckets, _joined(instance, root, buckets))
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedReport:
     root: ReportRoot
     buckets: Mapping[int, ReportBucket]
     report: ServerReport
 
 
 def _joined(instance: InstanceId, root: ReportRoot, buckets: Mapping[int, ReportBucket]) -> ServerReport:
-    # The texts that the table's records have in this process too.
+    # Interned: the table's records in this process hold the same texts.
     loaded = frozenset(sys.intern(key) for bucket in buckets.values() for key in bucket.loaded)
     errors = {key: message for bucket in buckets.values() for key, message in bucket.errors.items()}
     served = frozenset(key for bucket in buckets.values() for key in bucket.served)
@@ -301,7 +311,7 @@ def _write(path: str, data: bytes, node: Node | None) -> Op:
 
 
 def _chunks(ops: list[Op]) -> list[list[Op]]:
-    """In order, so that the last op, the root, is in the last transaction."""
+    """Divide the ops in order, so that the last op, the root, is in the last transaction."""
     chunks: list[list[Op]] = [[]]
     size = 0
     for op in ops:

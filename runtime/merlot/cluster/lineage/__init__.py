@@ -1,1 +1,1 @@
-"""Replacements of segments by others: started, loaded, ended or reverted, in the eyes of every query at once."""
+"""Replacements of segments by others: started, loaded, then ended or reverted for all queries at once."""

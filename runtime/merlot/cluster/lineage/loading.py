@@ -1,4 +1,4 @@
-"""Whether servers have loaded what is about to be shown, and the wait until they have."""
+"""Check whether servers have loaded segments that are about to become visible, and wait until they have."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 
 LOOK_S = 1.0
-"""Longest time between two looks at what servers have loaded, whatever the watches say."""
+"""Longest time between two looks at what servers have loaded, even without a watch that fires."""
 
 
 def not_loaded(
     metastore: Metastore, view: TableView, names: Collection[str], reader: ReportReader | None = None
 ) -> Mapping[str, str]:
-    """Which of these segments are not loaded on every live server that they are assigned to, and why."""
+    """Return the segments among `names` that some live server of theirs has not loaded, each with the reason. Segments
+    without a live server are among them."""
     reports = (reader or ReportReader(metastore, view.table)).read()
     live = liveness.live_instances(metastore, Role.SERVER)
     reasons = {}
@@ -38,7 +39,9 @@ def not_loaded(
         if not servers:
             reasons[name] = "assigned to no live server yet"
         elif lacking:
-            errors = [reports[one].errors[key] for one in lacking if one in reports and key in reports[one].errors]
+            errors = [
+                reports[server].errors[key] for server in lacking if server in reports and key in reports[server].errors
+            ]
             reasons[name] = f"not loaded by {lacking[0]}" + (f": {errors[0]}" if errors else "")
     return reasons
 
@@ -46,9 +49,9 @@ def not_loaded(
 def wait_until_loaded(
     metastore: Metastore, table: TableName, entry: str, segments_to: Sequence[str] | None, patience_s: float
 ) -> None:
-    """Return once the outputs of an entry IN_PROGRESS are loaded; UnavailableError if they are not in time.
+    """Wait until the outputs of an entry IN_PROGRESS are loaded; raise UnavailableError if they are not in time.
 
-    segments_to: those of the outputs that shall be; None: all."""
+    `segments_to`: outputs to wait for; None means all."""
     reader = ReportReader(metastore, table)
     changed = threading.Event()
     deadline = time.monotonic() + patience_s

@@ -1,7 +1,8 @@
-"""Replacing segments by others, in the eyes of every query at once: start, put the outputs, end; or revert.
+"""Replace segments by others, for all queries at once: start, put the outputs, end; or revert.
 
-The state of an entry is in the root of the table's segments, so that its end is one compare-and-set; what it replaces
-by what is beside (`lineage_nodes`). Every call blocks, and repeating one that went through changes nothing.
+The state of an entry is in the root of the table's segments, so that its end is one compare-and-set. Its inputs and
+outputs are in nodes beside it (`lineage_nodes`). Every call blocks, and repeating one that has succeeded changes
+nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from merlot.metastore.protocol import Check, Metastore
 
 ENTRY_PATTERN = re.compile(r"[A-Za-z0-9_.:@-]{1,120}")
 TASK_LEASE = "merlot.taskLease"
-"""Key of an entry's custom map: the lease of the task behind it; while it is held, the entry is not given up."""
+"""Key of an entry's custom map. The value is the lease of the task behind it; while the lease is held, the entry is not
+given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class LineageEntry:
     id: str
     state: LineageState
     since_ms: int
-    """When it got into this state."""
+    """Time when it got into this state."""
     created_ms: int
     segments_from: tuple[str, ...]
     segments_to: tuple[str, ...]
@@ -51,13 +53,12 @@ class LineageEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """What to replace by what. Either side may be empty: outputs that replace nothing, inputs that just go.
+    """Inputs and outputs of a replacement. Either side may be empty: outputs that replace nothing, inputs that just go.
 
-    An input given as a key must be of that very version. A given `entry` makes the start repeatable: one that exists
-    with the same lists is left as it is (even if it has ended by now), a reverted one is started anew. `force` reverts
-    replacements under way that use the same inputs or outputs; `drops_older` takes out those completed ones whose
-    outputs are exactly the inputs, with what they replaced.
-    """
+    An input given as a key must be of exactly that version. A given `entry` makes the start repeatable: an entry that
+    exists with the same lists is left as it is (even if it has ended by now), a reverted one is started anew. `force`
+    reverts replacements under way that use the same inputs or outputs. `drops_older` forgets the completed replacements
+    whose outputs are exactly the inputs, together with the segments that they replaced."""
 
     segments_from: Sequence[SegmentKey | str]
     segments_to: Sequence[str]
@@ -69,8 +70,8 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How to end. `wait_loaded_s`: how long to wait until servers have the outputs; `segments_to`: those of the outputs
-    that shall be, the others are dropped; `custom_map` is added to the entry's."""
+    """Options of an end. `wait_loaded_s`: how long to wait until servers have the outputs; `segments_to`: outputs to
+    keep, the others are dropped; `custom_map` is added to the entry's."""
 
     wait_loaded_s: float = 0.0
     segments_to: Sequence[str] | None = None
@@ -88,10 +89,9 @@ def start_replacement(
     fence: Check | None = None,
     context: Context | None = None,
 ) -> str:
-    """Announce that the inputs will be replaced by the outputs; returns the entry's id.
+    """Announce that the outputs will replace the inputs; return the entry's id.
 
-    Raises PreconditionError, InvalidInputError.
-    """
+    Raise PreconditionError or InvalidInputError."""
     inputs = _inputs(replacement.segments_from)
     outputs = tuple(map(str, replacement.segments_to))
     entry = replacement.entry or secrets.token_hex(16)
@@ -107,9 +107,11 @@ def start_replacement(
             return []
         before = [] if mark is None else [ForgetReplacement(entry)]
         older = _older(metastore, view, inputs) if replacement.drops_older else ()
-        before += [ForgetReplacement(one) for one in older]
+        before += [ForgetReplacement(other) for other in older]
         in_the_way = _overlapping(metastore, view, {*inputs, *outputs}, set(outputs)) if replacement.force else {}
-        aside = [RevertReplacement(entry=one, details=details, now_ms=now_ms) for one, details in in_the_way.items()]
+        aside = [
+            RevertReplacement(entry=other, details=details, now_ms=now_ms) for other, details in in_the_way.items()
+        ]
         start = StartReplacement(
             entry=entry, segments_from=inputs, segments_to=outputs, now_ms=now_ms, custom_map=replacement.custom_map
         )
@@ -153,8 +155,8 @@ def end_replacement(
 ) -> LineageEntry:
     """Show the outputs in place of the inputs, once every live server that they are assigned to has loaded them.
 
-    UnavailableError if some output is not loaded in time, telling which and why. A completed entry stays as it is.
-    """
+    Raise UnavailableError, with the output and the reason, if some output is not loaded in time. A completed entry
+    stays as it is."""
     context = context or Context()
     wait_until_loaded(metastore, table, entry, ending.segments_to, ending.wait_loaded_s)
 
@@ -195,26 +197,30 @@ def revert_replacement(
 
 
 def list_entries(metastore: Metastore, table: TableName, previous: TableView | None = None) -> tuple[LineageEntry, ...]:
-    """All entries that are not cleaned up yet, oldest first."""
+    """Return all entries that are not cleaned up yet, oldest first."""
 
     def read(view: TableView) -> tuple[LineageEntry, ...] | None:
         details = read_details(metastore, table, view.lineage)
-        entries = [_of(entry, view.lineage[entry], one) for entry, one in details.items() if one is not None]
+        entries = [
+            _entry_of(entry, view.lineage[entry], record) for entry, record in details.items() if record is not None
+        ]
         return (
-            tuple(sorted(entries, key=lambda one: (one.created_ms, one.id))) if len(entries) == len(details) else None
+            tuple(sorted(entries, key=lambda entry: (entry.created_ms, entry.id)))
+            if len(entries) == len(details)
+            else None
         )
 
     return consistent(metastore, table, read, previous)
 
 
 def find_entry(metastore: Metastore, table: TableName, entry: str) -> LineageEntry | None:
-    """One entry; None if it never was or is cleaned up."""
+    """Return an entry; None if it never existed or is cleaned up."""
 
     def read(view: TableView) -> list[LineageEntry | None] | None:
         if entry not in view.lineage:
             return [None]
         details = read_details(metastore, table, {entry: view.lineage[entry]})[entry]
-        return None if details is None else [_of(entry, view.lineage[entry], details)]
+        return None if details is None else [_entry_of(entry, view.lineage[entry], details)]
 
     return consistent(metastore, table, read)[0]
 
@@ -225,7 +231,8 @@ def _mutate(metastore: Metastore, table: TableName, decide: Decide, fence: Check
 
 
 def _details(metastore: Metastore, view: TableView, entry: str) -> LineageRecord:
-    """Inside a compare-and-set: details that are gone are those of a root that is no longer, so it will fail anyway."""
+    """Return an entry's details, within a compare-and-set. If its nodes are gone, the root has moved on, and the write
+    would fail anyway."""
     mark = view.lineage.get(entry)
     if mark is None:
         raise NotFoundError(f"replacement does not exist table={view.table} entry={entry}")
@@ -236,10 +243,10 @@ def _details(metastore: Metastore, view: TableView, entry: str) -> LineageRecord
 
 
 def _entry(metastore: Metastore, view: TableView, entry: str) -> LineageEntry:
-    return _of(entry, view.lineage[entry], _details(metastore, view, entry))
+    return _entry_of(entry, view.lineage[entry], _details(metastore, view, entry))
 
 
-def _of(entry: str, mark: LineageMark, details: LineageRecord) -> LineageEntry:
+def _entry_of(entry: str, mark: LineageMark, details: LineageRecord) -> LineageEntry:
     return LineageEntry(
         id=entry,
         state=mark.state,
@@ -253,8 +260,10 @@ def _of(entry: str, mark: LineageMark, details: LineageRecord) -> LineageEntry:
 
 def _inputs(segments: Sequence[SegmentKey | str]) -> dict[str, int | None]:
     inputs = {
-        str(one.name) if isinstance(one, SegmentKey) else one: one.crc if isinstance(one, SegmentKey) else None
-        for one in segments
+        str(segment.name) if isinstance(segment, SegmentKey) else segment: segment.crc
+        if isinstance(segment, SegmentKey)
+        else None
+        for segment in segments
     }
     if len(inputs) != len(segments):
         raise InvalidInputError("inputs are named twice")
@@ -264,23 +273,25 @@ def _inputs(segments: Sequence[SegmentKey | str]) -> dict[str, int | None]:
 def _overlapping(
     metastore: Metastore, view: TableView, names: Collection[str], outputs: Collection[str]
 ) -> dict[str, LineageRecord]:
-    """Entries under way that use any of these names."""
-    under_way = {one: mark for one, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
+    """Return the entries under way that use any of these names."""
+    under_way = {entry: mark for entry, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
     details = read_details(metastore, view.table, under_way)
     return {
-        one: record
-        for one, record in details.items()
+        entry: record
+        for entry, record in details.items()
         if record is not None
         and (not set(names).isdisjoint(record.segments_from) or not set(outputs).isdisjoint(record.segments_to))
     }
 
 
 def _older(metastore: Metastore, view: TableView, inputs: Collection[str]) -> list[str]:
-    """Completed entries that made exactly these segments."""
-    completed = {one: mark for one, mark in view.lineage.items() if mark.state is LineageState.COMPLETED}
+    """Return the completed entries whose outputs are exactly these segments."""
+    completed = {entry: mark for entry, mark in view.lineage.items() if mark.state is LineageState.COMPLETED}
     details = read_details(metastore, view.table, completed)
     names = set(inputs)
-    return [one for one, record in details.items() if record is not None and set(record.segments_to) == names != set()]
+    return [
+        entry for entry, record in details.items() if record is not None and set(record.segments_to) == names != set()
+    ]
 
 
 def _check_same(details: LineageRecord, entry: str, inputs: Mapping[str, int | None], outputs: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
-"""Views for what reads and changes replacements: each session keeps its last ones, and a reader sees one root whole.
+"""Views for reading and changing replacements: each session keeps its last views, and a read is of one root.
 
-Thread-safe."""
+Thread-safe.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ from merlot.metastore.protocol import Metastore
 T = TypeVar("T")
 
 RECENT_TABLES = 4
-"""Tables of which a session keeps the last view: reading 20,000 records anew takes 0.6 s of CPU."""
+"""Number of tables whose last view a session keeps: reading 20,000 records anew takes 0.6 s of CPU."""
 _RECENT: weakref.WeakKeyDictionary[Metastore, dict[TableName, TableView]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 ATTEMPTS = 20
 
 
 def recent(metastore: Metastore, table: TableName) -> TableView | None:
-    """The last view of this session: what it shares with the current one is not read again."""
+    """Return the last view of this session: buckets that it shares with the current one are not read again."""
     with _LOCK:
         return _RECENT.get(metastore, {}).get(table)
 
 
 def remember(metastore: Metastore, view: TableView) -> TableView:
-    """Keep it as its table's last one."""
+    """Keep a view as its table's last one, and return it."""
     with _LOCK:
         views = _RECENT.setdefault(metastore, {})
         views.pop(view.table, None)
@@ -46,11 +47,11 @@ def consistent(
     read: Callable[[TableView], T | None],
     previous: TableView | None = None,
 ) -> T:
-    """What `read` makes of one root; None from it means that the root has moved on meanwhile."""
+    """Return what `read` returns for one root; None from it means that the root has moved on meanwhile."""
     view = previous or recent(metastore, table)
     for _ in range(ATTEMPTS):
         view = remember(metastore, load(metastore, table, view))
-        found = read(view)
-        if found is not None:
-            return found
+        result = read(view)
+        if result is not None:
+            return result
     raise UnavailableError(f"replacements change faster than they can be read table={table}")

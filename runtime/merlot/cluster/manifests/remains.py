@@ -1,7 +1,7 @@
-"""What is left of a deleted table, to be cleared away as long as it is a deleted one's.
+"""Clear the remains of a deleted table, only while the table is a deleted one.
 
-Whoever deletes a table may stand still for a while amid that, and the table of the name be made anew: what lies under
-the same paths then is the new table's, of which nothing may go. Any thread.
+A process that deletes a table may freeze in between, and a table of the same name may be created meanwhile. The nodes
+under the same paths are then the new table's, and none of them may be deleted. Any thread may call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from merlot.metastore.protocol import Check, Delete, Metastore, Node
 
 
 class Remains:
-    """Nodes of a table, read and deleted; a deletion takes effect only while the table's root is a deleted one."""
+    """Nodes of a table, to be read and deleted. A deletion takes effect only while the table's root is a deleted
+    one."""
 
     def __init__(self, metastore: Metastore, table: TableName) -> None:
         self._metastore = metastore
@@ -27,14 +28,15 @@ class Remains:
         return self._metastore.children(path)
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """NotFoundError if it is not there; ConflictError for another version, or if the table is there again."""
+        """Delete a node. Raise NotFoundError if it is missing, ConflictError for another version, or if the table
+        exists again."""
         root = self._metastore.get(self._root)
         if root is None or (root.data and not RootRecord.from_bytes(root.data, self._root).is_deleted):
             raise ConflictError(f"table is no deleted one any more path={self._root}")
         try:
             self._metastore.multi([Check(self._root, root.version), Delete(path, version)])
         except ConflictError as error:
-            # A transaction conflicts where a single write does not find its node.
+            # A transaction raises ConflictError for a missing node, where a single write raises NotFoundError.
             if self._metastore.get(path) is None:
                 raise NotFoundError(f"node is missing path={path}") from error
             raise

@@ -1,6 +1,7 @@
-"""MergeRollupTasks as applied. A table has one: its watermark's node names it, in the same transaction.
+"""MergeRollupTasks as applied. A table has at most one: the node of the table's watermarks names it, in the same
+transaction.
 
-Deleting a MergeRollupTask forgets how far it had come; what it merged stays merged, because segments tell their level.
+Deleting a MergeRollupTask deletes its watermarks. Merged segments stay merged, because segments tell their level.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ list_versions = ROLLUPS.versions
 
 
 class RollupConflictError(InvalidInputError):
-    """The manifest is sound and cannot be applied to what is there."""
+    """The manifest is valid, but cannot be applied to the present state."""
 
     def __init__(self, name: str, problem: Problem) -> None:
         super().__init__(f"MergeRollupTask cannot be applied name={name} problem={problem}")
@@ -43,14 +44,15 @@ class RollupConflictError(InvalidInputError):
 
 
 def put_rollup(metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock | None = None) -> RollupRecord:
-    """Create or change it; raises RollupConflictError for another table, or a table that has one already."""
+    """Create or change a MergeRollupTask; raise RollupConflictError if its table changes, or has another one
+    already."""
     return apply_rollup(metastore, manifest, clock=clock).record
 
 
 def apply_rollup(
     metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock | None = None
 ) -> Applied[RollupRecord]:
-    """As `put_rollup`, telling what it did. Rerunning it changes nothing."""
+    """Apply a manifest as `put_rollup` does, and return the outcome too. Running it again changes nothing."""
     now_ms = (clock or SystemClock()).now_ms()
 
     def change(record: RollupRecord, version: int) -> Applied[RollupRecord]:
@@ -61,7 +63,7 @@ def apply_rollup(
 
 
 def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> Outcome:
-    """What applying would do, without doing it; raises RollupConflictError."""
+    """Return what applying the manifest would do, without doing it; raise RollupConflictError."""
     record = find_rollup(metastore, manifest.metadata.name)
     if record is not None:
         _check_same_table(record, manifest)
@@ -71,7 +73,8 @@ def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> Outcome:
 
 
 def delete_rollup(metastore: Metastore, name: str) -> None:
-    """Delete it with its watermarks; the controller cancels its tasks. NotFoundError if there is none."""
+    """Delete a MergeRollupTask with its watermarks; the controller cancels its tasks. Raise NotFoundError if there is
+    none."""
     for _ in range(_ATTEMPTS):
         path = paths.rollup_config(name)
         node = metastore.get(path)
@@ -91,18 +94,18 @@ def delete_rollup(metastore: Metastore, name: str) -> None:
 
 
 def spec_of(record: RollupRecord) -> MergeRollupTask:
-    """The manifest as models."""
+    """Return the manifest as models."""
     return from_stored(record.manifest, MergeRollupTask)
 
 
 def watermarks(metastore: Metastore, table: str) -> tuple[WatermarkRecord, int | None]:
-    """How far the table's merges have come, and the node's version; None if there is no node."""
+    """Return the watermarks of the table's merges, and the node's version; None if there is no node."""
     node = _claim(metastore, table)
     return (WatermarkRecord(), None) if node is None else (_watermarks(node, table), node.version)
 
 
 def put_watermarks(table: str, record: WatermarkRecord, version: int | None) -> Op:
-    """The operation that writes it, if nobody else did since it was read."""
+    """Return the op that writes the watermarks, unless the node has changed since it was read."""
     path = paths.task_metadata(MERGE_ROLLUP, table)
     return Create(path, record.to_bytes()) if version is None else Put(path, record.to_bytes(), version)
 

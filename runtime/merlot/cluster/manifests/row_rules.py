@@ -1,9 +1,9 @@
-"""Refuses changes of the settings by which rows of an upsert table replace each other, whoever declares them: the table
-itself or the UpsertConfig that it names. Blocks; any thread may call.
+"""Refuse changes of the settings by which rows of an upsert table replace each other. The table itself declares them,
+or the UpsertConfig that it names. Calls block; any thread may call.
 
-The settings in force are what is declared, as long as it fits the table. Where nothing does, since a document is gone
-or fits no more, rows that are there remember by what they were decided: those of a stream in the record of their
-segment, those of batches in the record of the table (`upserts.noting`).
+Declared settings are in force as long as they fit the table. If there are none, because a document is gone or no longer
+fits, the settings that decided the present rows count. Rows of a stream have them in the record of their segment, rows
+of batches in the record of the table (`upserts.noting`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from merlot.spec.upserting import UpsertSpec
 
 
 def changed(metastore: Metastore, table: TableName, new: TableSpec, upsert: UpsertSpec, path: str) -> list[Problem]:
-    """List settings that would decide rows otherwise than those of the table, or of an earlier one of its name.
+    """List settings that would decide rows otherwise than those of the table, or of an earlier table of its name.
 
-    new, upsert: the table and its upsert settings as they will be. path: of these settings, in the problems. Nothing if
-    the table itself declares them before and after, which `evolution.compare` judges."""
+    `new`, `upsert`: the table and its upsert settings after the change. `path`: path of these settings in the problems.
+    The list is empty if the table itself declares them before and after: `evolution.compare` judges those."""
     record = tables.find_table(metastore, table)
     old = _retained_spec(metastore, table) if record is None else tables.spec_of(record).spec
     if old is None or old.upsert is None or (old.upsert.config and new.upsert and new.upsert.config):
@@ -43,8 +43,8 @@ def changed(metastore: Metastore, table: TableName, new: TableSpec, upsert: Upse
 
 
 def stopped(metastore: Metastore, table: Table, settings: Settings) -> list[Problem]:
-    """List why a table that is upserted could not be any more by these settings, which it declares or names from now
-    on. Nothing of a new table, or of one that waits already: its documents may come in any order."""
+    """List why these settings, which an upsert table declares or names from now on, would stop it. The list is empty
+    for a new table, and for one that waits already: its documents may come in any order."""
     record = tables.find_table(metastore, table.name)
     if record is None or upserts.upserting_of(metastore, tables.spec_of(record).spec).spec is None:
         return []
@@ -54,14 +54,14 @@ def stopped(metastore: Metastore, table: Table, settings: Settings) -> list[Prob
 def changed_by(metastore: Metastore, config: UpsertConfig, but: Collection[TableName] = ()) -> list[Problem]:
     """List settings of an UpsertConfig that would decide rows otherwise than those of the tables that name it.
 
-    but: tables that change with it, and are judged with it elsewhere."""
+    `but`: tables that change with it, and are judged with it elsewhere."""
     problems = []
     for name, record in tables.list_tables(metastore).items():
         table = tables.spec_of(record)
         if name in but or table.spec.upsert is None or table.spec.upsert.config_ref != config.metadata.name:
             continue
-        found = changed(metastore, name, table.spec, config.spec, "spec")
-        problems += [Problem(one.path, f'table "{table.raw_name}": {one.message}') for one in found]
+        of_table = changed(metastore, name, table.spec, config.spec, "spec")
+        problems += [Problem(problem.path, f'table "{table.raw_name}": {problem.message}') for problem in of_table]
     return problems
 
 
@@ -71,7 +71,7 @@ def _retained_spec(metastore: Metastore, table: TableName) -> TableSpec | None:
 
 
 def _decided_by(metastore: Metastore, record: TableRecord, spec: TableSpec) -> UpsertSpec | None:
-    """The settings in force, or those by which the rows that are there were decided."""
+    """Return the settings in force, or those that decided the present rows."""
     in_force = upserts.upserting_of(metastore, spec).spec
     if in_force is not None:
         return in_force
@@ -83,7 +83,7 @@ def _decided_by(metastore: Metastore, record: TableRecord, spec: TableSpec) -> U
 
 
 def _retained_by(metastore: Metastore, table: TableName, spec: TableSpec) -> UpsertSpec | None:
-    """The settings of a table whose files were left: an UpsertConfig may have become another one since."""
+    """Return the settings of a table whose files were retained: the UpsertConfig may have changed since."""
     retained, view = tables.find_retained(metastore, table), load_retained(metastore, table)
     pinned = None if view is None else _pinned(view)
     noted = None if retained is None else _noted(retained.decided_by)
@@ -91,8 +91,8 @@ def _retained_by(metastore: Metastore, table: TableName, spec: TableSpec) -> Ups
 
 
 def _pinned(view: TableView) -> UpsertSpec | None:
-    pinned = [one for one in view.stream_segments if one.upsert]
-    return unpin_upsert(max(pinned, key=lambda one: one.sequence).upsert) if pinned else None
+    pinned = [segment for segment in view.stream_segments if segment.upsert]
+    return unpin_upsert(max(pinned, key=lambda segment: segment.sequence).upsert) if pinned else None
 
 
 def _noted(settings: Mapping[str, Any] | None) -> UpsertSpec | None:

@@ -1,7 +1,7 @@
-"""Schemas in Pinot's form that were written apart from their tables: what a table config takes its columns from.
+"""Schemas in Pinot's form that were written apart from their tables: a table config takes its columns from them.
 
-While a table of the name is there, its manifest says what the columns are; the schema written here is what is left when
-the table goes.
+While a table of the same name exists, its manifest defines the columns; this schema is what remains when the table is
+deleted.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ class SchemaRecord(ManifestRecord):
 
 
 def find_schema(metastore: Metastore, name: str) -> Mapping[str, Any] | None:
-    """Pinot's JSON, or None."""
+    """Return Pinot's JSON of a schema, or None."""
     path = paths.schema(name)
     node = metastore.get(path)
     return None if node is None else SchemaRecord.from_bytes(node.data, path).manifest
 
 
 def schema_names(metastore: Metastore) -> frozenset[str]:
-    """Of all schemas that were written apart."""
+    """Return the names of all schemas that were written apart."""
     return frozenset(metastore.children(paths.SCHEMAS))
 
 
 def writing(metastore: Metastore, name: str, document: Mapping[str, Any], now_ms: int) -> Create | Put | None:
-    """The operation that writes it; None if it is written already."""
+    """Return the op that writes a schema; None if it is written already."""
     path = paths.schema(name)
     node = metastore.get(path)
     if node is None:
@@ -45,5 +45,5 @@ def writing(metastore: Metastore, name: str, document: Mapping[str, Any], now_ms
 
 
 def delete_schema(metastore: Metastore, name: str) -> None:
-    """NotFoundError if there is none."""
+    """Delete a schema; raise NotFoundError if there is none."""
     metastore.delete(paths.schema(name))

@@ -1,4 +1,4 @@
-"""Manifests as they were last applied, of any kind: a node each, whose record counts the changes."""
+"""Manifests of any kind as they were last applied: a node each, whose record counts the changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RecordT = TypeVar("RecordT", bound=ManifestRecord)
 
 
 class Outcome(StrEnum):
-    """What applying a manifest did; kubectl's words."""
+    """Outcome of applying a manifest, in kubectl's words."""
 
     CREATED = "created"
     CONFIGURED = "configured"
@@ -34,7 +34,7 @@ class Applied(Generic[RecordT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifests(Generic[RecordT]):
-    """Where the manifests of one kind are: the children of `root`."""
+    """Manifests of one kind: the children of `root`."""
 
     kind: str
     root: str
@@ -42,30 +42,30 @@ class Manifests(Generic[RecordT]):
     record: type[RecordT]
 
     def find(self, metastore: Metastore, name: str) -> RecordT | None:
-        """The record of that name, or None."""
+        """Return the record of this name, or None."""
         node = metastore.get(self.path(name))
         return None if node is None else self.read(name, node)
 
     def get(self, metastore: Metastore, name: str) -> RecordT:
-        """As `find`, but raises NotFoundError."""
+        """Return the record of this name; raise NotFoundError."""
         record = self.find(metastore, name)
         if record is None:
             raise NotFoundError(f"{self.kind} does not exist name={name}")
         return record
 
     def all(self, metastore: Metastore) -> Mapping[str, RecordT]:
-        """All, by name."""
+        """Return all records, by name."""
         return {name: record for name, (record, _) in self.versions(metastore).items()}
 
     def versions(self, metastore: Metastore) -> Mapping[str, tuple[RecordT, int]]:
-        """All, by name, with the versions of their nodes, for a Check."""
+        """Return all records, by name, with the versions of their nodes, for a Check."""
         names = metastore.children(self.root)
         nodes = metastore.get_many([self.path(name) for name in names])
-        found = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
-        return {name: (self.read(name, node), node.version) for name, node in found}
+        present = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+        return {name: (self.read(name, node), node.version) for name, node in present}
 
     def read(self, name: str, node: Node) -> RecordT:
-        """The record in a node; raises CorruptionError."""
+        """Return the record in a node; raise CorruptionError."""
         return self.record.from_bytes(node.data, self.path(name))
 
     def apply(
@@ -75,7 +75,8 @@ class Manifests(Generic[RecordT]):
         create: Callable[[], RecordT],
         change: Callable[[RecordT, int], Applied[RecordT]],
     ) -> Applied[RecordT]:
-        """Have it created, or changed as of the node's version, until nobody else writes it at the same time."""
+        """Create the manifest, or change it as of the node's version; try again while others write it at the same
+        time."""
         for _ in range(_ATTEMPTS):
             node = metastore.get(self.path(name))
             try:
@@ -89,7 +90,7 @@ class Manifests(Generic[RecordT]):
     def revise(
         self, metastore: Metastore, record: RecordT, version: int, document: dict[str, Any], now_ms: int
     ) -> Applied[RecordT]:
-        """Write the manifest down as the next revision, unless it is the same; raises ConflictError."""
+        """Write the manifest as the next revision, unless it is the same; raise ConflictError."""
         if record.manifest == document:
             return Applied(record, Outcome.UNCHANGED)
         update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}

@@ -1,4 +1,4 @@
-"""Tables as applied: their manifests with a revision, and the birth and death of their state."""
+"""Tables as applied: their manifests with a revision, and the creation and deletion of their state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merlot.cluster.segments.transaction import Context, RemoveSegments, epoch_o
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
-from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op, Put, Shelf
+from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, NodeDeleter, Op, Put
 from merlot.spec.evolution import compare
 from merlot.spec.manifest import Problem, dump, from_stored
 from merlot.spec.table import Table
@@ -33,7 +33,7 @@ _MOST_SEGMENTS_AT_ONCE = 50_000
 
 
 class EvolutionError(InvalidInputError):
-    """The manifest changes what cannot change on a live table."""
+    """The manifest changes settings that cannot change on a live table."""
 
     def __init__(self, table: str, problems: Sequence[Problem]) -> None:
         text = "; ".join(str(problem) for problem in problems)
@@ -42,23 +42,23 @@ class EvolutionError(InvalidInputError):
 
 
 class RetainedFilesError(EvolutionError):
-    """The manifest does not fit what an earlier table of its name has left."""
+    """The manifest does not fit the files that an earlier table of its name has left."""
 
     def __init__(self, table: str, problems: Sequence[Problem]) -> None:
         how = (
             "an earlier table of this name left its files here (deletionPolicy: Retain), and they do not fit: keep to "
             "what it declared, or have them deleted by deleting this table with deletionPolicy: Delete"
         )
-        super().__init__(table, [Problem(one.path, f"{one.message}; {how}") for one in problems])
+        super().__init__(table, [Problem(problem.path, f"{problem.message}; {how}") for problem in problems])
 
 
 def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> TableRecord:
-    """Create the table or change it, as far as it may change; raises EvolutionError."""
+    """Create the table or change it, as far as it may change; raise EvolutionError."""
     return apply_table(metastore, manifest, clock=clock).record
 
 
 def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> Applied[TableRecord]:
-    """As `put_table`, telling what it did. Rerunning it changes nothing."""
+    """Apply a manifest as `put_table` does, and return the outcome too. Running it again changes nothing."""
     now_ms = (clock or SystemClock()).now_ms()
     document = dump(manifest)
 
@@ -72,7 +72,7 @@ def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = 
 
 
 def check_table(metastore: Metastore, manifest: Table) -> Outcome:
-    """What applying would do, without doing it; raises EvolutionError."""
+    """Return what applying the manifest would do, without doing it; raise EvolutionError."""
     table = manifest.name
     record = find_table(metastore, table)
     if record is None:
@@ -85,12 +85,12 @@ def check_table(metastore: Metastore, manifest: Table) -> Outcome:
 
 
 def find_table(metastore: Metastore, table: str) -> TableRecord | None:
-    """The record of `flights` or `flights_OFFLINE`, or None."""
+    """Return the record of `flights` or `flights_OFFLINE`, or None."""
     return TABLES.find(metastore, offline(raw_name(table)))
 
 
 def get_table(metastore: Metastore, table: str) -> TableRecord:
-    """As `find_table`, but raises NotFoundError."""
+    """Return the record of a table; raise NotFoundError."""
     record = find_table(metastore, table)
     if record is None:
         raise NotFoundError(f"table does not exist table={raw_name(table)}")
@@ -98,7 +98,7 @@ def get_table(metastore: Metastore, table: str) -> TableRecord:
 
 
 def confirm_table(metastore: Metastore, table: TableName, fence: Check | None = None) -> None:
-    """Have the table answered for: what its deep store remembers of it is here."""
+    """Let queries of the table be answered: everything that its deep store remembers of it is here."""
     path = paths.table_config(table)
     node = metastore.get(path)
     if node is None:
@@ -108,12 +108,12 @@ def confirm_table(metastore: Metastore, table: TableName, fence: Check | None = 
 
 
 def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
-    """All tables, by name."""
+    """Return all tables, by name."""
     return {TableName(name): record for name, record in TABLES.all(metastore).items()}
 
 
 def find_retained(metastore: Metastore, table: str) -> RetainedRecord | None:
-    """What a deleted table has left for the next one of its name, if anything."""
+    """Return what a deleted table has left for the next table of its name, if anything."""
     path = paths.segments_root(offline(raw_name(table)))
     node = metastore.get(path)
     root = None if node is None or not node.data else RootRecord.from_bytes(node.data, path)
@@ -121,7 +121,7 @@ def find_retained(metastore: Metastore, table: str) -> RetainedRecord | None:
 
 
 class Files(StrEnum):
-    """What becomes of a deleted table's files: deleted after the usual grace period, at once, or kept, with their
+    """Fate of a deleted table's files: deleted after the usual grace period, deleted at once, or kept, with their
     records, for the next table of its name."""
 
     LATER = "LATER"
@@ -130,7 +130,7 @@ class Files(StrEnum):
 
 
 def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER, clock: Clock | None = None) -> None:
-    """Take the table out of sight, its files into the trash, then its nodes away. Rerunning it finishes the job."""
+    """Hide the table, move its files to the trash, then delete its nodes. Running it again finishes the job."""
     name = offline(raw_name(table))
     root_path = paths.segments_root(name)
     for _ in range(_ATTEMPTS):
@@ -151,7 +151,7 @@ def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER
 
 
 def _clear(remains: Remains, table: TableName) -> None:
-    """Delete what is left of a table that is out of sight; the root last, by which a rerun knows that there is more."""
+    """Delete the remains of a hidden table; the root last, by which a rerun knows that there is more."""
     forget_stream(remains, table)
     for instance in remains.children(paths.reports(table)):
         remove_report(remains, table, InstanceId(instance))
@@ -161,27 +161,29 @@ def _clear(remains: Remains, table: TableName) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FilesLeft:
-    """Of a table that was deleted with `Files.NOW`: what is still to be deleted."""
+    """Remaining files of a table that was deleted with `Files.NOW`."""
 
     num_files: int
-    """Of those that records named."""
+    """Number of remaining files that records named."""
     error: str
-    """Why the last attempt failed, if it did."""
+    """Reason why the last attempt failed, if it did."""
 
 
 def files_left(metastore: Metastore, table: str) -> FilesLeft | None:
-    """What is still to be deleted of a table that was deleted with `Files.NOW`; None if nothing is."""
+    """Return the remaining files of a table that was deleted with `Files.NOW`; None if there are none."""
     folder = paths.trash(offline(raw_name(table)))
     nodes = ((path, metastore.get(path)) for name in metastore.children(folder) for path in [paths.child(folder, name)])
-    found = [TrashRecord.from_bytes(node.data, path) for path, node in nodes if node is not None]
-    urgent = [one for one in found if one.is_urgent]
+    records = [TrashRecord.from_bytes(node.data, path) for path, node in nodes if node is not None]
+    urgent = [record for record in records if record.is_urgent]
     if not urgent:
         return None
-    return FilesLeft(sum(len(one.urls) for one in urgent), next((one.error for one in urgent if one.error), ""))
+    return FilesLeft(
+        sum(len(record.urls) for record in urgent), next((record.error for record in urgent if record.error), "")
+    )
 
 
 def spec_of(record: TableRecord) -> Table:
-    """The manifest as models."""
+    """Return the manifest as models."""
     return from_stored(record.manifest)
 
 
@@ -194,9 +196,9 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
     if node is None:
         node = Node(RootRecord(is_deleted=True).to_bytes(), 0)
         metastore.create(root_path, node.data)
-    # A server may have gone on writing of the stream of an earlier table.
+    # A server of an earlier table may have written about its stream since.
     forget_stream(Remains(metastore, table), table)
-    # What a deletion left behind: readers must see a later epoch. Retained segments are the table's again at once.
+    # The root of an earlier table: readers must see a later epoch. Retained segments are the table's again at once.
     old = RootRecord.from_bytes(node.data, root_path) if node.data else RootRecord()
     root = _first_root(document).model_copy(update={"epoch": old.epoch + 1})
     if old.is_deleted and old.retained is not None:
@@ -211,13 +213,13 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
 
 
 def _stream_nodes(table: TableName, old: RootRecord, now_ms: int) -> dict[str, bytes]:
-    """State of the stream that the offsets of retained segments belong to."""
+    """Return the nodes of the stream's state that the offsets of retained segments belong to."""
     state = old.retained.stream if old.is_deleted and old.retained is not None else None
     return {} if state is None else state_nodes(table, state, now_ms)
 
 
 def _first_root(document: dict[str, Any]) -> RootRecord:
-    """Of a table without segments; of a hybrid one, batches have nothing yet."""
+    """Return the root of a table without segments; in a hybrid one, batches have nothing yet."""
     rule = BoundaryRule.of(from_stored(document).spec)
     return RootRecord(time_boundary_ms=None if rule is None else BEFORE_ALL)
 
@@ -237,8 +239,8 @@ def _check_evolution(record: TableRecord, manifest: Table) -> None:
 
 
 def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Files, clock: Clock) -> None:
-    """In one stroke the config goes, the root refuses readers and writers, and the files are in the trash or retained,
-    with their records."""
+    """Delete the config, close the root to readers and writers, and put the files into the trash or retain them with
+    their records, all in one write."""
     ops: list[Op] = [] if config is None else [Delete(paths.table_config(table), config.version)]
     retained = load_retained(metastore, table)
     view = retained
@@ -257,7 +259,8 @@ def _hide(metastore: Metastore, table: TableName, config: Node | None, files: Fi
 
 
 def _retaining(metastore: Metastore, view: TableView, config: Node | None, clock: Clock) -> Put:
-    """The root that keeps buckets and lineage for the next table of the name. One without segments has none to keep."""
+    """Return the op for a root that keeps buckets and lineage for the next table of the name. A table without segments
+    keeps none."""
     update: dict[str, Any] = {"epoch": view.epoch + 1, "is_deleted": True}
     if config is not None and view.segments:
         record = noting(metastore, TABLES.read(view.table, config))
@@ -268,17 +271,17 @@ def _retaining(metastore: Metastore, view: TableView, config: Node | None, clock
             decided_by=record.decided_by,
             stream=find_state(metastore, view.table),
         )
-    kept = view.root if "retained" in update else RootRecord()
-    return Put(paths.segments_root(view.table), kept.model_copy(update=update).to_bytes(), view.version)
+    root = view.root if "retained" in update else RootRecord()
+    return Put(paths.segments_root(view.table), root.model_copy(update=update).to_bytes(), view.version)
 
 
 def _trash(view: TableView, config: Node | None, files: Files, clock: Clock) -> dict[str, bytes]:
-    """Lists of the files that records name; and what looks for all others, now if there is a hurry, and once more
-    when every task of the table is over."""
+    """Return lists of the files that records name, and orders to look for all other files: now if it is urgent, and
+    again when every task of the table is over."""
     content_id, store = f"{view.epoch + 1}.{secrets.token_hex(5)}", _deep_store(view, config)
     is_urgent = files is Files.NOW
     nodes: dict[str, bytes] = {}
-    if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:  # else those of a retained table: leftovers all of them
+    if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:  # more only in a retained table: its files are leftovers then
         urls = tuple(record.url for record in view.segments.values() if record.url)
         listed = TrashRecord(deleted_ms=clock.now_ms(), urls=urls, deep_store=store, is_urgent=is_urgent)
         nodes = trash_nodes(view.table, content_id, listed)
@@ -292,7 +295,7 @@ def _trash(view: TableView, config: Node | None, files: Files, clock: Clock) -> 
 
 
 def _deep_store(view: TableView, config: Node | None) -> str | None:
-    """The deep store that the table named for itself."""
+    """Return the table's own deep store, if it names one."""
     if config is not None:
         document = TABLES.read(view.table, config).manifest
     elif view.root.retained is not None:
@@ -303,7 +306,7 @@ def _deep_store(view: TableView, config: Node | None) -> str | None:
 
 
 def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> TableView:
-    """A table whose list of files does not fit a transaction is emptied first: queries see it empty for a moment."""
+    """Empty a table whose list of files does not fit a transaction: queries see it empty for a moment."""
     if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:
         return view
     keys = tuple(record.key for record in view.segments.values())
@@ -316,8 +319,8 @@ def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> Tab
     )
 
 
-def _remove_buckets(metastore: Shelf, table: TableName) -> None:
-    """Delete what a deleted root leaves; a table created anew meanwhile keeps its own."""
+def _remove_buckets(metastore: NodeDeleter, table: TableName) -> None:
+    """Delete the nodes that a deleted root leaves; a table created meanwhile keeps its own."""
     path = paths.segments_root(table)
     node = metastore.get(path)
     root = RootRecord() if node is None or not node.data else RootRecord.from_bytes(node.data, path)
@@ -332,6 +335,6 @@ def _remove_buckets(metastore: Shelf, table: TableName) -> None:
     _delete(metastore, path, node.version)
 
 
-def _delete(metastore: Shelf, path: str, version: int | None = None) -> None:
+def _delete(metastore: NodeDeleter, path: str, version: int | None = None) -> None:
     with contextlib.suppress(NotFoundError, ConflictError):
         metastore.delete(path, version)

@@ -1,4 +1,4 @@
-"""UpsertConfigs as applied: kept, revised and deleted; and what they, or a table itself, say of its upserts."""
+"""UpsertConfigs as applied: stored, revised and deleted; and the upsert settings that result for a table."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ list_upserts = UPSERTS.all
 
 
 def put_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock | None = None) -> UpsertRecord:
-    """Create or change it."""
+    """Create or change an UpsertConfig."""
     return apply_upsert(metastore, manifest, clock=clock).record
 
 
 def apply_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock | None = None) -> Applied[UpsertRecord]:
-    """As `put_upsert`, telling what it did. Rerunning it changes nothing."""
+    """Apply a manifest as `put_upsert` does, and return the outcome too. Running it again changes nothing."""
     now_ms = (clock or SystemClock()).now_ms()
     name, document = manifest.metadata.name, dump(manifest)
 
@@ -55,7 +55,7 @@ def apply_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock |
 
 
 def check_upsert(metastore: Metastore, manifest: UpsertConfig) -> Outcome:
-    """What applying would do, without doing it."""
+    """Return what applying the manifest would do, without doing it."""
     record = find_upsert(metastore, manifest.metadata.name)
     if record is None:
         return Outcome.CREATED
@@ -63,19 +63,20 @@ def check_upsert(metastore: Metastore, manifest: UpsertConfig) -> Outcome:
 
 
 def delete_upsert(metastore: Metastore, name: str) -> None:
-    """Delete it; NotFoundError if there is none. Tables note what it said, which holds for whatever comes after it."""
+    """Delete an UpsertConfig; raise NotFoundError if there is none. Tables note its settings, which later ones must
+    agree with."""
     get_upsert(metastore, name)
     _note_of_tables(metastore, name)
     metastore.delete(paths.upsert_config(name))
 
 
 def spec_of(record: UpsertRecord) -> UpsertConfig:
-    """The manifest as models."""
+    """Return the manifest as models."""
     return from_stored(record.manifest, UpsertConfig)
 
 
 def named_by(metastore: Metastore, table: TableSpec) -> UpsertConfig | None:
-    """The UpsertConfig that a table names, as it is stored; None if it names none, or if there is none of the name."""
+    """Return the UpsertConfig that a table names; None if it names none, or if none of the name exists."""
     name = None if table.upsert is None else table.upsert.config_ref
     record = None if name is None else find_upsert(metastore, name)
     return None if record is None else spec_of(record)
@@ -83,23 +84,23 @@ def named_by(metastore: Metastore, table: TableSpec) -> UpsertConfig | None:
 
 @dataclass(frozen=True, slots=True)
 class Upserting:
-    """What a table's spec.upsert comes to."""
+    """Result of a table's spec.upsert."""
 
     spec: UpsertSpec | None = None
-    """None: the table is no upsert table, or cannot be consumed yet."""
+    """Settings in force; None if the table is no upsert table, or cannot be consumed yet."""
     waits_for: str = ""
-    """Why nothing of the table is consumed."""
+    """Reason why nothing of the table is consumed."""
     revision: int = 0
-    """Of the UpsertConfig that says so."""
+    """Revision of the UpsertConfig that has the settings; 0 if the table has them."""
     backfill: BackfillSpec | None = None
 
     def backfill_of(self, table: str) -> BackfillSpec | None:
-        """The backfill that is declared, if it is one of this table."""
+        """Return the declared backfill, if it is one of this table."""
         return self.backfill if self.backfill is not None and self.backfill.table == table else None
 
 
 def upserting_of(metastore: Metastore, table: TableSpec) -> Upserting:
-    """How rows of a table replace each other, by what was applied last."""
+    """Return how rows of a table replace each other, by the manifests that were applied last."""
     declared = table.upsert
     if declared is None:
         return Upserting()
@@ -119,7 +120,7 @@ def upserting_of(metastore: Metastore, table: TableSpec) -> Upserting:
 
 
 def noting(metastore: Metastore, record: TableRecord) -> TableRecord:
-    """The record of a table that is about to change, with the settings by which its rows are decided until then."""
+    """Return the record of a table that is about to change, with the settings that decide its rows until then."""
     declared = from_stored(record.manifest).spec
     spec = None if declared.upsert is None else upserting_of(metastore, declared).spec
     if spec is None:
@@ -129,7 +130,7 @@ def noting(metastore: Metastore, record: TableRecord) -> TableRecord:
 
 
 def _note_of_tables(metastore: Metastore, config: str) -> None:
-    """Have all tables that name an UpsertConfig note its settings, which are about to change or to go."""
+    """Note the settings of an UpsertConfig, which are about to change or to go, in all tables that name it."""
     for name in TABLES.versions(metastore):
         for _ in range(_ATTEMPTS):
             node = metastore.get(paths.table_config(name))

@@ -1,1 +1,1 @@
-"""A table's segments: one root's view, mutations with preconditions, the transaction that swaps the root."""
+"""Segments of a table: the view of one root, mutations with preconditions, and the transaction that swaps the root."""

@@ -1,4 +1,4 @@
-"""Add what brokers prune by to records that lack it. The segments' files and versions stay as they are."""
+"""Add pruning facts to records that lack them. The segments' files and versions stay as they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merlot.metastore.protocol import Metastore
 
 @dataclass(frozen=True, slots=True)
 class AnnotateResult:
-    """Names by what became of them. `replaced` are gone, or of another version than was annotated."""
+    """Names by what became of them. Segments in `replaced` are gone, or of another version than was annotated."""
 
     annotated: tuple[str, ...]
     unchanged: tuple[str, ...]
@@ -59,7 +59,7 @@ def annotate(
 
 
 def completed(record: SegmentRecord, annotation: AnnotationRecord) -> SegmentRecord:
-    """The record with what the annotation adds; what could not be read is replaced."""
+    """Return the record with the annotation's facts, which replace unreadable ones."""
     updates: dict[str, Any] = {}
     if annotation.ranges:
         updates["ranges"] = {**_readable(record.ranges), **annotation.ranges}

@@ -1,7 +1,7 @@
-"""Read from the names of a batch's segments which rows a segment has a part of, and how these are divided. Pure.
+"""Read from the name of a batch's segment which rows it has a part of, and how these are divided. Pure.
 
 A batch names its segments by day and partition (`ingest.grouping`). If a table's partitioning changes, the segments of
-a day get other names, or the same names for other rows; so a segment's record says by which functions it was made.
+a day get other names, or the same names for other rows. So a segment's record says by which functions it was made.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Division:
     functions: Functions = ()
 
     def is_other(self, other: Division) -> bool:
-        """Say whether segments of the two may share rows; functions that are not known may be the same."""
+        """Return True if segments of the two divisions may share rows. Unknown functions are taken for the same."""
         if self.is_partitioned != other.is_partitioned:
             return True
         return bool(self.functions and other.functions) and self.functions != other.functions
 
     @property
     def crc(self) -> int:
-        """A number for the functions; 0 if they are not known."""
+        """Number that stands for the functions; 0 if they are unknown."""
         return zlib.crc32(repr(self.functions).encode()) if self.functions else 0
 
     def __str__(self) -> str:
@@ -50,7 +50,8 @@ class Division:
 
 
 def division_of(partitioning: PartitioningSpec | None) -> Division:
-    """The division that a table declares. Segments of a source that is partitioned already are named by day alone."""
+    """Return the division that a table declares. Segments of a source that is partitioned already are named by day
+    alone."""
     if partitioning is None or partitioning.enforce is PartitionEnforcement.ASSERT:
         return Division(is_partitioned=False)
     return Division(is_partitioned=True, functions=_functions(partitioning.columns))
@@ -59,37 +60,42 @@ def division_of(partitioning: PartitioningSpec | None) -> Division:
 def _functions(declared: Mapping[str, PartitionFunctionSpec] | Mapping[str, PartitionRecord]) -> Functions:
     return tuple(
         sorted(
-            (name, one.function_name.lower(), one.num_partitions, tuple(sorted((one.function_config or {}).items())))
-            for name, one in declared.items()
+            (
+                name,
+                partition.function_name.lower(),
+                partition.num_partitions,
+                tuple(sorted((partition.function_config or {}).items())),
+            )
+            for name, partition in declared.items()
         )
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSegment:
-    """A segment that has the name of a batch's."""
+    """A segment whose name has the form of a batch's."""
 
     record: SegmentRecord
     rows: str
-    """Name of the rows that the segment has a part of: that of the segment without its partition."""
+    """Name of the rows that the segment has a part of: its own name without the partition."""
     mark: str
-    """Stands for segments of these rows by partition; no segment has such a name."""
+    """Name that stands for segments of these rows by partition; no segment has such a name."""
     division: Division
     day: date | None
     """First day of its rows; None if the table has no time column."""
 
     @classmethod
     def of(cls, table: RawTableName, record: SegmentRecord) -> BatchSegment | None:
-        """None for a name that no batch gives."""
+        """Parse the segment's name; return None if no batch gives such a name."""
         family = SegmentPart.of(record.name).family
-        found = _REST.fullmatch(family, len(table)) if family.startswith(table) else None
-        if found is None or not any(found[name] for name in ("day", "partitions", "whole")):
+        match = _REST.fullmatch(family, len(table)) if family.startswith(table) else None
+        if match is None or not any(match[name] for name in ("day", "partitions", "whole")):
             return None
         try:
-            day = None if found["day"] is None else date.fromisoformat(found["day"][1:])
+            day = None if match["day"] is None else date.fromisoformat(match["day"][1:])
         except ValueError:
             return None
-        is_partitioned = found["partitions"] is not None
+        is_partitioned = match["partitions"] is not None
         division = Division(is_partitioned, _functions(record.partitions) if is_partitioned else ())
-        head, suffix = f"{table}{found['day'] or ''}", found["suffix"]
+        head, suffix = f"{table}{match['day'] or ''}", match["suffix"]
         return cls(record, f"{head}{suffix}", f"{head}{PART_MARK}p{suffix}", division, day)

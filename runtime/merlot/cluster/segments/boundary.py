@@ -1,8 +1,8 @@
-"""The time boundary of a hybrid table: rows before it are the batches', rows from it on the stream's. Pure.
+"""Time boundary of a hybrid table: rows before it are the batches', rows from it on the stream's. Pure.
 
-The root of the table's segments holds it, so that all brokers have the same one. The controller moves it up when
-servers have loaded all that batches have before it. Batches that lose their newest segments lower it at once, in every
-reader's eyes, without a write: nobody goes by more than `lowered` allows for the segments that there are (ADR 30).
+The root of the table's segments holds it, so that all brokers have the same boundary. The controller raises it when
+servers have loaded all that batches have before it. If batches lose their newest segments, readers lower it at once,
+without a write: no reader uses a boundary above what `lowered` allows for the present segments (ADR 30).
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from merlot.spec.table import TableSpec
 from merlot.values.datetime_format import EpochFormat
 
 BEFORE_ALL: Final = -(1 << 62)
-"""Batches have nothing yet: all rows are the stream's."""
+"""Boundary while batches have nothing yet: all rows are the stream's."""
 
 
 class Cut(IntEnum):
-    """Which rows of a segment a query sees."""
+    """Rows of a segment that a query sees."""
 
     ALL = 0
     BEFORE = 1
-    """Those before the boundary: a batch's segment that reaches beyond it."""
+    """Rows before the boundary: of a batch's segment that reaches beyond it."""
     FROM = 2
-    """Those from the boundary on: a stream's segment that begins before it."""
+    """Rows from the boundary on: of a stream's segment that begins before it."""
     HIDDEN = 3
-    """None: the other part answers for its time."""
+    """No rows: the other part of the table answers for its time."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundaryRule:
-    """How the boundary follows from what batches have. `step_ms` is what the time column tells apart."""
+    """Rule by which the boundary follows from the batches' segments. `step_ms` is the resolution of the time column."""
 
     column: str
     unit_ms: int
@@ -44,7 +44,7 @@ class BoundaryRule:
 
     @classmethod
     def of(cls, spec: TableSpec) -> BoundaryRule | None:
-        """The rule of a hybrid table; None of any other."""
+        """Return the rule of a hybrid table; None for any other table."""
         declared = spec.ingestion.time_boundary
         if declared is None or spec.time_column is None:
             return None
@@ -54,28 +54,28 @@ class BoundaryRule:
         return cls(field.name, declared.unit_ms, step_ms)
 
     def target(self, records: Iterable[SegmentRecord], now_ms: int) -> int:
-        """Where the boundary belongs by these segments: the last unit that batches reach into is the stream's.
+        """Return where the boundary belongs by these segments: the last unit that batches reach into is the stream's.
 
-        Segments that lie in the future do not count: one row of a wrong time would hide all that the stream brings.
-        """
+        Segments in the future do not count: one row with a wrong time would hide all rows of the stream."""
         latest_ms = now_ms + self.unit_ms
-        ends = [one.newest_ms for one in records if not is_of_stream(one) and one.newest_ms is not None]
+        ends = [record.newest_ms for record in records if not is_of_stream(record) and record.newest_ms is not None]
         newest_ms = max((end for end in ends if end <= latest_ms), default=None)
         if newest_ms is None:
             return BEFORE_ALL
         return newest_ms - newest_ms % self.unit_ms
 
     def lowered(self, boundary_ms: int, records: Iterable[SegmentRecord], now_ms: int) -> int:
-        """The boundary as these segments allow it."""
+        """Return the boundary, lowered to what these segments allow."""
         return min(boundary_ms, self.target(records, now_ms))
 
     def value(self, boundary_ms: int) -> int:
-        """The boundary in the time column's own unit."""
+        """Return the boundary in the time column's own unit."""
         return boundary_ms // self.step_ms
 
 
 def cut(record: SegmentRecord, boundary_ms: int, *, is_known: bool = True) -> Cut:
-    """What a query sees of a segment. `is_known`: whether its record tells of the rows that are asked for."""
+    """Return which rows of a segment a query sees. `is_known`: the record describes exactly the rows that are
+    queried."""
     start_ms = record.start_time_ms if is_known and not record.is_open else None
     end_ms = record.end_time_ms if is_known and not record.is_open else None
     if is_of_stream(record):

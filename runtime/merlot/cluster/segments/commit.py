@@ -1,7 +1,7 @@
-"""Makes a draft visible: new nodes where no reader looks, then one swap of the root.
+"""Make a draft visible: write new nodes that no reader looks at, then swap the root.
 
-Whatever fits one transaction goes in one. Crashing before the swap leaves nodes that no root names (`sweep` deletes
-them), after it nothing to repair.
+If everything fits, it is one transaction. A crash before the swap leaves nodes that no root names (`sweep` deletes
+them); after it there is nothing to repair.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from merlot.metastore.protocol import Check, Create, Delete, Metastore, Op, Put
 _LOG = logging.getLogger(__name__)
 
 MAX_BUCKET_BYTES = 256 * 1024
-"""A bucket that outgrows this doubles their number, far below what a znode takes."""
+"""Size of a bucket above which the number of buckets doubles, far below the limit of a znode."""
 
 MAX_MULTI_BYTES = 512 * 1024
-"""What one transaction carries; more is staged in several before the root is swapped."""
+"""Bytes of one transaction; more is staged in several transactions before the root is swapped."""
 
 MAX_DELETES = 500
-"""What one transaction deletes."""
+"""Deletions in one transaction."""
 
 RING_LENGTH = 16
 RING_NAMES = 8
@@ -42,34 +42,34 @@ TRASH_URLS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """How long to fight for a root: with n writers each loses n-1 times in the worst case."""
+class WriteRetries:
+    """Retries of a writer that lost the race for a root: with n writers each loses n-1 times in the worst case."""
 
     attempts: int = 1000
     first_delay_s: float = 0.002
     max_delay_s: float = 0.25
 
     def delay_s(self, attempt: int, random_share: float) -> float:
-        """Full jitter: 0 to an exponentially growing bound."""
+        """Return the wait after an attempt: full jitter, from 0 to an exponentially growing bound."""
         return min(self.max_delay_s, self.first_delay_s * 2.0 ** min(attempt, 20)) * random_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a write takes from outside: time, randomness, patience, a name for the ring."""
+    """Dependencies of a write: clock, randomness, sleeping, retries, and a name for the ring."""
 
     clock: Clock = field(default_factory=SystemClock)
     nonce: Callable[[], str] = lambda: secrets.token_hex(5)
     random: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: WriteRetries = field(default_factory=WriteRetries)
     publish_id: str | None = None
 
 
 def commit(
     metastore: Metastore, view: TableView, changed: Changed, checks: Sequence[Check], context: Context
 ) -> TableView:
-    """Stage what does not fit, swap the root, delete what retired long ago."""
+    """Stage what does not fit one transaction, swap the root, and delete what retired long ago."""
     written = _write_plan(view, changed, context)
     swap: list[Op] = [*checks, Put(paths.segments_root(view.table), written.root.to_bytes(), view.version)]
     creates = [Create(path, data) for path, data in written.nodes.items()]
@@ -102,10 +102,12 @@ def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePl
         records = {number: bucket.to_record() for number, bucket in touched.items()}
         encoded = {number: record.to_bytes() for number, record in records.items()}
     is_regrown = num_buckets != view.root.num_buckets
-    kept = {} if is_regrown else {number: one for number, one in view.buckets.items() if number not in touched}
-    # In the order in which they are read: readers of the session are given these.
+    unchanged = (
+        {} if is_regrown else {number: bucket for number, bucket in view.buckets.items() if number not in touched}
+    )
+    # Made again from the records, in the order that readers would read: readers of the session get these objects.
     filled = {number: Bucket.of(content_id, records[number]) for number, bucket in touched.items() if bucket.segments}
-    buckets = {**kept, **filled}
+    buckets = {**unchanged, **filled}
     lineage = {
         entry: mark._replace(details=content_id) if entry in changed.details else mark
         for entry, mark in changed.lineage.items()
@@ -130,7 +132,7 @@ def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePl
 def _next_root(
     view: TableView, buckets: Mapping[int, Bucket], changed: Changed, num_buckets: int, publish_id: str | None
 ) -> tuple[RootRecord, tuple[str, ...]]:
-    """The root after this, and the retired buckets that nobody can be reading any more."""
+    """Return the next root, and the retired buckets that no reader can need any more."""
     epoch = view.epoch + 1
     is_bulk = publish_id is not None or len(changed.names) > RING_NAMES
     what = (f"bulk:{publish_id or epoch}",) if is_bulk else changed.names or _switched(view.lineage, changed.lineage)
@@ -149,7 +151,7 @@ def _next_root(
 
 
 def _switched(old: Mapping[str, LineageMark], new: Mapping[str, LineageMark]) -> tuple[str, ...]:
-    """What a change of the lineage alone is called in the ring."""
+    """Return the names in the ring for a change of the lineage alone."""
     entries = [entry for entry in {**old, **new} if old.get(entry) != new.get(entry)]
     return tuple(f"entry:{entry}" for entry in entries[:RING_NAMES])
 
@@ -166,8 +168,10 @@ def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
 
 
 def _trash(table: TableName, content_id: str, dropped: Sequence[SegmentRecord], clock: Clock) -> dict[str, bytes]:
-    """Lists of the files with what their records said beside them, unless that is too much for one transaction: then
-    segments of a stream cannot be brought back, but they can be removed."""
+    """Return lists of the dropped files, with the remnants of their records.
+
+    If that is too much for one transaction, the remnants are left out: segments of a stream cannot be restored then,
+    but they can be removed."""
     files = TrashRecord(deleted_ms=clock.now_ms(), urls=tuple(record.url for record in dropped))
     remnants = {position: dict(remnant_of(record)) for position, record in enumerate(dropped)}
     nodes = trash_nodes(table, content_id, files.model_copy(update={"remnants": remnants}))
@@ -176,18 +180,21 @@ def _trash(table: TableName, content_id: str, dropped: Sequence[SegmentRecord], 
 
 
 def trash_nodes(table: TableName, content_id: str, files: TrashRecord) -> dict[str, bytes]:
-    """Lists of files without a record, as many as are needed; written in the same stroke, so that none is forgotten."""
+    """Return lists of files without a record, as many as needed. They are written with the root, so that no file is
+    forgotten."""
     nodes = {}
     for number, start in enumerate(range(0, len(files.urls), TRASH_URLS)):
-        places = range(start, min(start + TRASH_URLS, len(files.urls)))
-        known = {place - start: files.remnants[place] for place in places if place in files.remnants}
-        some = files.model_copy(update={"urls": tuple(files.urls[place] for place in places), "remnants": known})
+        positions = range(start, min(start + TRASH_URLS, len(files.urls)))
+        remnants = {position - start: files.remnants[position] for position in positions if position in files.remnants}
+        some = files.model_copy(
+            update={"urls": tuple(files.urls[position] for position in positions), "remnants": remnants}
+        )
         nodes[paths.child(paths.trash(table), f"{content_id}-{number}")] = some.to_bytes()
     return nodes
 
 
 def _stage_and_swap(metastore: Metastore, creates: Sequence[Create], swap: Sequence[Op]) -> None:
-    """Buckets first, in transactions that fit; then trash, which readers do look at, together with the root."""
+    """Write buckets first, in transactions that fit; then trash, which readers do look at, together with the root."""
     trash = [create for create in creates if create.path.startswith(paths.TRASH)]
     staged = [create for create in creates if not create.path.startswith(paths.TRASH)]
     try:
@@ -213,7 +220,8 @@ def _chunks(creates: Sequence[Create]) -> Iterable[list[Op]]:
 
 
 def delete_quietly(metastore: Metastore, unread: Sequence[str]) -> int:
-    """Delete what nobody reads, many at a time; returns how many were there. If it fails, `sweep` finds them later."""
+    """Delete nodes that nobody reads, many at a time; return how many existed. If it fails, `sweep` finds them
+    later."""
     num_deleted = 0
     for start in range(0, len(unread), MAX_DELETES):
         some = unread[start : start + MAX_DELETES]
@@ -221,7 +229,7 @@ def delete_quietly(metastore: Metastore, unread: Sequence[str]) -> int:
             metastore.multi([Delete(path) for path in some])
             num_deleted += len(some)
         except ConflictError:
-            # One of them is gone already.
+            # One of the nodes is gone already.
             num_deleted += sum(_delete_one_quietly(metastore, path) for path in some)
         except MerlotError as error:
             _LOG.warning("buckets not deleted num_buckets=%d cause=%s", len(some), error)

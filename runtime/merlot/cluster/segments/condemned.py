@@ -1,11 +1,11 @@
-"""Files about to be deleted, and the promise that no record names one of them meanwhile.
+"""Files about to be deleted, and the guarantee that no record names one of them meanwhile.
 
-The deep store cannot compare and set, so the two sides meet here: the cleaner writes the files into
-`/CONDEMNED/{table}` before it looks, for the last time, whether a record names them; whoever makes records visible
-checks the version of that node in the same transaction. One of the two always sees the other.
+The deep store has no compare-and-set, so both sides meet here. The cleaner writes the files into `/CONDEMNED/{table}`
+before it checks, for the last time, whether a record names them. A writer that makes records visible checks the version
+of that node in the same transaction. One of the two always sees the other.
 
-A cleaner may be frozen in the middle, and wake when another one leads. So nobody but itself pardons what it has
-condemned, for as long as it may go on to delete, and twice that.
+A cleaner may freeze in between, and wake when another cleaner leads. So nobody else pardons the files that it has
+condemned while it may still delete them, and for twice that time.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from merlot.metastore.protocol import Check, Metastore
 from merlot.uris import canonical
 
 DELETE_MS = 300_000
-"""So long after it has condemned files does a cleaner delete them; then it condemns them anew."""
+"""Time for which a cleaner deletes files after it has condemned them; then it condemns them anew."""
 PARDON_MS = 2 * DELETE_MS
-"""After this others may pardon: their time goes at most twice as fast (`controller.cleaning.sure_time`)."""
+"""Time after which others may pardon: their clocks run at most twice as fast (`controller.cleaning.sure_time`)."""
 
 
 class FileCondemnedError(UnavailableError):
-    """A file to publish is that of an earlier removal, which may be deleting it: once it is pardoned, publish it if it
-    is still there, else upload it again."""
+    """A file to publish has the name of a removed segment's, which may be being deleted. Once the file is pardoned,
+    publish it if it still exists, else upload it again."""
 
 
 def condemn(metastore: Metastore, table: TableName, urls: Collection[str], *, by: str, now_ms: int) -> None:
-    """From now on no record can name these files, nor those condemned before, until they are pardoned. ConflictError
-    while another cleaner may be deleting files of the table."""
+    """Condemn files: no record can name them, nor those condemned before, until they are pardoned.
+
+    Raise ConflictError while another cleaner may be deleting files of the table."""
     record, version = _read(metastore, table)
     if record.urls and not _may_pardon(record, by, now_ms):
         raise ConflictError(f"another cleaner may be deleting files table={table} cleaner={record.by}")
@@ -56,15 +57,18 @@ class Moment:
 
 
 def check_may_delete(condemned: Moment, now: Moment) -> None:
-    """Before each deletion; ConflictError if the cleaner was busy, or frozen, for so long that others may pardon. Both
-    clocks have to say that it was not: the one may have jumped, the other stands still while a machine sleeps."""
+    """Raise ConflictError, before each deletion, if the cleaner was busy or frozen for so long that others may pardon.
+
+    Both clocks must show that it was not: the wall clock may have jumped, the monotonic one stands still while a
+    machine sleeps."""
     passed_ms = (now.wall_ms - condemned.wall_ms, round((now.monotonic_s - condemned.monotonic_s) * 1000))
-    if not all(0 <= one <= DELETE_MS for one in passed_ms):
+    if not all(0 <= passed <= DELETE_MS for passed in passed_ms):
         raise ConflictError(f"files were condemned too long ago to be deleted now seconds={DELETE_MS // 1000}")
 
 
 def pardon(metastore: Metastore, table: TableName, *, by: str, now_ms: int) -> None:
-    """The files are deleted: the same names may come again. What another cleaner condemned a moment ago stays so."""
+    """Pardon all files, after their deletion: the same names may be used again. Files that another cleaner condemned a
+    short time ago stay condemned."""
     if metastore.get(paths.condemned(table)) is None:
         return
     record, version = _read(metastore, table)
@@ -77,7 +81,8 @@ def _may_pardon(record: CondemnedRecord, by: str, now_ms: int) -> bool:
 
 
 def guard(metastore: Metastore, table: TableName, urls: Collection[str]) -> Check:
-    """What a write carries that makes these files' records visible; FileCondemnedError if one is condemned."""
+    """Return the check for a write that makes records of these files visible; raise FileCondemnedError if one is
+    condemned."""
     record, version = _read(metastore, table)
     condemned = set(map(canonical, record.urls))
     taken = sorted(url for url in set(urls) if canonical(url) in condemned)

@@ -1,10 +1,10 @@
-"""What a publish takes from a table, and whether it says that it means to. Pure.
+"""Compare what a publish removes with what it adds, and refuse to remove rows by accident. Pure.
 
-A new version of a segment replaces the old one, since both bear the name of their day and partition: whoever pushes an
-afternoon after the morning of the same day would lose the morning. So a version is taken for the whole of the old one
-only if it reaches as far, has as many rows at least, and comes from the same source. The parts of one day are judged
-together, however it is divided (`families`). Who stands for all that goes says so: by push type REFRESH, by the names
-that the request replaces, or by `replace_rows`. A request without rows says it by `replace_rows` alone.
+A new version of a segment replaces the old one, since both bear the name of their day and partition. A push of the
+afternoon after the morning of the same day would thus lose the morning. So a new version is accepted only if it reaches
+as far in time, has at least as many rows, and comes from the same source. The parts of one day are judged together,
+however it is divided (`families`). A request may state that the old rows shall go: by push type REFRESH, by the names
+that it replaces, or by `replace_rows`. A request without rows can state it by `replace_rows` alone.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ FLAG = "--replace-rows, or replaceRows in the manifest's batch source,"
 
 
 class UncoveredError(InvalidInputError):
-    """Rows would go that the request does not hold, and does not say that it replaces."""
+    """A request would remove rows that it does not hold, without stating so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What a request takes from the queries' table, and what it gives instead."""
+class PublishEffect:
+    """Visible segments that a request removes, and those that it adds."""
 
     replaced: Mapping[str, SegmentRecord]
-    """Versions that go, by name."""
+    """Old versions, by name."""
     removed: Sequence[SegmentRecord]
-    """Segments that go and have no new version."""
+    """Segments that go without a new version."""
     added: Sequence[SegmentRecord]
-    """New segments, and new versions of those replaced."""
+    """New segments, and new versions of the replaced ones."""
 
     def counts(self, rows_before: int) -> RowCounts:
-        """In rows; `rows_before` are the table's."""
+        """Return the change in rows; `rows_before` are the table's."""
         replaced = sum(record.total_docs for record in self.replaced.values())
         replacing = sum(record.total_docs for record in self.added if record.name in self.replaced)
         removed = sum(record.total_docs for record in self.removed)
@@ -58,16 +58,16 @@ class RowCounts:
     before: int = 0
     after: int = 0
     replaced: int = 0
-    """Those of the segments that were replaced."""
+    """Rows of the old versions of replaced segments."""
     replacing: int = 0
-    """Those of the new versions of the same segments."""
+    """Rows of the new versions of the same segments."""
     removed: int = 0
-    """Those of the segments that were removed."""
+    """Rows of the removed segments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Segments of the same rows, such as a day's: one, or the parts of which it consists."""
+    """Segments of the same rows, such as a day's: one segment, or all its parts."""
 
     segments: Sequence[SegmentRecord]
 
@@ -83,9 +83,9 @@ class Family:
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """Their first and last instant; None if some segment has none."""
-        first = [one.start_time_ms for one in self.segments if one.start_time_ms is not None]
-        last = [one.newest_ms for one in self.segments if one.newest_ms is not None]
+        """First and last instant; None if some segment has none."""
+        first = [segment.start_time_ms for segment in self.segments if segment.start_time_ms is not None]
+        last = [segment.newest_ms for segment in self.segments if segment.newest_ms is not None]
         is_known = self.segments and len(first) == len(last) == len(self.segments)
         return (min(first), max(last)) if is_known else None
 
@@ -99,13 +99,13 @@ class Family:
 
 
 def covers(new: Family, old: Family, staying: Family) -> bool:
-    """Say whether the new segments cover the old ones: at least as many rows, of the same sources, reaching as far in
-    time together with the segments of the family that stay."""
+    """Return True if the new segments cover the old ones: they have at least as many rows, from the same sources, and
+    together with the staying segments of the family they reach as far in time."""
     return new.rows >= old.rows and new.sources == old.sources and _reaches_as_far(new, old, staying)
 
 
 def check(
-    taken: Taken,
+    effect: PublishEffect,
     *,
     num_records: int,
     declared: frozenset[str],
@@ -113,26 +113,28 @@ def check(
     staying: Sequence[SegmentRecord] = (),
     together: Mapping[str, str] | None = None,
 ) -> None:
-    """UncoveredError if rows would go for which nobody stands. `declared`: names that the request replaces by itself;
-    `replaces_all`: it stands for the whole table; `staying`: other segments of the same families; `together`: what is
-    judged as one family, by the segments' names (`Partitionings.together`)."""
-    if not num_records and taken.removed:
+    """Raise UncoveredError if rows would go without a statement of the request.
+
+    `declared`: names that the request replaces; `replaces_all`: it replaces the whole table; `staying`: other segments
+    of the same families; `together`: name of the family by segment name, for segments that are judged as one family
+    (`Partitionings.together`)."""
+    if not num_records and effect.removed:
         raise UncoveredError(
-            f"a batch without rows would remove {len(taken.removed)} segments with "
-            f"{sum(record.total_docs for record in taken.removed)} rows segments={_names(taken.removed)}; nothing was "
-            f"published; if they shall go, say so: {FLAG} allows it"
+            f"a batch without rows would remove {len(effect.removed)} segments with "
+            f"{sum(record.total_docs for record in effect.removed)} rows segments={_names(effect.removed)}; nothing "
+            f"was published; if they shall go, say so: {FLAG} allows it"
         )
     if replaces_all:
         return
     gone, added, others = (
         _families(records, together or {})
-        for records in ((*taken.replaced.values(), *taken.removed), taken.added, staying)
+        for records in ((*effect.replaced.values(), *effect.removed), effect.added, staying)
     )
     nothing = Family(())
     partial = [
         f"{name}: {old} -> {added.get(name, nothing)}"
         for name, old in sorted(gone.items())
-        if not declared.issuperset(one.name for one in old.segments)
+        if not declared.issuperset(segment.name for segment in old.segments)
         and not covers(added.get(name, nothing), old, others.get(name, nothing))
     ]
     if partial:
@@ -147,19 +149,19 @@ def check(
 def _reaches_as_far(new: Family, old: Family, staying: Family) -> bool:
     if old.times is None:
         return True
-    times = [one.times for one in (new, staying) if one.segments]
-    known = [one for one in times if one is not None]
-    if not new.segments or len(known) < len(times):
+    times = [family.times for family in (new, staying) if family.segments]
+    spans = [span for span in times if span is not None]
+    if not new.segments or len(spans) < len(times):
         return False
-    return min(first for first, _ in known) <= old.times[0] and old.times[1] <= max(last for _, last in known)
+    return min(first for first, _ in spans) <= old.times[0] and old.times[1] <= max(last for _, last in spans)
 
 
 def _families(records: Iterable[SegmentRecord], together: Mapping[str, str]) -> dict[str, Family]:
-    found: dict[str, list[SegmentRecord]] = {}
+    by_family: dict[str, list[SegmentRecord]] = {}
     for record in records:
         family = together.get(record.name) or SegmentPart.of(record.name).family
-        found.setdefault(family, []).append(record)
-    return {name: Family(members) for name, members in found.items()}
+        by_family.setdefault(family, []).append(record)
+    return {name: Family(members) for name, members in by_family.items()}
 
 
 def _names(records: Sequence[SegmentRecord]) -> list[str]:

@@ -1,7 +1,7 @@
-"""Files that somebody uploaded and nobody will name, on their way to the trash.
+"""Send files that were uploaded and will not be named by a record to the trash.
 
-Nobody but the cleaner deletes a segment's file (see `condemned`): whoever lists files and deletes them itself may be
-frozen in between, and wake when another one has published a file of the same name.
+Only the cleaner deletes a segment's file (see `condemned`). A process that lists and deletes files itself may freeze in
+between, and wake when another one has published a file of the same name.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def discard(
     clock: Clock,
     deep_store: str | None = None,
 ) -> None:
-    """Have the cleaner delete these files, unless a record names them by then or they are written again; ConflictError
-    if the fence is lost. `deep_store`: URI of the one that the table names for itself, if it does."""
+    """Let the cleaner delete these files, unless a record names them by then or they are written again.
+
+    Raise ConflictError if the fence is lost. `deep_store`: URI of the table's own deep store, if it names one."""
     files = TrashRecord(deleted_ms=clock.now_ms(), urls=tuple(urls), deep_store=deep_store)
     for path, data in trash_nodes(table, f"discarded.{secrets.token_hex(8)}", files).items():
         metastore.multi([fence, Create(path, data)])

@@ -1,4 +1,4 @@
-"""From a view and mutations to the contents that a write has to make visible. Pure."""
+"""Apply mutations to a view: the result is the contents that a write has to make visible. Pure."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from merlot.ids import InstanceId, TableName
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The contents that a write has to make visible: new content of the touched buckets, and whom it concerns."""
+    """Contents that a write has to make visible: new content of the touched buckets, and the names concerned."""
 
     buckets: Mapping[int, Bucket]
     names: tuple[str, ...]
     dropped: tuple[SegmentRecord, ...]
-    """Records whose files nothing names any more."""
+    """Records whose files no record names any more."""
     added_urls: tuple[str, ...]
     lineage: Mapping[str, LineageMark]
     time_boundary: tuple[int | None, int]
-    """And since when."""
+    """Boundary, and the time of its last move."""
     details: Mapping[str, LineageRecord] = field(default_factory=dict)
     """Details of entries to write; the marks do not name them yet."""
 
 
 def apply(view: TableView, mutations: Sequence[Mutation]) -> Changed | None:
-    """The view's contents after the mutations, in order; None if nothing changes."""
+    """Return the view's contents after the mutations, in order; None if nothing changes."""
     draft = Draft(view)
     for mutation in mutations:
         match mutation:
@@ -83,12 +83,12 @@ class Draft:
 
     @property
     def table(self) -> TableName:
-        """The table that is changed."""
+        """Table that is changed."""
         return self._view.table
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether batches and the stream answer for different times."""
+        """True if batches and the stream answer for different times."""
         return self.time_boundary[0] is not None
 
     def put(self, mutation: PutSegments) -> None:
@@ -126,32 +126,32 @@ class Draft:
                 self._names[name] = None
 
     def find(self, name: str) -> SegmentRecord | None:
-        """The record as it is in the draft."""
+        """Return the draft's record of a segment; None if there is none."""
         touched = self._buckets.get(bucket_of(name, self._view.root.num_buckets))
         return self._view.segment(name) if touched is None else touched[0].get(name)
 
     def store(self, record: SegmentRecord) -> None:
-        """Put a record as it is."""
+        """Put a record without changing its marks."""
         if self.find(record.name) != record:
             self._bucket(record.name)[0][record.name] = record
             self._names[record.name] = None
 
     def drop(self, name: str) -> None:
-        """Take a record away."""
+        """Remove a record."""
         segments, assignment = self._bucket(name)
         del segments[name]
         assignment.pop(name, None)
         self._names[name] = None
 
     def all_records(self) -> Iterator[SegmentRecord]:
-        """Every record of the draft; do not change it meanwhile."""
+        """Yield every record of the draft, which must not change meanwhile."""
         numbers = {*self._view.buckets, *self._buckets}
         for number in sorted(numbers):
             touched = self._buckets.get(number)
             yield from (self._view.buckets[number].segments if touched is None else touched[0]).values()
 
     def finish(self) -> Changed | None:
-        """What has changed."""
+        """Return the changes; None if there are none."""
         root = self._view.root
         before = (root.lineage, root.time_boundary_ms, root.time_boundary_moved_ms)
         if not self._names and (self.lineage, *self.time_boundary) == before:
@@ -162,7 +162,7 @@ class Draft:
         return Changed(buckets, tuple(self._names), dropped, added, self.lineage, self.time_boundary, self.details)
 
     def _inherited(self, record: SegmentRecord, present: SegmentRecord | None) -> tuple[str, str]:
-        """The marks of a new version."""
+        """Return the marks of a new version."""
         if present is None:
             return "", ""
         if present.is_open and not isinstance(record, StreamSegmentRecord):
@@ -175,7 +175,7 @@ class Draft:
         return "", ""
 
     def _files(self) -> tuple[tuple[SegmentRecord, ...], tuple[str, ...]]:
-        """Records whose files lost them, and files that got a record."""
+        """Return records whose files are no longer named, and files that are named from now on."""
         old = [self._view.segment(name) for name in self._names]
         new = [self.find(name) for name in self._names]
         before = {record.url: record for record in old if record is not None and record.url}
@@ -184,15 +184,15 @@ class Draft:
         return dropped, tuple(url for url in after if url not in before)
 
     def _remembering(self, record: SegmentRecord) -> SegmentRecord:
-        """An output of a replacement that is not cleaned up yet, with what it was made of: it may come back when nobody
-        knows that any more."""
+        """Return the record with its origins, if it is an output of a completed replacement that is not cleaned up yet:
+        it may be restored when its inputs' records are gone."""
         view, entry = self._view, record.replaces
         mark = view.lineage.get(entry)
         if mark is None or mark.state is not LineageState.COMPLETED:
             return record
-        concerned = [one for one in view.segments.values() if entry in (one.replaces, one.replaced_by)]
-        found = lineage_rules.with_origins(view.table, entry, mark, concerned)
-        return next(one for one in found if one.name == record.name)
+        concerned = [other for other in view.segments.values() if entry in (other.replaces, other.replaced_by)]
+        remembering = lineage_rules.with_origins(view.table, entry, mark, concerned)
+        return next(other for other in remembering if other.name == record.name)
 
     def _expect(self, name: str, crc: int | None) -> None:
         segment = self.find(name)
@@ -209,5 +209,5 @@ class Draft:
 
 
 def marked(record: SegmentRecord, replaces: str, replaced_by: str) -> SegmentRecord:
-    """The record with these marks."""
+    """Return the record with these marks."""
     return record.model_copy(update={"replaces": replaces, "replaced_by": replaced_by})

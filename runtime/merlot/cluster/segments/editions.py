@@ -1,8 +1,8 @@
-"""Editions of an upsert table of batches: which segments a partition consists of, by one name and version. Pure.
+"""Editions of an upsert table of batches: the segments of a partition, under one name and version. Pure.
 
 Which rows of a partition are valid follows from the set of its segments alone. So that set has a key as a segment has,
-`upsert/3@<digest>`: a server says by it that it knows which docs are valid, a broker asks by it for the docs that are,
-whichever of the segments its query needs. No file has such a name.
+`upsert/3@<digest>`. A server reports this key once it knows which docs are valid. A broker requests the valid docs by
+it, whichever of the segments its query needs. No file has such a name.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from merlot.spec.indexing import PartitioningSpec
 from merlot.spec.table import TableSpec
 
 PREFIX: Final = "upsert/"
-"""A segment's name has no slash."""
+"""Prefix of an edition's name. A segment's name has no slash."""
 
 
 @dataclass(frozen=True)
 class Edition:
-    """A partition with the segments that it has, in the order in which their rows replace each other."""
+    """A partition with its segments, in the order in which their rows replace each other."""
 
     partition: int
     members: tuple[SegmentRecord, ...]
 
     @property
     def name(self) -> str:
-        """The same for all editions of the partition."""
+        """Name that all editions of the partition share."""
         return f"{PREFIX}{self.partition}"
 
     @cached_property
@@ -41,7 +41,7 @@ class Edition:
 
     @cached_property
     def record(self) -> SegmentRecord:
-        """As brokers route it: it has no rows of its own, and goes where its members go."""
+        """Record by which brokers route the edition: it has no rows of its own, and goes where its members go."""
         digest = blake2b("\n".join(self.keys).encode(), digest_size=8).digest()
         return SegmentRecord(
             name=self.name,
@@ -50,39 +50,42 @@ class Edition:
             url="",
             total_docs=0,
             partitions=self.members[0].partitions,
-            push_time_ms=max(max(one.push_time_ms, one.refresh_time_ms) for one in self.members),
+            push_time_ms=max(max(member.push_time_ms, member.refresh_time_ms) for member in self.members),
         )
 
     @property
     def key(self) -> str:
-        """Its name and version."""
+        """Name and version of the edition."""
         return self.record.key_text
 
 
 def is_edition(key: str) -> bool:
-    """Whether a key, or a name, is that of an edition."""
+    """Return True if a key, or a name, is that of an edition."""
     return key.startswith(PREFIX)
 
 
 def partitioning_of(spec: TableSpec) -> PartitioningSpec | None:
-    """By what the partitions of an upsert table of batches are told apart; None of any other table."""
+    """Return the partitioning of an upsert table of batches; None for any other table."""
     return spec.partitioning if spec.upsert is not None and spec.ingestion.stream is None else None
 
 
 def editions_of(records: Iterable[SegmentRecord], partitioning: PartitioningSpec) -> dict[str, Edition]:
-    """The edition of each partition, by name. Segments without the one partition that is declared are in none: nobody
-    can say which rows theirs replace."""
-    found: dict[int, list[SegmentRecord]] = {}
+    """Return the edition of each partition, by name. Segments that do not have exactly one declared partition are in
+    none: it is unknown which rows theirs replace."""
+    by_partition: dict[int, list[SegmentRecord]] = {}
     for record in records:
         partition = partition_of(record, partitioning)
         if partition is not None:
-            found.setdefault(partition, []).append(record)
-    editions = (Edition(partition, tuple(sorted(members, key=_place))) for partition, members in sorted(found.items()))
+            by_partition.setdefault(partition, []).append(record)
+    editions = (
+        Edition(partition, tuple(sorted(members, key=_place))) for partition, members in sorted(by_partition.items())
+    )
     return {edition.name: edition for edition in editions}
 
 
 def partition_of(record: SegmentRecord, partitioning: PartitioningSpec) -> int | None:
-    """The partition that all rows of a segment are in; None if it says none, several, or one of another function."""
+    """Return the partition that all rows of a segment are in; None if its record names none, several, or one of another
+    function."""
     ((column, function),) = partitioning.columns.items()
     held = record.partitions.get(column)
     if held is None or len(record.partitions) != 1 or len(held.partitions) != 1:
@@ -96,26 +99,26 @@ def partition_of(record: SegmentRecord, partitioning: PartitioningSpec) -> int |
 
 
 def check_partitions(records: Iterable[SegmentRecord], partitioning: PartitioningSpec) -> None:
-    """Refuse segments whose rows would not meet those of the same keys."""
+    """Raise InvalidInputError for segments whose rows would not meet the rows of the same keys."""
     for record in records:
         if partition_of(record, partitioning) is None:
             ((column, function),) = partitioning.columns.items()
             raise InvalidInputError(
                 "spec.partitioning: a segment of an upsert table must hold one partition "
                 f"segment={record.name} column={column} "
-                f"function={function.function_name} partitions={function.num_partitions} holds={_said(record)}"
+                f"function={function.function_name} partitions={function.num_partitions} holds={_held_text(record)}"
             )
 
 
-def _said(record: SegmentRecord) -> str:
-    told = (
+def _held_text(record: SegmentRecord) -> str:
+    texts = (
         f"{column}:{held.function_name}/{held.num_partitions}:{list(held.partitions[:8])}"
         for column, held in record.partitions.items()
     )
-    return ", ".join(told) or "nothing that is known"
+    return ", ".join(texts) or "nothing that is known"
 
 
 def _place(record: SegmentRecord) -> tuple[int, str]:
-    """Of rows that tie, the one of the segment that was published later counts. A segment that is replaced keeps its
-    place."""
+    """Return the sort key of a member. Among rows that tie, that of the segment published later counts. A replaced
+    segment keeps its place."""
     return record.push_time_ms, record.name

@@ -1,8 +1,8 @@
-"""Segments that are parts of the same rows, such as a day's: which of a table go when others take their place. Pure.
+"""Families: segments that are parts of the same rows, such as a day's. Find those that a request replaces. Pure.
 
 A batch divides rows that are too many for a segment (`SegmentPart`). If it divides them otherwise than the table has
-them, since there are more rows or the limit is another, no part has its old name: it has to bring all parts, and those
-of the old division go in the same stroke. Parts of the same division replace each other by name.
+them, since there are more rows or the limit has changed, no part has its old name. It must then bring all parts, and
+those of the old division go in the same write. Parts of the same division replace each other by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merlot.ids import PART_MARK, SegmentPart
 
 @dataclass(frozen=True, slots=True)
 class Families:
-    """The families that a request brings parts of, by name."""
+    """Families that a request brings parts of, by name."""
 
     counts: Mapping[str, int]
     """Number of parts of each family."""
@@ -29,7 +29,7 @@ class Families:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Families:
-        """Families of some segments; InvalidInputError if they are parts of two divisions of the same rows."""
+        """Return the families of some segments; raise InvalidInputError for parts of two divisions of the same rows."""
         counts: dict[str, int] = {}
         numbers: dict[str, set[int]] = {}
         for part in map(SegmentPart.of, sorted(names)):
@@ -39,10 +39,10 @@ class Families:
                     f"segment={part.family}"
                 )
             numbers.setdefault(part.family, set()).add(part.number)
-        return cls(counts, {family: frozenset(found) for family, found in numbers.items()})
+        return cls(counts, {family: frozenset(present) for family, present in numbers.items()})
 
     def staying(self, view: TableView, going: Collection[str]) -> list[SegmentRecord]:
-        """Visible parts of the families that the request leaves as they are."""
+        """Return the visible parts of the families that the request leaves as they are."""
         families = {family for family, count in self.counts.items() if count > 1}
         return [
             record
@@ -51,17 +51,19 @@ class Families:
         ]
 
     def divided_otherwise(self, view: TableView) -> list[SegmentRecord]:
-        """The table's segments that are parts of another division, in the order of names."""
+        """Return the table's segments that are parts of another division, in the order of names."""
         named = (view.segment(family) for family in self.counts)
         whole = [record for record in named if record is not None]
         parts = [record for record in view.segments.values() if PART_MARK in record.name]
-        known = {record.name: record for record in (*whole, *parts)}
-        return [known[name] for name in sorted(known) if self._is_of_other(SegmentPart.of(name))]
+        by_name = {record.name: record for record in (*whole, *parts)}
+        return [by_name[name] for name in sorted(by_name) if self._is_of_other(SegmentPart.of(name))]
 
     def leaving(self, view: TableView, again: PushedAgain, *, needs_all: bool) -> list[SegmentRecord]:
-        """Visible segments that go, since the request brings all of their rows in other parts. InvalidInputError if it
-        brings some of the parts alone and `needs_all`, or if the rows of the old division are in merged segments."""
-        found = []
+        """Return the visible segments that go, since the request brings all of their rows in other parts.
+
+        Raise InvalidInputError if it brings only some of the parts and `needs_all`, or if merged segments hold rows of
+        the old division."""
+        going = []
         for record in self.divided_otherwise(view):
             state = visibility(record, view.lineage)
             if state is Visibility.REPLACED:
@@ -69,10 +71,10 @@ class Families:
             elif state is Visibility.VISIBLE:
                 if needs_all:
                     self._check_complete(record)
-                found.append(record)
+                going.append(record)
         for family, count in self.counts.items():
             again.check_division(family, count)
-        return found
+        return going
 
     def _is_of_other(self, part: SegmentPart) -> bool:
         return self.counts.get(part.family, part.count) != part.count
@@ -88,8 +90,8 @@ class Families:
 
 
 def newest_divisions(modified_ms: Mapping[str, int]) -> frozenset[str]:
-    """Return the segments of each family's newest division, a complete one if there is any: a job that broke off leaves
-    an incomplete one. modified_ms: when each segment's file was written, by the segment's name."""
+    """Return the segments of each family's newest division, preferring complete ones: a job that broke off leaves an
+    incomplete one. `modified_ms`: when each segment's file was written, by the segment's name."""
     divisions: dict[str, dict[int, list[str]]] = {}
     for name in modified_ms:
         part = SegmentPart.of(name)
@@ -104,9 +106,9 @@ def newest_divisions(modified_ms: Mapping[str, int]) -> frozenset[str]:
 
 
 def pushes_of(records: Iterable[SegmentRecord]) -> Mapping[str, int]:
-    """When rows were first published, by the family that they are of."""
-    found: dict[str, int] = {}
+    """Return when rows were first published, by their family."""
+    pushes: dict[str, int] = {}
     for record in records:
         family = SegmentPart.of(record.name).family
-        found[family] = min(record.push_time_ms, found.get(family, record.push_time_ms))
-    return found
+        pushes[family] = min(record.push_time_ms, pushes.get(family, record.push_time_ms))
+    return pushes

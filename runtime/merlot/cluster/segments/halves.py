@@ -1,4 +1,4 @@
-"""A table as Pinot's clients name it: an OFFLINE half, a REALTIME half, or both. Pure."""
+"""The OFFLINE and the REALTIME table of a table, as Pinot's clients name them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REALTIME: Final = "REALTIME"
 
 
 def halves(spec: TableSpec) -> tuple[str, ...]:
-    """Which a table has: REALTIME with a stream, OFFLINE without one or with batches beside it."""
+    """Return which of the two a table has: REALTIME with a stream, OFFLINE without one or with batches beside it."""
     ingestion = spec.ingestion
     if ingestion.stream is None:
         return (OFFLINE,)
@@ -23,15 +23,16 @@ def halves(spec: TableSpec) -> tuple[str, ...]:
 
 
 def typed_name(raw: RawTableName, half: str) -> TableName:
-    """`flights_OFFLINE` or `flights_REALTIME`."""
+    """Return `flights_OFFLINE` or `flights_REALTIME`."""
     return offline(raw) if half == OFFLINE else realtime(raw)
 
 
 def typed_names(raw: RawTableName, spec: TableSpec) -> list[TableName]:
-    """`flights_OFFLINE`, `flights_REALTIME`, or both."""
+    """Return `flights_OFFLINE`, `flights_REALTIME`, or both."""
     return [typed_name(raw, half) for half in halves(spec)]
 
 
 def half_of(record: SegmentRecord) -> str:
-    """Where a segment lies: what came of a stream is REALTIME, and what took the place of such."""
+    """Return which of the two a segment belongs to: REALTIME if its rows came from a stream, also by a merge, else
+    OFFLINE."""
     return REALTIME if is_of_stream(record) else OFFLINE

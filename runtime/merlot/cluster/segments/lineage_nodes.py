@@ -1,4 +1,4 @@
-"""The details of replacements: one immutable node for each entry, and chunks for the names that it has no room for."""
+"""Nodes of the details of replacements: one immutable node for each entry, and chunks for the names that exceed it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODE_NAMES = 5_000
 
 
 def details_nodes(table: TableName, entry: str, content_id: str, record: LineageRecord) -> dict[str, bytes]:
-    """The nodes of an entry's details by path, the one that leads to the others last."""
+    """Return the nodes of an entry's details by path; the node that leads to the others is last."""
     chunks = _chunks(record.segments_from, record.segments_to)
     nodes = {
         paths.lineage_chunk(table, entry, content_id, number): chunk.to_bytes()
@@ -29,17 +29,18 @@ def details_nodes(table: TableName, entry: str, content_id: str, record: Lineage
 def read_details(
     metastore: Metastore, table: TableName, lineage: Mapping[str, LineageMark]
 ) -> dict[str, LineageRecord | None]:
-    """The details of these entries, whole; None for one whose nodes are gone: then the root has moved on."""
+    """Return the whole details of these entries; None for an entry whose nodes are gone, because the root has moved
+    on."""
     heads = [paths.lineage_entry(table, entry, mark.details) for entry, mark in lineage.items()]
-    found: dict[str, LineageRecord | None] = {}
+    details: dict[str, LineageRecord | None] = {}
     for (entry, mark), path, node in zip(lineage.items(), heads, metastore.get_many(heads), strict=True):
         head = None if node is None else LineageRecord.from_bytes(node.data, path)
-        found[entry] = head if head is None or not head.num_chunks else _joined(metastore, table, entry, mark, head)
-    return found
+        details[entry] = head if head is None or not head.num_chunks else _joined(metastore, table, entry, mark, head)
+    return details
 
 
 def dropped_outputs(details: LineageRecord, entry: str, segments_to: Sequence[str] | None) -> tuple[str, ...]:
-    """The outputs of the entry that are not among these; None: they all shall be."""
+    """Return the outputs of the entry that are not among `segments_to`; None keeps them all."""
     if segments_to is None:
         return ()
     strange = sorted(set(segments_to) - set(details.segments_to))
@@ -49,12 +50,12 @@ def dropped_outputs(details: LineageRecord, entry: str, segments_to: Sequence[st
 
 
 def epoch_of_node(name: str) -> int:
-    """The epoch that a node of details was written for."""
+    """Return the epoch that a node of details was written for."""
     return int(name.split("~")[1].partition(".")[0])
 
 
 def head_of_node(name: str) -> tuple[str, str]:
-    """Entry and content id of a node of details."""
+    """Return entry and content id of a node of details."""
     entry, content_id = name.split("~")[:2]
     return entry, content_id
 
@@ -75,7 +76,7 @@ def _joined(
 
 
 def _chunks(segments_from: Sequence[str], segments_to: Sequence[str]) -> list[LineageChunk]:
-    """At least one; inputs first."""
+    """Divide the names into chunks, inputs first. There is at least one chunk."""
     chunks = [
         LineageChunk(segments_from=tuple(segments_from[at : at + NODE_NAMES]))
         for at in range(0, len(segments_from), NODE_NAMES)

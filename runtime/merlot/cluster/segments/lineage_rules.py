@@ -1,4 +1,4 @@
-"""Replacements applied to a draft: what each step needs, and what it does to marks and states. Pure."""
+"""Apply replacements to a draft: preconditions of each step, and its effect on marks and states. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from merlot.cluster.segments.draft import Draft
 
 MAX_ENTRIES = 3000
-"""Live entries of a table: the root, which every write rewrites, holds some 100 bytes of each."""
+"""Maximum number of live entries of a table: the root, which every write rewrites, holds some 100 bytes of each."""
 
 
 def start(draft: Draft, mutation: StartReplacement) -> None:
@@ -84,26 +84,27 @@ def end(draft: Draft, mutation: EndReplacement) -> None:
             f"inputs were replaced or removed since the start; revert the entry and start again with what is there now "
             f"entry={entry} segments={changed[:3]}"
         )
-    kept = tuple(name for name in details.segments_to if name not in mutation.dropped)
-    missing = _unmarked(draft, kept, replaces=entry)
+    outputs = tuple(name for name in details.segments_to if name not in mutation.dropped)
+    missing = _unmarked(draft, outputs, replaces=entry)
     if missing:
         raise PreconditionError(f"outputs are missing, publish them first entry={entry} segments={missing[:3]}")
     for name in mutation.dropped:
         record = draft.find(name)
         if record is not None and record.replaces == entry:
             draft.drop(name)
-    _keep_offsets(draft, details.segments_from, kept)
+    _keep_offsets(draft, details.segments_from, outputs)
     if mutation.dropped or mutation.custom_map:
-        update = {"segments_to": kept, "custom_map": {**details.custom_map, **mutation.custom_map}}
+        update = {"segments_to": outputs, "custom_map": {**details.custom_map, **mutation.custom_map}}
         draft.details[entry] = details.model_copy(update=update)
-    completed = {"state": LineageState.COMPLETED, "since_ms": mutation.now_ms, "num_to": len(kept)}
+    completed = {"state": LineageState.COMPLETED, "since_ms": mutation.now_ms, "num_to": len(outputs)}
     draft.lineage[entry] = LineageMark(**{**mark._asdict(), **completed})
 
 
 def _keep_offsets(draft: Draft, inputs: Iterable[str], outputs: Iterable[str]) -> None:
-    """What takes the place of a stream's segments is of the stream, wherever its rows are from."""
-    found = (draft.find(name) for name in inputs)
-    offsets = joined_offsets(record for record in found if record is not None)
+    """Give the outputs the offsets of the inputs: segments that replace a stream's segments are of the stream, wherever
+    their rows come from."""
+    input_records = (draft.find(name) for name in inputs)
+    offsets = joined_offsets(record for record in input_records if record is not None)
     for record in (draft.find(name) for name in outputs) if offsets else ():
         if record is not None:
             draft.store(record.model_copy(update={"stream_offsets": offsets}))
@@ -131,7 +132,7 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
     is_completed = mark.state is LineageState.COMPLETED
     del draft.lineage[entry]
     draft.details.pop(entry, None)
-    concerned = [one for one in draft.all_records() if entry in (one.replaces, one.replaced_by)]
+    concerned = [record for record in draft.all_records() if entry in (record.replaces, record.replaced_by)]
     if is_completed:
         concerned = with_origins(draft.table, entry, mark, concerned)
     for record in concerned:
@@ -146,12 +147,12 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
 def with_origins(
     table: TableName, entry: str, mark: LineageMark, records: Sequence[SegmentRecord]
 ) -> list[SegmentRecord]:
-    """The inputs and outputs of an entry, of which the outputs keep in mind what the inputs were."""
-    inputs = [one for one in records if one.replaced_by == entry]
-    outputs = [one for one in records if one.replaces == entry]
-    kept = origins.remember(table, inputs, outputs, are_all=len(outputs) == mark.num_to)
-    remembering = {one.name: one for one in kept}
-    return [remembering.get(one.name, one) for one in records]
+    """Return the inputs and outputs of an entry; the outputs remember the origins of the inputs."""
+    inputs = [record for record in records if record.replaced_by == entry]
+    outputs = [record for record in records if record.replaces == entry]
+    changed = origins.remember(table, inputs, outputs, are_all=len(outputs) == mark.num_to)
+    remembering = {record.name: record for record in changed}
+    return [remembering.get(record.name, record) for record in records]
 
 
 def _check_lists(mutation: StartReplacement) -> None:
@@ -184,7 +185,7 @@ def _check_input(draft: Draft, name: str, crc: int | None) -> SegmentRecord:
 
 
 def _make_room(draft: Draft, name: str) -> None:
-    """An output's name must be free; what a reverted replacement left under it goes."""
+    """Check that an output's name is free; drop a segment that a reverted replacement has left under it."""
     record = draft.find(name)
     if record is None:
         return
@@ -220,11 +221,11 @@ def _drop_outputs(draft: Draft, entry: str) -> None:
 def _unmarked(
     draft: Draft, names: Iterable[str], *, replaces: str | None = None, replaced_by: str | None = None
 ) -> list[str]:
-    """Names that do not exist or do not bear this mark."""
-    found = ((name, draft.find(name)) for name in names)
+    """Return the names without a segment, or whose segment does not bear this mark."""
+    records = ((name, draft.find(name)) for name in names)
     return sorted(
         name
-        for name, record in found
+        for name, record in records
         if record is None
         or (replaces is not None and record.replaces != replaces)
         or (replaced_by is not None and record.replaced_by != replaced_by)

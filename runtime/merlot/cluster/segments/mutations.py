@@ -1,4 +1,4 @@
-"""What can be done to a table's segments: mutations, each with its preconditions. Plain values."""
+"""Mutations of a table's segments, each with its preconditions. Plain values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from merlot.ids import InstanceId, SegmentKey
 
 @dataclass(frozen=True, slots=True)
 class PutSegments:
-    """Add records, or replace those of the same names. `expected`: the crc that a name must have now, None = absent.
+    """Add records, or replace those of the same names. `expected`: crc that a name must have now; None if it must not
+    exist.
 
-    Marks of replacements are the table's, not the caller's: a new version is neither an input nor an output, and a
-    hidden segment takes none.
-    """
+    The table sets the marks of replacements, not the caller: a new version is neither an input nor an output, and a
+    hidden segment takes no new version."""
 
     records: tuple[SegmentRecord, ...]
     expected: Mapping[str, int | None] = field(default_factory=dict)
@@ -24,8 +24,8 @@ class PutSegments:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSegments:
-    """Remove these versions. A name that is gone already is fine; one with another crc, or one that a replacement
-    needs, is a conflict; so is an open one of a stream, without `even_open`: it is its partition's place."""
+    """Remove these versions. A name that is gone already is fine. A name with another crc, or one that a replacement
+    needs, is a conflict. So is an open segment of a stream, without `even_open`: it holds its partition's place."""
 
     keys: tuple[SegmentKey, ...]
     even_open: bool = False
@@ -40,8 +40,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartReplacement:
-    """Begin to replace segments by others. Inputs: visible, in no other live replacement, and of the crc that is given
-    for them, if any. Outputs: names that do not exist, but for what a reverted replacement left, which goes."""
+    """Begin to replace segments by others.
+
+    Inputs must be visible, in no other replacement under way, and of the given crc, if any. Outputs must not exist; a
+    segment that a reverted replacement left under their name is dropped."""
 
     entry: str
     segments_from: Mapping[str, int | None]
@@ -52,7 +54,7 @@ class StartReplacement:
 
 @dataclass(frozen=True, slots=True)
 class PutOutputs:
-    """Add outputs, unseen. The entry must be IN_PROGRESS; a name must be new or an output of the same entry."""
+    """Add outputs, hidden. The entry must be IN_PROGRESS; a name must be new or an output of the same entry."""
 
     entry: str
     records: tuple[SegmentRecord, ...]
@@ -60,10 +62,9 @@ class PutOutputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndReplacement:
-    """Show the outputs in place of the inputs: all inputs as they were at the start, all outputs present.
+    """Show the outputs in place of the inputs: all inputs must be as they were at the start, and all outputs present.
 
-    `dropped`: outputs that shall not be after all. `custom_map` is added to the entry's.
-    """
+    `dropped`: outputs that are dropped instead. `custom_map` is added to the entry's."""
 
     entry: str
     details: LineageRecord
@@ -74,10 +75,10 @@ class EndReplacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertReplacement:
-    """Show the inputs again. Outputs that were never seen go at once, those that were are kept, hidden.
+    """Show the inputs again. Outputs that were never visible are dropped at once, others are kept, hidden.
 
-    A completed entry needs all of its inputs, and all of its outputs, none of which another live replacement replaces.
-    """
+    A completed entry needs all of its inputs, and all of its outputs, none of which another live replacement
+    replaces."""
 
     entry: str
     details: LineageRecord
@@ -86,14 +87,15 @@ class RevertReplacement:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReplacement:
-    """Remove the records of the hidden side, wipe the marks of the other, and drop the entry. Not while IN_PROGRESS."""
+    """Remove the records of the hidden side, clear the marks of the other, and drop the entry. Not while
+    IN_PROGRESS."""
 
     entry: str
 
 
 @dataclass(frozen=True, slots=True)
 class MoveTimeBoundary:
-    """Have the batches answer for other times, the stream for the rest: None, both for all."""
+    """Move the time before which batches answer, and from which on the stream does. None: both answer for all times."""
 
     boundary_ms: int | None
     now_ms: int
@@ -104,7 +106,7 @@ Mutation = PutSegments | RemoveSegments | Assign | MoveTimeBoundary | LineageMut
 
 
 class PreconditionError(ConflictError):
-    """A mutation expects what is not so: whoever decided it has to look again."""
+    """A precondition of a mutation is not met: the caller has to decide again by the present view."""
 
 
 class TooManyReplacementsError(UnavailableError):

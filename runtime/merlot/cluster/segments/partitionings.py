@@ -1,8 +1,8 @@
-"""Which segments of a table go when a batch brings the same rows under another partitioning. Pure.
+"""Find the segments that a batch replaces when it brings the same rows under another partitioning. Pure.
 
-The rows of a day belong together whatever their partition: a batch that brings them as the table divides them now takes
-the place of all segments that hold them as it divided them before. The rules for what a batch may replace judge them
-together (`coverage`).
+The rows of a day belong together whatever their partition. A batch that brings them under the table's present
+partitioning replaces all segments that hold them under an older one. The rules for what a batch may replace judge these
+segments together (`coverage`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DAY_CHARS: Final = len("_2013-01-31")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Rows whose division changes."""
+class Repartitioning:
+    """Rows whose partitioning changes."""
 
     gone: Sequence[BatchSegment]
     """Visible segments under an older partitioning."""
@@ -32,26 +32,26 @@ class Change:
     """Segments of the same rows that a request brings."""
 
     def without(self, names: Collection[str]) -> list[SegmentRecord]:
-        """Return the segments that go, but for these."""
-        return [one.record for one in self.gone if one.record.name not in names]
+        """Return the records of the segments that go, except those with these names."""
+        return [segment.record for segment in self.gone if segment.record.name not in names]
 
     @property
     def together(self) -> Mapping[str, str]:
-        """Name of the rows by that of a segment: the segments of the same rows are judged together."""
-        return {one.record.name: one.rows for one in (*self.gone, *self.new)}
+        """Name of the rows by segment name: segments of the same rows are judged together."""
+        return {segment.record.name: segment.rows for segment in (*self.gone, *self.new)}
 
     @property
     def pushes(self) -> Mapping[str, int]:
-        """When the rows were first published, by the families of the new segments."""
+        """Time of the rows' first publication, by family of the new segments."""
         first: dict[str, int] = {}
-        for one in self.gone:
-            first[one.rows] = min(one.record.push_time_ms, first.get(one.rows, one.record.push_time_ms))
-        return {SegmentPart.of(one.record.name).family: first[one.rows] for one in self.new}
+        for segment in self.gone:
+            first[segment.rows] = min(segment.record.push_time_ms, first.get(segment.rows, segment.record.push_time_ms))
+        return {SegmentPart.of(segment.record.name).family: first[segment.rows] for segment in self.new}
 
 
 @dataclass(frozen=True, slots=True)
 class Partitionings:
-    """The rows that a request brings, and their divisions."""
+    """The rows that a request brings, and their partitionings."""
 
     table: RawTableName
     brought: Mapping[str, tuple[BatchSegment, ...]]
@@ -59,43 +59,45 @@ class Partitionings:
 
     @classmethod
     def of(cls, view: TableView, records: Iterable[SegmentRecord]) -> Partitionings:
-        """InvalidInputError if a request brings the same rows under two partitionings."""
+        """Group the records by their rows. Raise InvalidInputError if they bring the same rows under two
+        partitionings."""
         table = raw_name(view.table)
         brought: dict[str, tuple[BatchSegment, ...]] = {}
         for record in records:
-            one = BatchSegment.of(table, record)
-            if one is not None:
-                before = brought.get(one.rows, ())
-                if before and one.division.is_other(before[0].division):
+            segment = BatchSegment.of(table, record)
+            if segment is not None:
+                before = brought.get(segment.rows, ())
+                if before and segment.division.is_other(before[0].division):
                     raise InvalidInputError(
                         f"the same rows are published twice, under two partitionings segment={before[0].record.name} "
                         f"other={record.name}"
                     )
-                brought[one.rows] = (*before, one)
+                brought[segment.rows] = (*before, segment)
         return cls(table, brought)
 
     @property
     def other_names(self) -> list[str]:
-        """Names under which merged segments remember rows of these that were divided otherwise."""
+        """Names under which merged segments remember these rows under another partitioning."""
         return [name for segments in self.brought.values() for name in (segments[0].rows, segments[0].mark)]
 
-    def change(self, view: TableView, again: PushedAgain) -> Change:
-        """Return what these rows change. MergedBeforeError if rows of them stay in merged segments as they were divided
-        before."""
+    def change(self, view: TableView, again: PushedAgain) -> Repartitioning:
+        """Return what these rows change.
+
+        Raise MergedBeforeError if merged segments hold some of them under an older partitioning."""
         gone = []
-        for one in self._divided_otherwise(view):
-            state = visibility(one.record, view.lineage)
+        for segment in self._divided_otherwise(view):
+            state = visibility(segment.record, view.lineage)
             if state is Visibility.REPLACED:
-                again.check_other_division(one.record)
+                again.check_other_division(segment.record)
             elif state is Visibility.VISIBLE:
-                gone.append(one)
+                gone.append(segment)
         for segments in self.brought.values():
             again.check_partitioning(segments[0])
-        changed = {one.rows for one in gone}
-        return Change(gone, [one for rows in changed for one in self.brought[rows]])
+        changed = {segment.rows for segment in gone}
+        return Repartitioning(gone, [segment for rows in changed for segment in self.brought[rows]])
 
     def _divided_otherwise(self, view: TableView) -> list[BatchSegment]:
-        """Segments of these rows under another partitioning, in the order of names."""
+        """Return the segments of these rows under another partitioning, in the order of names."""
         if not self.brought:
             return []
         size = len(self.table) + DAY_CHARS
@@ -103,9 +105,9 @@ class Partitionings:
         are_by_day = all(segments[0].day is not None for segments in self.brought.values())
         named = (record for name, record in view.segments.items() if not are_by_day or name[:size] in heads)
         segments = (BatchSegment.of(self.table, record) for record in named)
-        found = [one for one in segments if one is not None and self._is_divided_otherwise(one)]
-        return sorted(found, key=lambda one: one.record.name)
+        divided = [segment for segment in segments if segment is not None and self._is_divided_otherwise(segment)]
+        return sorted(divided, key=lambda segment: segment.record.name)
 
-    def _is_divided_otherwise(self, one: BatchSegment) -> bool:
-        brought = self.brought.get(one.rows)
-        return brought is not None and brought[0].division.is_other(one.division)
+    def _is_divided_otherwise(self, segment: BatchSegment) -> bool:
+        brought = self.brought.get(segment.rows)
+        return brought is not None and brought[0].division.is_other(segment.division)

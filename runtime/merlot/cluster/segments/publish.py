@@ -1,4 +1,4 @@
-"""Make records visible, all at once, and nothing if they are visible already."""
+"""Make records visible, all at once; do nothing if they are visible already."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 
 from merlot.cluster.records import RECOVERED, LineageRecord, LineageState, SegmentRecord
 from merlot.cluster.segments import coverage, restoring
-from merlot.cluster.segments.coverage import RowCounts, Taken
+from merlot.cluster.segments.coverage import PublishEffect, RowCounts
 from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
 from merlot.cluster.segments.mutations import ForgetReplacement
@@ -35,34 +35,35 @@ from merlot.spec.shape import Shape
 from merlot.uris import parts_below, parts_of, place_of, redact
 
 MAX_NAME_BYTES = 200
-"""A segment's name becomes a file's, with its crc and the suffixes of whoever writes it."""
+"""Longest name of a segment: it becomes a file's name, with its crc and the suffixes of its writers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """Names by what became of them, and the epoch at which the table is as asked."""
+    """Names by what became of them, and the epoch at which the table is as requested."""
 
     published: tuple[str, ...]
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
     epoch: int
     replaced: tuple[str, ...] = ()
-    """Those published in place of an older version."""
+    """Names that were published in place of an older version."""
     rows: RowCounts = field(default_factory=RowCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRequest:
-    """Records to add. `replace_all`: segments that are not among them go, in the same stroke (push type REFRESH).
+    """Records to add.
 
-    `replace`: names that the request stands for: those that are not among the records go in the same stroke.
+    `replace_all`: all other segments are removed in the same write (push type REFRESH).
+    `replace`: names that the request replaces. Those that are not among the records are removed in the same write.
     `replace_rows`: it may replace rows that it does not hold, or have none at all; else it is refused (`coverage`).
-    `entry`: the replacement that all records are outputs of; without it, names that a replacement waits for are its
+    `entry`: the replacement that all records are outputs of. Without it, names that a replacement waits for become its
     outputs, and all others are segments of their own.
-    `shape`: that of the manifest which the segments were built by; None if the publisher tells nothing of it.
-    `is_dry_run`: nothing is written; the answer, or the refusal, is the one that the request would get now.
-    `is_recovery`: the table had the records before: they keep their times and what they were made of.
-    `removed_ms`: when the segments were removed, by name; they come back, unless their rows have by another way.
+    `shape`: that of the manifest by which the segments were built; None if the publisher does not say.
+    `is_dry_run`: nothing is written; the answer, or the refusal, is that of the request at this moment.
+    `is_recovery`: the table had the records before: they keep their times and their origins.
+    `removed_ms`: times of removal by name: these segments come back, unless the table got their rows in another way.
     """
 
     records: tuple[SegmentRecord, ...]
@@ -85,7 +86,8 @@ def publish(
     replace: Collection[str] = (),
     publish_id: str = "",
 ) -> PublishResult:
-    """Make the records visible and the names in `replace` go, in one compare-and-set, whatever rows that takes."""
+    """Make the records visible and remove the names in `replace`, in one compare-and-set, whatever rows that
+    removes."""
     request = PublishRequest(records=tuple(records), replace=tuple(replace), publish_id=publish_id, replace_rows=True)
     return publish_request(metastore, table, request)
 
@@ -98,11 +100,12 @@ def publish_request(
     context: Context | None = None,
     previous: TableView | None = None,
 ) -> PublishResult:
-    """Publish what the request holds; rerunning it changes nothing. `previous` spares reading what the caller knows
-    already. UncoveredError if it takes rows without saying so."""
+    """Publish the request; a repetition changes nothing. `previous` spares reading what the caller has already.
+
+    Raise UncoveredError if the request removes rows without stating so."""
     _check_records(request)
     context = context or Context()
-    context = context if not request.publish_id else _named(context, request.publish_id)
+    context = context if not request.publish_id else _with_publish_id(context, request.publish_id)
     outcome: PublishResult | None = None
 
     outputs = _Outputs(metastore, table)
@@ -122,7 +125,7 @@ def publish_request(
 
 
 class _Outputs:
-    """Names that replacements under way wait for: publishing one makes it an output, unseen until the end."""
+    """Names that replacements under way wait for: publishing such a name makes it an output, hidden until the end."""
 
     def __init__(self, metastore: Metastore, table: TableName) -> None:
         self._metastore = metastore
@@ -130,14 +133,16 @@ class _Outputs:
         self._known: dict[str, LineageRecord] = {}
 
     def awaited(self, view: TableView) -> Mapping[str, str]:
-        """Entry by name of output."""
-        under_way = {one: mark for one, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
-        unread = {one: mark for one, mark in under_way.items() if mark.details not in self._known}
+        """Return the entry by name of output."""
+        under_way = {entry: mark for entry, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
+        unread = {entry: mark for entry, mark in under_way.items() if mark.details not in self._known}
         for entry, details in read_details(self._metastore, self._table, unread).items() if unread else ():
-            if details is not None:  # else the root has moved on, and the write will fail
+            if details is not None:  # None: the root has moved on, and the write will fail
                 self._known[under_way[entry].details] = details
-        found = {entry: self._known.get(mark.details) for entry, mark in under_way.items()}
-        return {name: entry for entry, details in found.items() if details is not None for name in details.segments_to}
+        details_of = {entry: self._known.get(mark.details) for entry, mark in under_way.items()}
+        return {
+            name: entry for entry, details in details_of.items() if details is not None for name in details.segments_to
+        }
 
 
 def _decide(
@@ -149,15 +154,15 @@ def _decide(
     leftover: list[SegmentKey] = []
     produced: list[str] = []
     outputs: dict[str, list[SegmentRecord]] = {}
-    kept = {record.name for record in request.records}
-    removed = [record for record in _leaving(view, request) if record.name not in kept]
-    partitionings = Partitionings.of(view, _of_own(request, awaited))
-    again = PushedAgain(view, kept, {record.name for record in removed}, partitionings.other_names)
-    families = Families.of(kept - awaited.keys() if not request.entry else ())
+    names = {record.name for record in request.records}
+    removed = [record for record in _to_remove(view, request) if record.name not in names]
+    partitionings = Partitionings.of(view, _ordinary(request, awaited))
+    again = PushedAgain(view, names, {record.name for record in removed}, partitionings.other_names)
+    families = Families.of(names - awaited.keys() if not request.entry else ())
     divided = families.leaving(view, again, needs_all=not request.is_recovery)
     change = partitionings.change(view, again)
-    restoring.check(view, request.records, request.removed_ms, [one.record.name for one in change.gone])
-    removed += [record for record in (*divided, *change.without(kept)) if record not in removed]
+    restoring.check(view, request.records, request.removed_ms, [segment.record.name for segment in change.gone])
+    removed += [record for record in (*divided, *change.without(names)) if record not in removed]
     seen = [record for record in removed if is_visible(record, view.lineage)]
     first_pushes = {**pushes_of(divided), **change.pushes}
     forgotten: set[str] = set()
@@ -165,7 +170,7 @@ def _decide(
         present = view.segment(record.name)
         entry = awaited.get(record.name)
         if request.entry and entry != request.entry:
-            # It comes late: as a segment of its own it would be added to what it was to replace.
+            # It comes late: as an ordinary segment its rows would be added to the rows that it was to replace.
             _check_put_before(record, present, request.entry)
             unchanged.append(record.name)
             continue
@@ -191,10 +196,10 @@ def _decide(
             changed.append(_stamped_as(request, record, present, now_ms, first_pushes, takes_place=bool(seen)))
             if present is not None and is_visible(present, view.lineage):
                 replaced[record.name] = present
-    taken = Taken(replaced=replaced, removed=seen, added=changed)
+    effect = PublishEffect(replaced=replaced, removed=seen, added=changed)
     if not request.replace_rows:
         coverage.check(
-            taken,
+            effect,
             num_records=len(request.records),
             declared=frozenset(request.replace),
             replaces_all=request.replace_all,
@@ -206,8 +211,8 @@ def _decide(
         unchanged=tuple(unchanged),
         removed=tuple(record.name for record in removed),
         epoch=view.epoch,
-        replaced=tuple(taken.replaced),
-        rows=taken.counts(view.visible_docs),
+        replaced=tuple(effect.replaced),
+        rows=effect.counts(view.visible_docs),
     )
     return result, [
         *map(ForgetReplacement, sorted(forgotten, key=lambda entry: (view.lineage[entry].since_ms, entry))),
@@ -218,28 +223,29 @@ def _decide(
     ]
 
 
-def _of_own(request: PublishRequest, awaited: Mapping[str, str]) -> Iterable[SegmentRecord]:
-    """Records that become segments of their own beside others of the table: no outputs, and nothing that stands for all
-    of it or was part of it before."""
+def _ordinary(request: PublishRequest, awaited: Mapping[str, str]) -> Iterable[SegmentRecord]:
+    """Return the records that become ordinary segments beside others of the table: neither outputs, nor a replacement
+    of the whole table, nor a recovery."""
     if request.entry or request.replace_all or request.is_recovery:
         return ()
     return (record for record in request.records if record.name not in awaited)
 
 
-def _leaving(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:
-    """What the request removes, in the order of names. What is hidden already goes by itself; what a
-    stream still adds rows to stays."""
+def _to_remove(view: TableView, request: PublishRequest) -> Iterable[SegmentRecord]:
+    """Return the segments that the request removes, in the order of names. Hidden inputs go by themselves; a stream's
+    open segments stay."""
     if not request.replace_all:
         named = (record for record in map(view.segment, sorted(set(request.replace))) if record is not None)
         return map(partial(_checked_part, view), named)
     under_way = {name for name, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
-    staged = (one for one in view.segments.values() if one.replaces in under_way)
-    committed = (one for one in view.visible.values() if not one.is_open)
+    staged = (record for record in view.segments.values() if record.replaces in under_way)
+    committed = (record for record in view.visible.values() if not record.is_open)
     return sorted((*committed, *staged), key=lambda record: record.name)
 
 
 def _checked_part(view: TableView, record: SegmentRecord) -> SegmentRecord:
-    """A batch stands for batches alone where the stream's rows of its time are hidden, not gone."""
+    """Return the record; raise PreconditionError if a batch would replace a stream's segment whose rows the time
+    boundary only hides."""
     if view.root.time_boundary_ms is not None and is_of_stream(record):
         raise PreconditionError(
             f"segment of a hybrid table's stream cannot be replaced by a batch segment={record.name}"
@@ -248,7 +254,8 @@ def _checked_part(view: TableView, record: SegmentRecord) -> SegmentRecord:
 
 
 def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool) -> None:
-    """The same version again: fine for what was merged away since, unless it should be all that the table has."""
+    """Check that publishing the same version again is harmless: it is if merges have replaced the version since, unless
+    it shall be all that the table has."""
     input_of = view.lineage.get(present.replaced_by)
     is_replaced = input_of is not None and input_of.state is LineageState.COMPLETED
     if not is_visible(present, view.lineage) and (is_whole or not is_replaced):
@@ -256,7 +263,8 @@ def _check_unchanged(present: SegmentRecord, view: TableView, *, is_whole: bool)
 
 
 def _check_put_before(record: SegmentRecord, present: SegmentRecord | None, entry: str) -> None:
-    """Of an entry that is not under way any more: putting an output again is harmless, anything else is refused."""
+    """Check a late output of an entry that is no longer under way: publishing the same output again is harmless,
+    anything else is refused."""
     if present is None or (present.crc, present.replaces) != (record.crc, entry):
         raise PreconditionError(
             f"replacement takes no such output, or no outputs any more entry={entry} segment={record.name}"
@@ -296,7 +304,8 @@ def _stamped(
 
 
 def _recovered(record: SegmentRecord, now_ms: int) -> SegmentRecord:
-    """It was answered before: brokers do not take it for a new one, however young it is."""
+    """Return the record of a recovered segment. It answered queries before, so the mark tells brokers that it is not
+    new, whatever its push time."""
     push_time_ms = record.push_time_ms if record.push_time_ms > 0 else now_ms
     marks = {**record.custom_map, RECOVERED: str(now_ms)}
     return record.model_copy(
@@ -317,8 +326,10 @@ def _check_records(request: PublishRequest) -> None:
 
 
 def check_files(table: TableName, records: Sequence[SegmentRecord], store: str | None) -> None:
-    """Refuse records that name any file but one of the table's own folder in its deep store: servers would read it, and
-    the controller would delete it with the segment. `store`: None if it is not known; then the folder's name counts."""
+    """Refuse records whose file is not in the table's own folder of its deep store: servers would read any other file,
+    and the controller would delete it with the segment.
+
+    `store`: None if it is not known; then only the folder's name is checked."""
     root = None if store is None else place_of(store)
     for record in records:
         parts = parts_below(root, record.url) if root is not None else parts_of(record.url)[-2:]
@@ -331,12 +342,12 @@ def check_files(table: TableName, records: Sequence[SegmentRecord], store: str |
 
 
 def _is_file_name(name: str) -> bool:
-    """Servers and the deep store make a path of it: none that leads elsewhere, none that breaks a line of a log. No
-    program may take it for an option, and `name@crc` has one reading."""
+    """Return True if the name can be part of a path: it leads nowhere else, breaks no line of a log, is no option of a
+    program, and leaves `name@crc` unambiguous."""
     is_plain = name.isprintable() and name.strip(" .") != "" and "/" not in name and "\\" not in name
     is_plain = is_plain and not name.startswith("-") and "@" not in name
     return is_plain and len(name.encode()) <= MAX_NAME_BYTES
 
 
-def _named(context: Context, publish_id: str) -> Context:
+def _with_publish_id(context: Context, publish_id: str) -> Context:
     return dataclasses.replace(context, publish_id=publish_id)

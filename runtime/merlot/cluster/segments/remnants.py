@@ -1,4 +1,5 @@
-"""Keep in the trash what a removed segment's record said and its file does not, to restore the record from. Pure.
+"""Keep in the trash the facts of a removed segment's record that its file does not have, to restore the record from.
+Pure.
 
 A file's footer holds statistics. Offsets of a stream, origins of a merged segment and times are in the record alone.
 """
@@ -32,21 +33,22 @@ _OF_LINEAGE = {"replaces", "replaced_by"}
 _LEFT_OUT = {"name", *OF_FILE, *_OF_LINEAGE} - _OF_BUILDER
 
 Remnant = Mapping[str, Any]
-"""Fields of a record, as JSON has them."""
+"""Fields of a record, as in JSON."""
 
 
 def remnant_of(record: SegmentRecord) -> Remnant:
-    """Return what the segment's file does not tell."""
+    """Return the fields that the segment's file does not have."""
     return record.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_LEFT_OUT)
 
 
 def is_of_stream(remnant: Remnant) -> bool:
-    """Say whether the record was that of a stream's segment, or of one that took the place of such (`parts`)."""
+    """Return True if the record was that of a stream's segment, or of one that replaced a stream's segments
+    (`parts`)."""
     return "partition" in remnant or "streamOffsets" in remnant
 
 
 def restored(file: SegmentRecord, remnant: Remnant) -> SegmentRecord:
-    """Return the record that was removed. file: the record that the segment's footer gives."""
+    """Return the record that was removed. `file`: record made from the segment's footer."""
     fields = file.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     kind = StreamSegmentRecord if "partition" in remnant else SegmentRecord
     return kind.model_validate(fields | dict(remnant))

@@ -1,9 +1,9 @@
-"""Segments that are pushed again after others took their place: part of the table still, free to come back, or neither.
-Pure.
+"""Segments that are pushed again after others replaced them: they are still part of the table, free to come back, or
+neither. Pure.
 
-While a replacement's grace period lasts, its inputs are there, hidden; later, merged segments keep in mind what they
-were made of (`origins`). A request that removes all of what became of a segment, as a batch does that stands for a
-window, brings it back; one that removes a part of that would lose rows, or count them twice, and is refused.
+During a replacement's grace period its inputs exist, hidden; later, merged segments remember their origins (`origins`).
+A request that removes everything that a segment was merged into, as a batch for a whole window does, brings the segment
+back. A request that removes only a part of it would lose rows, or count them twice, and is refused.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from merlot.ids import SegmentPart
 
 
 class MergedBeforeError(InvalidInputError):
-    """Rows of a segment that is pushed again are in others, in part or as they were. Trying again changes nothing."""
+    """Other segments hold rows of a segment that is pushed again, in part or of another version. A retry changes
+    nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Became:
-    """What took the place of an input of completed replacements."""
+class _Successors:
+    """Segments that replaced an input of completed replacements."""
 
     ends: frozenset[str]
     """Segments that hold its rows and are not replaced themselves."""
     entries: frozenset[str]
-    """The replacements on the way to them."""
+    """Replacements on the way to them."""
     is_complete: bool
-    """Whether none of the outputs was removed since."""
+    """True if no output was removed since."""
 
 
 class PushedAgain:
-    """A request's names that are not visible, but may be part of the table."""
+    """Names in a request that are not visible, but may be part of the table."""
 
     def __init__(
         self, view: TableView, names: Collection[str], leaving: Collection[str], other_names: Collection[str] = ()
     ) -> None:
-        """other_names: of the same rows, if they were divided otherwise (`Partitionings.other_names`)."""
+        """`other_names`: names of the same rows under another division (`Partitionings.other_names`)."""
         self._view = view
         self._leaving = frozenset(leaving)
         families = {SegmentPart.of(name).family for name in names}
@@ -50,29 +51,30 @@ class PushedAgain:
         self._merged = origins(view.segments.values(), [*gone, *map(divided_name, {*families, *other_names})])
         hidden = [record for name in names if (record := view.segment(name)) is not None and self._is_replaced(record)]
         self._outputs = _outputs(view) if hidden else None
-        self._became = {record.name: self._follow(record) for record in hidden}
+        self._successors = {record.name: self._follow(record) for record in hidden}
 
     def entries_to_forget(self, record: SegmentRecord) -> frozenset[str]:
-        """Replacements of which nothing stays: without them the segment is free to come back. Empty if it is none of
-        their inputs, or stays replaced."""
-        became = self._became.get(record.name)
-        return became.entries if became is not None and not became.ends - self._leaving else frozenset()
+        """Return the replacements of which nothing stays: without them the segment is free to come back. Return none if
+        it is not an input of any, or stays replaced."""
+        successors = self._successors.get(record.name)
+        return successors.entries if successors is not None and not successors.ends - self._leaving else frozenset()
 
     def check_hidden(self, record: SegmentRecord) -> None:
-        """Of an input that stays replaced: MergedBeforeError if a part of what it became goes or is gone."""
-        became = self._became.get(record.name)
-        if became is not None and (became.ends & self._leaving or not became.is_complete):
-            raise _partly(record, min(became.ends))
+        """Check an input that stays replaced: raise MergedBeforeError if a part of the segments that replaced it goes,
+        or is gone."""
+        successors = self._successors.get(record.name)
+        if successors is not None and (successors.ends & self._leaving or not successors.is_complete):
+            raise _partly(record, min(successors.ends))
 
     def check_other_division(self, record: SegmentRecord) -> None:
-        """Of a hidden input whose rows are pushed again in other parts: MergedBeforeError unless all of what it became
-        goes."""
+        """Check a hidden input whose rows are pushed again in other parts: raise MergedBeforeError unless all segments
+        that replaced it go."""
         stays = self._follow(record).ends - self._leaving
         if stays:
             raise _divided(record.name, min(stays))
 
     def check_division(self, family: str, count: int) -> None:
-        """MergedBeforeError if a family's rows are in the table, from parts of another division whose records are
+        """Raise MergedBeforeError if the table has a family's rows from parts of another division, whose records are
         gone."""
         in_parts = self._merged.get(divided_name(family))
         other = in_parts if in_parts is not None and in_parts.crc != count else None
@@ -82,8 +84,8 @@ class PushedAgain:
             raise _divided(family, min(stays))
 
     def check_partitioning(self, segment: BatchSegment) -> None:
-        """MergedBeforeError if rows of a segment are in the table, from segments of another partitioning whose records
-        are gone."""
+        """Raise MergedBeforeError if the table has rows of the segment from another partitioning, whose records are
+        gone."""
         origin = self._merged.get(segment.mark)
         if segment.division.is_partitioned:
             if origin is not None and origin.crc in (NOT_WHOLE, segment.division.crc):
@@ -93,8 +95,8 @@ class PushedAgain:
             raise _divided(segment.record.name, min(stays))
 
     def is_merged(self, record: SegmentRecord) -> bool:
-        """Whether a segment whose record is gone is in the table, as it is; MergedBeforeError if its rows are in part,
-        or as they were in another version."""
+        """Return True if the table has all rows of a segment whose record is gone. Raise MergedBeforeError if it has a
+        part of them, or those of another version."""
         origin: Origin | None = self._merged.get(record.name)
         if origin is None or not origin.holders - self._leaving:
             return False
@@ -107,7 +109,7 @@ class PushedAgain:
             )
         return True
 
-    def _follow(self, record: SegmentRecord) -> _Became:
+    def _follow(self, record: SegmentRecord) -> _Successors:
         if self._outputs is None:
             self._outputs = _outputs(self._view)
         return _follow(record.replaced_by, self._view, self._outputs)
@@ -132,14 +134,14 @@ def _divided(name: str, holder: str) -> MergedBeforeError:
 
 
 def _outputs(view: TableView) -> dict[str, list[SegmentRecord]]:
-    found: dict[str, list[SegmentRecord]] = {}
+    outputs: dict[str, list[SegmentRecord]] = {}
     for record in view.segments.values():
         if record.replaces in view.lineage:
-            found.setdefault(record.replaces, []).append(record)
-    return found
+            outputs.setdefault(record.replaces, []).append(record)
+    return outputs
 
 
-def _follow(first: str, view: TableView, outputs: dict[str, list[SegmentRecord]]) -> _Became:
+def _follow(first: str, view: TableView, outputs: dict[str, list[SegmentRecord]]) -> _Successors:
     entries, ends, is_complete = set[str](), set[str](), True
     ahead = [first]
     while ahead:
@@ -147,12 +149,12 @@ def _follow(first: str, view: TableView, outputs: dict[str, list[SegmentRecord]]
         if entry in entries:
             continue
         entries.add(entry)
-        made = outputs.get(entry, [])
-        is_complete &= len(made) == view.lineage[entry].num_to
-        for record in made:
+        records = outputs.get(entry, [])
+        is_complete &= len(records) == view.lineage[entry].num_to
+        for record in records:
             after = view.lineage.get(record.replaced_by)
             if after is not None and after.state is LineageState.COMPLETED:
                 ahead.append(record.replaced_by)
             else:
                 ends.add(record.name)
-    return _Became(frozenset(ends), frozenset(entries), is_complete)
+    return _Successors(frozenset(ends), frozenset(entries), is_complete)

@@ -1,7 +1,7 @@
-"""Decides whether a removed segment may come back: only while none of its rows are in the table otherwise. Pure.
+"""Decide whether a removed segment may come back: only while none of its rows are in the table otherwise. Pure.
 
-Rows may have come back by two ways since. A merged segment may hold them, which its record says; or the stream was
-consumed once more, from an offset before the segment's end.
+Rows may have come back in two ways since. A merged segment may hold them, which its record says; or the stream was
+consumed again, from an offset before the segment's end.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from merlot.cluster.segments.view import TableView
 def check(
     view: TableView, records: Collection[SegmentRecord], removed_ms: Mapping[str, int], divided: Sequence[str]
 ) -> None:
-    """Raise PreconditionError, with the segment that has the rows, if one of the records may not come back. removed_ms:
-    when each was removed, by name; without any nothing is checked. divided: segments of the table that hold rows of the
-    same days under another partitioning."""
+    """Raise PreconditionError, naming the segment that has the rows, if one of the records may not come back.
+
+    `removed_ms`: time of removal by name; if it is empty, nothing is checked. `divided`: segments of the table that
+    hold rows of the same days under another partitioning."""
     if not removed_ms:
         return
     if divided:
@@ -30,8 +31,8 @@ def check(
     names = [record.name for record in records]
     merged = origins.origins(view.segments.values(), [*names, *map(origins.made_name, names)])
     for record in records:
-        found = [merged[name].holders for name in (record.name, origins.made_name(record.name)) if name in merged]
-        holders = sorted(frozenset().union(*found)) or origins.inside(record, view.segments)
+        holder_sets = [merged[name].holders for name in (record.name, origins.made_name(record.name)) if name in merged]
+        holders = sorted(frozenset().union(*holder_sets)) or origins.inside(record, view.segments)
         if holders:
             raise PreconditionError(
                 f"rows are in the table already, in segments that took the place of these or were made into them "
@@ -40,20 +41,21 @@ def check(
         if isinstance(record, StreamSegmentRecord):
             _check_place(view, record)
         if is_of_stream(record):
-            others = [*view.segments.values(), *(one for one in records if one is not record)]
+            others = [*view.segments.values(), *(other for other in records if other is not record)]
             _check_offsets(record, others, removed_ms[record.name])
 
 
 def as_it_was(record: SegmentRecord, now_ms: int) -> SegmentRecord:
-    """Return the record to put: brokers take it for a new segment, since nobody has loaded it; and nobody knows
-    whether the other segments that were made of the same ones are there."""
+    """Return the record to put. Its refresh time tells brokers that it is new, since no server has loaded it. Its
+    origins are marked as partial, since other segments of the same origins may be gone."""
     pushed_ms = record.push_time_ms if record.push_time_ms > 0 else now_ms
     update = {"replaces": "", "replaced_by": "", "push_time_ms": pushed_ms, "refresh_time_ms": now_ms}
     return origins.in_part(record).model_copy(update=update)
 
 
 def _check_place(view: TableView, record: StreamSegmentRecord) -> None:
-    """The open segment has to stay the last of its partition's chain."""
+    """Raise PreconditionError if the place in the chain is taken: the open segment must stay the last of its
+    partition."""
     for other in view.stream_segments:
         if other.partition == record.partition and (
             other.sequence == record.sequence or (other.is_open and other.sequence < record.sequence)
@@ -66,8 +68,8 @@ def _check_place(view: TableView, record: StreamSegmentRecord) -> None:
 def _check_offsets(record: SegmentRecord, others: Sequence[SegmentRecord], removed_ms: int) -> None:
     for partition, start, end in _ranges(record):
         for other in others:
-            found = _range_in(other, partition)
-            if found is None or not (found[0] < end and start < found[1]):
+            offsets = _range_in(other, partition)
+            if offsets is None or not (offsets[0] < end and start < offsets[1]):
                 continue
             if (_is_exact(record) and _is_exact(other)) or _came_ms(other) >= removed_ms:
                 raise PreconditionError(
@@ -82,17 +84,18 @@ def _ranges(record: SegmentRecord) -> Iterator[tuple[int, int, int]]:
 
 
 def _range_in(record: SegmentRecord, partition: int) -> tuple[int, float] | None:
-    """The offsets of a partition that a segment may have; an open one may come to have all that follow its start."""
+    """Return the offsets of a partition that a segment may hold; an open segment may come to hold all from its start
+    on."""
     if record.is_open and isinstance(record, StreamSegmentRecord):
         return (record.start_offset, float("inf")) if record.partition == partition else None
     return offsets_of(record).get(partition) if is_of_stream(record) else None
 
 
 def _is_exact(record: SegmentRecord) -> bool:
-    """Say whether the segment has all rows of its offsets; a merged one has those of some time."""
+    """Return True if the segment has all rows of its offsets; a merged one has only those of some time."""
     return isinstance(record, StreamSegmentRecord)
 
 
 def _came_ms(record: SegmentRecord) -> int:
-    """When a segment began, or was published."""
+    """Return when a segment began, or was published."""
     return record.creation_time_ms if isinstance(record, StreamSegmentRecord) else record.push_time_ms

@@ -1,9 +1,9 @@
-"""What the rounded times of a merged segment no longer tell: when its newest row was, and which windows of time may be
-replaced in it. Pure.
+"""Times that rounding in merges hides: the time of a segment's newest row, and the windows that may be replaced in it.
+Pure.
 
-A merge that rounds times leaves both with its outputs, and every merge or backfill hands on what its inputs have of it:
+A merge that rounds times leaves two facts with its outputs, and every merge or backfill hands them on from its inputs:
 `latest_time_ms` in the record, and `ROUNDED_TO` in the custom map, the periods that rows were rounded to. Segments that
-were merged before this was kept, and others that are not rounded, have neither: then their own times are all there is.
+were merged by releases without this, or that are not rounded, have neither; their own times are used then.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Window = tuple[int, int]
 def with_true_times(
     output: SegmentRecord, inputs: Iterable[SegmentRecord], windows: Sequence[Window], rounding: str | None = None
 ) -> SegmentRecord:
-    """An output's record with what its inputs know, and with what rounding to a period does to it now. The output has
-    rows of one of the windows."""
+    """Return an output's record with the true times of its inputs, and with the effect of rounding to a period now. The
+    output has rows of one of the windows."""
     start_ms, end_ms = _window_of(output, windows)
-    reaching = [one for one in inputs if _reaches(one, start_ms, end_ms)]
-    texts = {text for one in reaching for text in _texts(one)} | ({rounding} if rounding else set())
+    reaching = [record for record in inputs if _reaches(record, start_ms, end_ms)]
+    texts = {text for record in reaching for text in _period_texts(record)} | ({rounding} if rounding else set())
     if not texts:
         return output
-    known = [one.latest_time_ms for one in reaching if one.latest_time_ms is not None]
-    ends = [one.end_time_ms for one in reaching if one.end_time_ms is not None] if rounding else []
+    latest = [record.latest_time_ms for record in reaching if record.latest_time_ms is not None]
+    ends = [record.end_time_ms for record in reaching if record.end_time_ms is not None] if rounding else []
     own = [] if output.end_time_ms is None else [output.end_time_ms]
-    late = [*known, *(min(end, end_ms - 1) for end in ends)]
+    late = [*latest, *(min(end, end_ms - 1) for end in ends)]
     return output.model_copy(
         update={
             "custom_map": {**output.custom_map, ROUNDED_TO: ",".join(sorted(texts))},
@@ -44,24 +44,26 @@ def with_true_times(
 
 
 def periods_of(record: SegmentRecord) -> tuple[Period, ...]:
-    """The periods that a segment's rows were rounded to; raises InvalidInputError if this version knows no such."""
-    return tuple(periods.parse(text) for text in _texts(record))
+    """Return the periods that a segment's rows were rounded to; raise InvalidInputError for a period unknown to this
+    version."""
+    return tuple(periods.parse(text) for text in _period_texts(record))
 
 
 def smallest_window(segments: Iterable[SegmentRecord], window: Window) -> Window:
-    """The window, or as much more as was rounded together with it: rows of which nobody can tell any longer whether
-    they were inside."""
+    """Return the window, widened by what was rounded together with it: nobody can tell whether such rows were
+    inside."""
     rounded = [(record, period) for record in segments for period in periods_of(record)]
-    found, last = window, None
-    while found != last:
-        last = found
+    widened, last = window, None
+    while widened != last:
+        last = widened
         for record, period in rounded:
-            found = _widened(found, record, period)
-    return found
+            widened = _widened(widened, record, period)
+    return widened
 
 
 def instant_text(millis: int) -> str:
-    """The start of a period, as `merlot backfill` and manifests take it: `2013-07-01` or `2013-07-01T12:00:00Z`."""
+    """Return the start of a period, as `merlot backfill` and manifests accept it: `2013-07-01` or
+    `2013-07-01T12:00:00Z`."""
     try:
         return datetime_of(millis).strftime("%Y-%m-%dT%H:%M:%SZ").removesuffix("T00:00:00Z")
     except InvalidInputError:
@@ -73,7 +75,7 @@ def _widened(window: Window, record: SegmentRecord, period: Period) -> Window:
     first_ms, last_ms = record.start_time_ms, record.end_time_ms
     if first_ms is None or last_ms is None:
         return window
-    # Where rows may have been.
+    # Rows may have been in [first_ms, past_ms) before rounding.
     first_ms, past_ms = period.floor(first_ms), period.next(last_ms)
     if first_ms <= period.floor(start_ms) < past_ms:
         start_ms = period.floor(start_ms)
@@ -83,9 +85,9 @@ def _widened(window: Window, record: SegmentRecord, period: Period) -> Window:
 
 
 def _window_of(output: SegmentRecord, windows: Sequence[Window]) -> Window:
-    """The window that the output is of; all of them if nobody knows."""
+    """Return the window of the output; the span of all windows if it is in none, or has no start."""
     time_ms = output.start_time_ms
-    inside = [one for one in windows if time_ms is None or one[0] <= time_ms < one[1]] or windows
+    inside = [window for window in windows if time_ms is None or window[0] <= time_ms < window[1]] or windows
     return min(start for start, _ in inside), max(end for _, end in inside)
 
 
@@ -95,5 +97,5 @@ def _reaches(record: SegmentRecord, start_ms: int, end_ms: int) -> bool:
     return record.start_time_ms < end_ms and start_ms <= record.end_time_ms
 
 
-def _texts(record: SegmentRecord) -> list[str]:
+def _period_texts(record: SegmentRecord) -> list[str]:
     return [text for text in record.custom_map.get(ROUNDED_TO, "").split(",") if text]

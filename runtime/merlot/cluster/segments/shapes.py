@@ -1,7 +1,7 @@
-"""Whether segments that somebody publishes were built for the table as it is applied. Pure.
+"""Check that published segments were built for the table as it is applied. Pure.
 
-Who builds has a manifest of its own: what it sends is compared with the table here, since nobody else knows both. A
-publisher that sends no shape is compared by what records say of columns, days and partitions.
+A builder has its own copy of the manifest. Its segments are compared with the table here, the only place that knows
+both. If a publisher sends no shape, records are compared by columns, days and partitions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _EPOCH: Final = date(1970, 1, 1)
 
 
 def check_shape(table: str, spec: TableSpec, request: PublishRequest) -> None:
-    """ShapeError, which names the field, if the segments of a request would be read as something else, or have rows
-    that other segments of the table have, too."""
+    """Raise ShapeError, which names the field, if the table would read the segments of a request as something else, or
+    if they have rows that other segments of the table have too."""
     if request.shape is not None:
         shape.check(shape.shape_of(spec), request.shape, table=table, what="the manifest that segments were built by")
     if not request.entry and not request.is_recovery:
@@ -46,30 +46,30 @@ def check_shape(table: str, spec: TableSpec, request: PublishRequest) -> None:
 
 
 def _check_batch_segment(table: RawTableName, spec: TableSpec, record: SegmentRecord) -> None:
-    """Of a segment that is named as batches name theirs: rows of other days, or under another partitioning, would be in
-    the table beside those of the segments that a batch makes of them."""
-    found = BatchSegment.of(table, record)
-    if found is None:
+    """Check a segment whose name has the form of a batch's. Rows of other days, or under another partitioning, would be
+    in the table twice once a batch publishes them in its own segments."""
+    segment = BatchSegment.of(table, record)
+    if segment is None:
         return
     applied = division_of(spec.partitioning)
-    if found.division.is_other(applied):
-        raise _other(table, record, "spec.partitioning", applied, found.division)
-    if found.day is not None and spec.time_column is None:
+    if segment.division.is_other(applied):
+        raise _other(table, record, "spec.partitioning", applied, segment.division)
+    if segment.day is not None and spec.time_column is None:
         raise _other(table, record, "spec.timeColumn", shape.ABSENT, "set")
-    if found.day is None and spec.time_column is not None and record.total_docs and record.start_time_ms is None:
+    if segment.day is None and spec.time_column is not None and record.total_docs and record.start_time_ms is None:
         raise _other(table, record, "spec.timeColumn", spec.time_column, shape.ABSENT)
-    if found.day is not None and record.start_time_ms is not None and record.end_time_ms is not None:
+    if segment.day is not None and record.start_time_ms is not None and record.end_time_ms is not None:
         days = spec.ingestion.days_per_segment
         first, last = (ms // DAY_MS // days * days for ms in (record.start_time_ms, record.end_time_ms))
-        if not first == last == (found.day - _EPOCH).days:
+        if not first == last == (segment.day - _EPOCH).days:
             held = f"days {record.start_time_ms // DAY_MS} to {record.end_time_ms // DAY_MS} since 1970"
             raise _other(table, record, "spec.ingestion.daysPerSegment", days, held)
 
 
-def _other(table: str, record: SegmentRecord, path: str, applied: object, found: object) -> ShapeError:
+def _other(table: str, record: SegmentRecord, path: str, applied: object, actual: object) -> ShapeError:
     return ShapeError(
         f"segment does not hold the rows that its name says in the applied table table={table} segment={record.name} "
-        f"{path}: applied {applied} and here {found}; build it by the table's own manifest "
+        f"{path}: applied {applied} and here {actual}; build it by the table's own manifest "
         "(GET /tables/NAME/manifest)"
     )
 

@@ -1,4 +1,4 @@
-"""Deletes what crashed writers left: nodes that no root names and none ever will."""
+"""Delete nodes that crashed writers left: no root names them, and none ever will."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from merlot.metastore.protocol import Metastore
 
 
 def sweep(metastore: Metastore, table: TableName) -> int:
-    """Delete buckets, and details of replacements, that crashed writers left; returns how many.
+    """Delete buckets, and details of replacements, that crashed writers left; return how many.
 
-    A content id tells the epoch it was meant for. Once the root is there, a node that it does not name never will be
-    named, so it can go at once; one meant for the next epoch may belong to a write under way, and stays.
-    """
+    A content id has the epoch that it was meant for. Once the root has reached that epoch, a node that it does not name
+    is never named, so it can be deleted at once. A node for the next epoch may belong to a write under way, and
+    stays."""
     root, _ = load_root(metastore, table)
     named = {f"{number}-{content_id}" for number, content_id in root.buckets.items()} | set(root.retired)
     unread = [
@@ -33,5 +33,5 @@ def sweep(metastore: Metastore, table: TableName) -> int:
 
 
 def epoch_of_bucket(bucket_name: str) -> int:
-    """The epoch that a bucket was written for."""
+    """Return the epoch that a bucket was written for."""
     return int(bucket_name.partition("-")[2].partition(".")[0])

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from merlot.cluster.segments.commit import Context, RetryPolicy, commit, trash_nodes
+from merlot.cluster.segments.commit import Context, WriteRetries, commit, trash_nodes
 from merlot.cluster.segments.condemned import guard
 from merlot.cluster.segments.draft import Changed, apply
 from merlot.cluster.segments.mutations import (
@@ -42,9 +42,9 @@ __all__ = [
     "PutOutputs",
     "PutSegments",
     "RemoveSegments",
-    "RetryPolicy",
     "RevertReplacement",
     "StartReplacement",
+    "WriteRetries",
     "apply",
     "epoch_of_bucket",
     "mutate",
@@ -71,12 +71,11 @@ def mutate(
     previous: TableView | None = None,
     context: Context = _DEFAULT_CONTEXT,
 ) -> TableView:
-    """Apply what `decide` makes of the current view, deciding again whenever another writer was first.
+    """Apply the mutations that `decide` returns for the current view; decide again whenever another writer was first.
 
-    `fence` fails the write once the lease behind it is lost. Nothing to do writes nothing. Raises NotFoundError for a
-    missing table, PreconditionError from a mutation, FileCondemnedError, ConflictError for a lost fence or after too
-    many attempts.
-    """
+    `fence` fails the write once the lease behind it is lost. Without mutations nothing is written. Raise NotFoundError
+    for a missing table, PreconditionError from a mutation, FileCondemnedError, and ConflictError for a lost fence or
+    after too many attempts."""
     view = previous
     for attempt in range(context.retry.attempts):
         with _turn(metastore, table):
@@ -98,8 +97,7 @@ def mutate(
 def _turn(metastore: Metastore, table: TableName) -> Iterator[None]:
     """Let the writers of one session queue instead of racing: a hundred of them took 7.6 s of retries, 1 s in turn.
 
-    A courtesy, not a lock that anything relies on: whoever waits too long goes ahead.
-    """
+    Nothing relies on this lock: a writer that waits too long goes ahead."""
     with _TURNS_LOCK:
         turn = _TURNS.setdefault(metastore, {}).setdefault(table, threading.Lock())
     has_turn = turn.acquire(timeout=TURN_TIMEOUT_S)

@@ -1,9 +1,11 @@
-"""One root's tree of a table's segments, immutable: what brokers prune by, servers load and the controller decides on.
+"""Immutable view of a table's segments under one root: brokers prune by it, servers load it, the controller decides on
+it.
 
 A view is never torn: every bucket that a root names is immutable, so the view is exactly what one compare-and-set
-published. Content ids are unique for ever (epoch and a random part), so a bucket that two roots name alike holds the
-same bytes even after ZooKeeper was restored from an old snapshot and epochs went back. So all readers of a session
-share the buckets that one of them has read or written: the roles of a node wake together, and decoding is what costs.
+published. Content ids are unique for ever (epoch and a random part). Buckets of one id in two roots hold the same
+bytes, even after ZooKeeper was restored from an old snapshot and epochs went back. So all readers of a session share
+the buckets that one of them has read or written: the roles of a node wake together, and decoding is the expensive
+part.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 
 MAX_ATTEMPTS = 100
-"""Roots that may pass by while one is read; buckets stay a while after they retire, so one retry is rare."""
+"""Number of changed roots after which reading gives up. Buckets stay for a while after they retire, so even one retry
+is rare."""
 
 _SHARED: weakref.WeakKeyDictionary[Metastore, weakref.WeakValueDictionary[str, Bucket]] = weakref.WeakKeyDictionary()
-"""Buckets by path, as long as some view has them."""
+"""Buckets by path, as long as some view holds them."""
 _SHARED_LOCK = threading.Lock()
 _ReadRoot = Callable[[Metastore, TableName], tuple[RootRecord, int]]
 
@@ -42,25 +45,25 @@ class Bucket:
 
     @staticmethod
     def of(content_id: str, record: BucketRecord) -> Bucket:
-        """A bucket as it was read."""
+        """Return the bucket of a record."""
         segments = {segment.name: segment for segment in (*record.segments, *record.stream_segments)}
         assignment = {name: tuple(map(InstanceId, instances)) for name, instances in record.assignment.items()}
         return Bucket(content_id, segments, assignment)
 
     def to_record(self) -> BucketRecord:
-        """The bucket as it is written: in the order of names, so that equal contents are equal bytes."""
+        """Return the record, in the order of names, so that equal contents are equal bytes."""
         names = sorted(self.segments)
         segments = [self.segments[name] for name in names]
         return BucketRecord(
-            segments=tuple(one for one in segments if not isinstance(one, StreamSegmentRecord)),
-            stream_segments=tuple(one for one in segments if isinstance(one, StreamSegmentRecord)),
+            segments=tuple(segment for segment in segments if not isinstance(segment, StreamSegmentRecord)),
+            stream_segments=tuple(segment for segment in segments if isinstance(segment, StreamSegmentRecord)),
             assignment={name: self.assignment[name] for name in names if name in self.assignment},
         )
 
 
 @dataclass(frozen=True)
 class TableView:
-    """A table's segments and their assignment at one epoch. `root` and `version` are what the next write builds on."""
+    """A table's segments and their assignment at one epoch. The next write builds on `root` and `version`."""
 
     table: TableName
     root: RootRecord = field(repr=False)
@@ -69,7 +72,7 @@ class TableView:
 
     @property
     def epoch(self) -> int:
-        """Grows by one with every change."""
+        """Number that grows by one with every change."""
         return self.root.epoch
 
     @cached_property
@@ -82,7 +85,7 @@ class TableView:
 
     @cached_property
     def assignment(self) -> Mapping[str, tuple[InstanceId, ...]]:
-        """Servers by segment name; a segment that nobody was given yet is missing."""
+        """Servers by segment name; a segment without servers yet is missing."""
         merged: dict[str, tuple[InstanceId, ...]] = {}
         for bucket in self.buckets.values():
             merged.update(bucket.assignment)
@@ -91,8 +94,8 @@ class TableView:
     @cached_property
     def stream_segments(self) -> tuple[StreamSegmentRecord, ...]:
         """Segments of streams, by partition and sequence."""
-        found = (one for one in self.segments.values() if isinstance(one, StreamSegmentRecord))
-        return tuple(sorted(found, key=lambda one: (one.partition, one.sequence)))
+        segments = (segment for segment in self.segments.values() if isinstance(segment, StreamSegmentRecord))
+        return tuple(sorted(segments, key=lambda segment: (segment.partition, segment.sequence)))
 
     @property
     def lineage(self) -> Mapping[str, LineageMark]:
@@ -101,20 +104,23 @@ class TableView:
 
     @cached_property
     def visible(self) -> Mapping[str, SegmentRecord]:
-        """Records of the segments that make up the table: no output before, no input after its replacement's end."""
+        """Records of the segments that make up the table: no outputs before, and no inputs after the end of their
+        replacement."""
         lineage = self.root.lineage
         if not lineage:
             return self.segments
-        return MappingProxyType({name: one for name, one in self.segments.items() if is_visible(one, lineage)})
+        return MappingProxyType(
+            {name: segment for name, segment in self.segments.items() if is_visible(segment, lineage)}
+        )
 
     @cached_property
     def visible_docs(self) -> int:
-        """Docs of the visible segments, exactly."""
+        """Number of docs of the visible segments, exactly."""
         return sum(segment.total_docs for segment in self.visible.values())
 
     @property
     def total_docs(self) -> int:
-        """Docs of the table."""
+        """Number of docs of the table."""
         return self.visible_docs
 
     @cached_property
@@ -123,26 +129,27 @@ class TableView:
         return sum(segment.size_bytes for segment in self.visible.values())
 
     def segment(self, name: str) -> SegmentRecord | None:
-        """One record, without merging the buckets."""
+        """Return one record, without merging the buckets; None if there is none."""
         bucket = self.buckets.get(bucket_of(name, self.root.num_buckets))
         return None if bucket is None else bucket.segments.get(name)
 
     def servers_of(self, name: str) -> tuple[InstanceId, ...]:
-        """The servers that a segment is assigned to."""
+        """Return the servers that a segment is assigned to."""
         bucket = self.buckets.get(bucket_of(name, self.root.num_buckets))
         return () if bucket is None else bucket.assignment.get(name, ())
 
 
 @dataclass(frozen=True, slots=True)
 class ViewChanges:
-    """Names that differ between two views: record or assignment."""
+    """Names of the segments whose record or assignment differs between two views."""
 
     changed: frozenset[str]
     removed: frozenset[str]
 
 
 def diff(old: TableView | None, new: TableView) -> ViewChanges:
-    """What a reader of `old` has to look at again. Costs what changed, not what is there."""
+    """Return what a reader of `old` has to look at again. The cost depends on the changed buckets, not on all of
+    them."""
     if old is None or old.root.num_buckets != new.root.num_buckets:
         before = _entries(() if old is None else old.buckets.values())
         after = _entries(new.buckets.values())
@@ -155,15 +162,16 @@ def diff(old: TableView | None, new: TableView) -> ViewChanges:
 
 
 def load(metastore: Metastore, table: TableName, previous: TableView | None = None) -> TableView:
-    """The table's current view; buckets that `previous` has already are not read again.
+    """Return the table's current view; buckets of `previous` are not read again.
 
-    NotFoundError if there is no such table, CorruptionError if a bucket that the current root names is missing.
-    """
+    Raise NotFoundError if the table does not exist, CorruptionError if a bucket that the current root names is
+    missing."""
     return _load(metastore, table, previous, load_root)
 
 
 def load_retained(metastore: Metastore, table: TableName) -> TableView | None:
-    """What a deleted table has left for the next one of its name; None if it has left nothing, or is not deleted."""
+    """Return what a deleted table has left for the next table of its name; None if it has left nothing, or is not
+    deleted."""
     try:
         return _load(metastore, table, None, _load_retained_root)
     except NotFoundError:
@@ -186,7 +194,7 @@ def _load(metastore: Metastore, table: TableName, previous: TableView | None, re
 
 
 def load_root(metastore: Metastore, table: TableName) -> tuple[RootRecord, int]:
-    """The root and its version; NotFoundError if the table has none."""
+    """Return the root and its version; raise NotFoundError if the table has none."""
     root, version = _read_root(metastore, table)
     if root is None or root.is_deleted:
         raise NotFoundError(f"table does not exist table={table}")
@@ -207,34 +215,34 @@ def _read_root(metastore: Metastore, table: TableName) -> tuple[RootRecord | Non
 
 
 def bucket_of(name: str, num_buckets: int) -> int:
-    """The bucket that a segment belongs to; the same in every process and version."""
+    """Return the bucket of a segment name; the same in every process and version."""
     return zlib.crc32(name.encode()) % num_buckets
 
 
 def _load_buckets(
-    metastore: Metastore, table: TableName, root: RootRecord, known: Mapping[int, Bucket]
+    metastore: Metastore, table: TableName, root: RootRecord, previous: Mapping[int, Bucket]
 ) -> Mapping[int, Bucket] | None:
-    """All buckets that the root names, or None if one is gone: then the root has moved on."""
+    """Return all buckets that the root names; None if one is gone, because the root has moved on."""
     shared = _shared(metastore)
-    found = {number: bucket for number, bucket in known.items() if root.buckets.get(number) == bucket.content_id}
+    buckets = {number: bucket for number, bucket in previous.items() if root.buckets.get(number) == bucket.content_id}
     wanted: dict[str, tuple[int, str]] = {}
     for number, content_id in root.buckets.items():
         path = paths.segment_bucket(table, number, content_id)
-        if number not in found and (bucket := shared.get(path)) is not None:
-            found[number] = bucket
-        elif number not in found:
+        if number not in buckets and (bucket := shared.get(path)) is not None:
+            buckets[number] = bucket
+        elif number not in buckets:
             wanted[path] = (number, content_id)
     for (path, (number, content_id)), node in zip(wanted.items(), metastore.get_many(list(wanted)), strict=True):
         if node is None:
             return None
-        # Somebody who was woken by the same change may have decoded it in the meantime.
+        # Another reader that was woken by the same change may have decoded it meanwhile.
         bucket = shared.get(path) or Bucket.of(content_id, BucketRecord.from_bytes(node.data, path))
-        found[number] = shared[path] = bucket
-    return found
+        buckets[number] = shared[path] = bucket
+    return buckets
 
 
 def share(metastore: Metastore, table: TableName, buckets: Mapping[int, Bucket]) -> Mapping[int, Bucket]:
-    """Buckets that were just written, for the session's readers; those that one of them has read already are its."""
+    """Share buckets that were just written with the session's readers; return the shared object of each bucket."""
     shared = _shared(metastore)
     return {
         number: shared.setdefault(paths.segment_bucket(table, number, bucket.content_id), bucket)

@@ -1,8 +1,9 @@
-"""Which segments are part of the table while others replace them. Pure: a record's marks and the root's lineage.
+"""Decide which segments are part of the table while others replace them. Pure: by a record's marks and the root's
+lineage.
 
 An output is hidden until its entry is COMPLETED, an input from then on, so that one compare-and-set of the root
-exchanges any number of segments. An entry that the root does not name has no effect: whoever takes one out of the root
-removes the records of its hidden side in the same stroke.
+exchanges any number of segments. An entry that the root does not name has no effect: the write that removes an entry
+from the root also removes the records of its hidden side.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ Lineage = Mapping[str, LineageMark]
 
 
 class Visibility(StrEnum):
-    """What a segment is to queries; all but VISIBLE are hidden."""
+    """State of a segment for queries; all states but VISIBLE are hidden."""
 
     VISIBLE = "Visible"
     PENDING = "Pending"
     """Output of a replacement under way."""
     REPLACED = "Replaced"
-    """Others answer in its place; it is kept for a while, so that they can be taken back."""
+    """Input of a completed replacement; it is kept for the grace period, so that the replacement can be reverted."""
     REVERTED = "Reverted"
-    """Output of a replacement that was taken back; it goes."""
+    """Output of a reverted replacement; it will be removed."""
 
 
 def visibility(record: SegmentRecord, lineage: Lineage) -> Visibility:
-    """Whether queries see the segment, and why they do not."""
+    """Return whether queries see the segment, or why they do not."""
     output_of = lineage.get(record.replaces) if record.replaces else None
     if output_of is not None and output_of.state is not LineageState.COMPLETED:
         return Visibility.PENDING if output_of.state is LineageState.IN_PROGRESS else Visibility.REVERTED
@@ -38,29 +39,29 @@ def visibility(record: SegmentRecord, lineage: Lineage) -> Visibility:
 
 
 def is_visible(record: SegmentRecord, lineage: Lineage) -> bool:
-    """Whether queries see the segment."""
+    """Return True if queries see the segment."""
     return visibility(record, lineage) is Visibility.VISIBLE
 
 
 def is_visible_under(record: SegmentRecord, lineage: Container[str], completed: Container[str]) -> bool:
-    """As `is_visible`, for somebody who takes exactly these entries of the lineage for completed."""
+    """Return True if the segment is visible to a reader that takes exactly the entries in `completed` for completed."""
     if record.replaces and record.replaces in lineage and record.replaces not in completed:
         return False
     return not (record.replaced_by and record.replaced_by in lineage and record.replaced_by in completed)
 
 
 def is_leftover(record: SegmentRecord, lineage: Lineage) -> bool:
-    """Whether it is what a reverted replacement left: hidden, and free to go."""
+    """Return True if a reverted replacement left the segment: it is hidden, and may be removed."""
     return visibility(record, lineage) is Visibility.REVERTED
 
 
 def is_held(record: SegmentRecord, lineage: Lineage) -> bool:
-    """Whether a replacement needs the segment: only its end, its reversal or its cleaning may remove it."""
+    """Return True if a replacement needs the segment: only its end, its reversal or its cleaning may remove it."""
     return why_held(record, lineage) is not None
 
 
 def why_held(record: SegmentRecord, lineage: Lineage) -> str | None:
-    """What stands against removing the segment, and what to do; None if nothing does."""
+    """Return why the segment must not be removed, and what to do; None if it may be."""
     output_of = lineage.get(record.replaces) if record.replaces else None
     if output_of is not None and output_of.state is LineageState.IN_PROGRESS:
         return _under_way("an output", record.name, record.replaces)

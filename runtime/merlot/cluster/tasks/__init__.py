@@ -1,1 +1,1 @@
-"""The queue of tasks that minions run, and what its nodes hold."""
+"""Queue of the tasks that minions run, and the records of its nodes."""

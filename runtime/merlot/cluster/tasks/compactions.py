@@ -1,7 +1,7 @@
-"""Tasks of the kind UpsertCompactionTask, and which docs of their segments are valid, as servers tell.
+"""Tasks of the kind UpsertCompactionTask, and the valid docs of their segments, as servers report them.
 
-A server that sees such a task tells once, in a node of the task's id, and takes it away when the task is no more. What
-it tells is true for good: a doc that was replaced by a sealed row stays replaced.
+A server that sees such a task reports them once, in a node of the task's id, and deletes the node when the task is
+gone. The report stays true: a doc that a sealed row has replaced stays replaced.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from merlot.metastore.protocol import Metastore
 
 UPSERT_COMPACTION: Final = "UpsertCompactionTask"
 MAX_DOCS: Final = 5_000_000
-"""Of a segment that is compacted: the bits of more are too large for a node."""
+"""Largest number of docs of a compacted segment: the bitmap of more is too large for a node."""
 
 
 def task_of(table: TableName, config: CompactionConfig, now_ms: int) -> TaskRecord:
-    """The task, whose id follows from the version of the segment: it is not queued twice."""
+    """Return the task. Its id follows from the version of the segment, so it is not queued twice."""
     return TaskRecord(
         id=f"{table}-{stable_hash(table, ','.join(config.segments))}",
         kind=UPSERT_COMPACTION,
@@ -36,12 +36,12 @@ def task_of(table: TableName, config: CompactionConfig, now_ms: int) -> TaskReco
 
 
 def config_json(config: CompactionConfig) -> dict[str, Any]:
-    """The form that TaskRecord.config holds."""
+    """Return the form that TaskRecord.config holds."""
     return config.model_dump(mode="json", by_alias=True)
 
 
 def compaction_config(task: TaskRecord) -> CompactionConfig:
-    """What the task does; raises CorruptionError if it is none that this version knows."""
+    """Return the config of a task; raise CorruptionError if this version cannot read it."""
     try:
         return CompactionConfig.model_validate(task.config)
     except ValidationError as error:
@@ -50,16 +50,16 @@ def compaction_config(task: TaskRecord) -> CompactionConfig:
 
 
 def compactions_of(metastore: Metastore, table: TableName) -> list[QueuedTask]:
-    """The table's tasks that have not ended."""
+    """Return the table's tasks that have not ended."""
     if not metastore.children(paths.tasks(UPSERT_COMPACTION)):
         return []
-    return [one for one in list_tasks(metastore, UPSERT_COMPACTION).values() if one.record.table == table]
+    return [task for task in list_tasks(metastore, UPSERT_COMPACTION).values() if task.record.table == table]
 
 
 def tell_valid_docs(
     metastore: Metastore, task_id: str, segment: str, num_docs: int, bitmap: bytes, instance: InstanceId
 ) -> None:
-    """Say which docs are valid, unless somebody has."""
+    """Report which docs are valid, unless a server has done so."""
     docs = base64.b64encode(bitmap).decode()
     record = ValidDocsRecord(segment=segment, num_docs=num_docs, docs=docs, instance=instance)
     with suppress(ConflictError):
@@ -67,12 +67,12 @@ def tell_valid_docs(
 
 
 def is_told(metastore: Metastore, task_id: str) -> bool:
-    """Whether some server has said."""
+    """Return True if some server has reported the valid docs."""
     return metastore.get(paths.valid_docs(task_id)) is not None
 
 
 def valid_docs(metastore: Metastore, task_id: str) -> tuple[ValidDocsRecord, bytes] | None:
-    """What a server has said, and the bitmap; None if nobody has yet."""
+    """Return the report of a server, and the bitmap; None if there is none yet."""
     path = paths.valid_docs(task_id)
     node = metastore.get(path)
     if node is None:
@@ -82,6 +82,6 @@ def valid_docs(metastore: Metastore, task_id: str) -> tuple[ValidDocsRecord, byt
 
 
 def forget_valid_docs(metastore: Metastore, task_id: str) -> None:
-    """The task is no more."""
+    """Delete the report of a task that is gone."""
     with suppress(NotFoundError):
         metastore.delete(paths.valid_docs(task_id))

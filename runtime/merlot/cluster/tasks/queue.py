@@ -1,7 +1,7 @@
-"""The queue of tasks that minions run: put in, run under a lease, tried again, set aside, cancelled, ended.
+"""Queue of the tasks that minions run: created, run under a lease, retried, set aside, cancelled, ended.
 
-A task is a node; its id follows from what it does, so that the same work is never queued twice. Who runs it holds the
-lease `lease_name(kind, id)`, and fences its writes with it.
+A task is a node; its id follows from its work, so that the same work is never queued twice. The runner of a task holds
+the lease `lease_name(kind, id)`, and fences its writes with it.
 """
 
 from __future__ import annotations
@@ -87,23 +87,23 @@ class QueuedTask:
 
 
 def lease_name(kind: str, task_id: str) -> str:
-    """The lease that says who runs a task."""
+    """Return the name of the lease that the runner of a task holds."""
     return f"task-{kind}-{task_id}"
 
 
 def owner_of(metastore: Metastore, task: TaskRecord) -> str | None:
-    """Who runs it now."""
+    """Return the runner of a task; None if nobody runs it."""
     return holder(metastore, lease_name(task.kind, task.id))
 
 
 def stable_hash(*parts: object) -> str:
-    """Sixteen hexadecimal digits that follow from the parts."""
+    """Return sixteen hexadecimal digits that follow from the parts."""
     digest = hashlib.sha256("\x1f".join(map(str, parts)).encode())
     return digest.hexdigest()[:16]
 
 
 def merge_config(task: TaskRecord) -> MergeTaskConfig:
-    """What a task of kind MergeRollupTask does; raises CorruptionError if it is none that this version knows."""
+    """Return the config of a task of kind MergeRollupTask; raise CorruptionError if this version cannot read it."""
     try:
         return MergeTaskConfig.model_validate(task.config)
     except ValidationError as error:
@@ -114,7 +114,7 @@ def merge_config(task: TaskRecord) -> MergeTaskConfig:
 
 
 def needs_spark(task: TaskRecord) -> bool:
-    """Whether it takes Spark to run it. To take it back does not."""
+    """Return True if running the task needs Spark. Undoing it does not."""
     if task.kind != MERGE_ROLLUP or task.state is not TaskState.QUEUED:
         return False
     config = merge_config(task)
@@ -122,12 +122,13 @@ def needs_spark(task: TaskRecord) -> bool:
 
 
 def config_json(config: MergeTaskConfig) -> dict[str, Any]:
-    """The form that TaskRecord.config holds."""
+    """Return the form that TaskRecord.config holds."""
     return config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def shard_tasks(task: TaskRecord, shuffle: str, now_ms: int) -> tuple[TaskRecord, ...]:
-    """The tasks of the parts that a run has made. They wait until the shuffle's own has ended: see `whole_of`."""
+    """Return the tasks of the shards that a run has made. They wait until the task of the shuffle has ended: see
+    `whole_of`."""
     config = merge_config(task)
     return tuple(
         TaskRecord(
@@ -142,18 +143,20 @@ def shard_tasks(task: TaskRecord, shuffle: str, now_ms: int) -> tuple[TaskRecord
 
 
 def whole_of(task_id: str) -> str | None:
-    """The id of the task that a part was split from; None of a task that is no part."""
+    """Return the id of the task that a shard's task was split from; None for any other task."""
     whole, _, part = task_id.rpartition("-")
     return whole if _PART.fullmatch(part) else None
 
 
-def create_missing(metastore: Metastore, made: Sequence[TaskRecord], fence: Check) -> None:
-    """Queue tasks of one kind, those that are not queued already. Each may name thousands of segments, so they take as
-    many transactions as they need: nobody may begin one of them before all are there."""
-    present = set(metastore.children(paths.tasks(made[0].kind)))
+def create_missing(metastore: Metastore, tasks: Sequence[TaskRecord], fence: Check) -> None:
+    """Queue tasks of one kind that are not queued already.
+
+    Each may name thousands of segments, so they take as many transactions as they need: nobody may begin one of them
+    before all are there."""
+    present = set(metastore.children(paths.tasks(tasks[0].kind)))
     chunk: list[Op] = []
     size = 0
-    for op in (creation(task) for task in made if task.id not in present):
+    for op in (creation(task) for task in tasks if task.id not in present):
         if chunk and size + len(op.data) > MAX_MULTI_BYTES:
             metastore.multi([fence, *chunk])
             chunk, size = [], 0
@@ -164,33 +167,33 @@ def create_missing(metastore: Metastore, made: Sequence[TaskRecord], fence: Chec
 
 
 def find_task(metastore: Metastore, kind: str, task_id: str) -> QueuedTask | None:
-    """One task, or None."""
+    """Return one task, or None."""
     path = paths.task(kind, task_id)
     node = metastore.get(path)
     return None if node is None else QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
 
 
 def list_tasks(metastore: Metastore, kind: str) -> Mapping[str, QueuedTask]:
-    """All tasks that have not ended, by id."""
+    """Return all tasks that have not ended, by id."""
     ids = metastore.children(paths.tasks(kind))
-    task_paths = [paths.task(kind, one) for one in ids]
+    task_paths = [paths.task(kind, task_id) for task_id in ids]
     return {
-        one: QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
-        for one, path, node in zip(ids, task_paths, metastore.get_many(task_paths), strict=True)
+        task_id: QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
+        for task_id, path, node in zip(ids, task_paths, metastore.get_many(task_paths), strict=True)
         if node is not None
     }
 
 
 def creation(task: TaskRecord) -> Create:
-    """The operation that queues a task; it conflicts if the task is there."""
+    """Return the op that queues a task; it conflicts if the task exists."""
     return Create(paths.task(task.kind, task.id), task.to_bytes())
 
 
 def fail(
     metastore: Metastore, task: QueuedTask, error: str, now_ms: int, fence: Check, *, most: int = MAX_ATTEMPTS
 ) -> TaskRecord:
-    """Note a failed attempt: try again after a growing pause, or set it aside after so many. Returns the task as it is
-    now."""
+    """Note a failed attempt: retry after a growing pause, or set the task aside after `most` attempts. Return the task
+    as it is now."""
     record = task.record
     attempts = record.attempts + 1
     is_poisoned = attempts >= most
@@ -222,8 +225,7 @@ def fail(
 def end(metastore: Metastore, task: QueuedTask, ended: EndedTask, fence: Check) -> None:
     """Delete a task that is done and note it in the table's history, in one transaction.
 
-    ConflictError if the task was changed (cancelled) meanwhile, or the fence is lost.
-    """
+    Raise ConflictError if the task was changed (cancelled) meanwhile, or the fence is lost."""
     gone = Delete(paths.task(task.record.kind, task.record.id), task.version)
     _write_with_history(metastore, task.record, ended, [fence, gone])
     with contextlib.suppress(NotFoundError):
@@ -231,7 +233,7 @@ def end(metastore: Metastore, task: QueuedTask, ended: EndedTask, fence: Check) 
 
 
 def cancel(metastore: Metastore, task: QueuedTask, fence: Check | None = None) -> None:
-    """Ask for a task to be undone; whoever runs it sees the change of its node."""
+    """Request that a task is undone; its runner sees the change of its node."""
     if task.record.state is TaskState.CANCELLED:
         return
     changed = task.record.model_copy(update={"state": TaskState.CANCELLED, "not_before_ms": -1})
@@ -247,36 +249,37 @@ def retry(metastore: Metastore, task: QueuedTask) -> None:
 
 
 def progress(metastore: Metastore, kind: str, task_id: str) -> TaskProgress | None:
-    """What whoever runs the task last said."""
+    """Return the last progress of a task's runner."""
     path = paths.task_progress(kind, task_id)
     node = metastore.get(path)
     return None if node is None else TaskProgress.from_bytes(node.data, path)
 
 
-def write_progress(metastore: Metastore, kind: str, task_id: str, said: TaskProgress) -> None:
-    """Say how far a task is; the last writer wins."""
+def write_progress(metastore: Metastore, kind: str, task_id: str, record: TaskProgress) -> None:
+    """Write the progress of a task; the last writer wins."""
     path = paths.task_progress(kind, task_id)
     for _ in range(_ATTEMPTS):
         node = metastore.get(path)
         try:
             if node is None:
-                metastore.create(path, said.to_bytes())
+                metastore.create(path, record.to_bytes())
             else:
-                metastore.put(path, said.to_bytes(), node.version)
+                metastore.put(path, record.to_bytes(), node.version)
             return
         except (ConflictError, NotFoundError):
             continue
 
 
 def history(metastore: Metastore, kind: str, table: str) -> TaskHistory:
-    """The table's ended tasks."""
+    """Return the table's ended tasks."""
     path = paths.task_history(kind, table)
     node = metastore.get(path)
     return TaskHistory() if node is None else TaskHistory.from_bytes(node.data, path)
 
 
 def _write_with_history(metastore: Metastore, task: TaskRecord, ended: EndedTask, ops: Sequence[Op]) -> None:
-    """The ring is shared by the table's tasks: another's entry may come between, then it is read again."""
+    """Apply the ops and add a task to the history. The tasks of a table share it: if another entry comes between, it is
+    read again."""
     path = paths.task_history(task.kind, task.table)
     for _ in range(_ATTEMPTS):
         node = metastore.get(path)

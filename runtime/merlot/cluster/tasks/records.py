@@ -1,4 +1,4 @@
-"""What the nodes of tasks hold: the queue, the progress, the history, and how far a table has come.
+"""Records of the nodes of tasks: the queue, the progress, the history, and the watermarks.
 
 Fields that a version does not know are kept, as in `records`.
 """
@@ -15,15 +15,16 @@ from merlot.ids import TableName
 from merlot.spec.tasks import Executor, MergeType
 
 Window = tuple[int, int]
-"""Start and end of a bucket, epoch milliseconds; the end is not part of it."""
+"""Start and end of a bucket in epoch milliseconds; the end is exclusive."""
 
 SHUFFLE_FOLDER = ".shuffle"
-"""Beside a table's segments: what the shards of its large buckets share, in a folder for each replacement."""
+"""Folder beside a table's segments, with a folder for each replacement: files that the shards of its large buckets
+share."""
 
 
 class TaskState(StrEnum):
-    """QUEUED: to be run, or being run by the holder of its lease. POISONED: failed too often, set aside with its last
-    error. CANCELLED: whoever takes its lease next undoes what it began and deletes it."""
+    """State of a task. QUEUED: to be run, or being run by the holder of its lease. POISONED: failed too often, set
+    aside with its last error. CANCELLED: the next holder of its lease undoes what was begun and deletes it."""
 
     QUEUED = "QUEUED"
     POISONED = "POISONED"
@@ -38,36 +39,35 @@ class TaskRecord(PackedRecord):
     table: TableName
     created_ms: int
     config: dict[str, Any] = Field(default_factory=dict)
-    """The JSON form of the kind's own record, such as MergeTaskConfig."""
+    """JSON form of the kind's own record, such as MergeTaskConfig."""
     state: TaskState = TaskState.QUEUED
     attempts: int = 0
-    """How often it was begun and failed."""
+    """Number of attempts that began and failed."""
     broken_off: tuple[str, ...] = ()
-    """Runs of which nobody heard the end, as `minion@milliseconds of its begin`: the minion died at it, unless it turns
-    out to live, and only ZooKeeper was silent when it wanted to say so."""
+    """Runs whose end nobody heard of, as `minion@milliseconds of its begin`. The minion has died, unless it turns out
+    to live: then only ZooKeeper was silent when it wanted to report."""
     not_before_ms: int = -1
-    """The next attempt waits until then."""
+    """Time until which the next attempt waits."""
     last_error: str = ""
 
 
 class AggregationRecord(Record):
-    """How a rollup folds one metric."""
+    """Aggregation of one metric by a rollup."""
 
     function: str
     parameters: dict[str, str] = Field(default_factory=dict)
 
 
 class MergeTaskConfig(Record):
-    """What a MergeRollupTask does: read the inputs, write the rows of `windows` merged and those of `rest` as they are.
+    """Work of a MergeRollupTask: read the inputs, merge the rows of `windows`, and write the rows of `rest` unchanged.
 
     Each window is a bucket of the level, and no output spills over one. The windows' outputs carry `custom_map`, the
-    rest's `rest_custom_map`. Together they are all rows of the inputs.
-    """
+    rest's `rest_custom_map`. Together they are all rows of the inputs."""
 
     rollup: str
     """Name of the manifest."""
     revision: int = 0
-    """The manifest's revision that decided this."""
+    """Revision of the manifest that decided this."""
     level: str
     level_index: int
     merge_type: MergeType = MergeType.CONCAT
@@ -75,29 +75,29 @@ class MergeTaskConfig(Record):
     windows: tuple[Window, ...]
     """Buckets to merge, ascending; several where segments spill from one to the next."""
     rest: tuple[Window, ...] = ()
-    """Buckets that the inputs reach into and that are not merged now: their rows of these inputs are written by concat,
+    """Buckets that the inputs reach into and that are not merged now. Their rows of these inputs are concatenated,
     without rounding and erasing, under `rest_prefix`."""
     inputs: tuple[str, ...]
     """Segments as `name@crc`, ascending by time."""
     num_records: int = 0
-    """Rows of the inputs."""
+    """Number of rows of the inputs."""
     num_bytes: int = 0
     """Size of the inputs' files."""
     round_period: str | None = None
     aggregations: dict[str, AggregationRecord] = Field(default_factory=dict)
-    """By metric; those that are missing are summed."""
+    """Aggregations by metric; metrics without one are summed."""
     erase_dimensions: tuple[str, ...] = ()
     max_records_per_segment: int = 5_000_000
     num_shards: int = 1
-    """Into how many parts the rows are split by the hash of their keys; 1: not at all."""
+    """Number of parts that the rows are split into by the hash of their keys; 1 means no split."""
     shard: int | None = None
-    """The part that this task merges; None: all of it, or the shuffle that makes the parts."""
+    """Part that this task merges; None for all of it, or for the shuffle that makes the parts."""
     shuffle: str = ""
-    """Of a part: the run that made the parts, which has a folder of its own."""
+    """Run that made the parts, which has a folder of its own; set in the task of a part."""
     entry: str
     """Id of the lineage entry that replaces the inputs by the outputs; the same for all shards."""
     output_prefix: str
-    """What the names of the outputs begin with."""
+    """Prefix of the outputs' names."""
     rest_prefix: str = ""
     custom_map: dict[str, str] = Field(default_factory=dict)
     rest_custom_map: dict[str, str] = Field(default_factory=dict)
@@ -105,47 +105,47 @@ class MergeTaskConfig(Record):
 
 
 MERGE_LEVEL: Final = "merge"
-"""By which the history sums up tasks that merge segments."""
+"""Level under which the history sums up tasks that merge segments."""
 
 
 class CompactionConfig(Record):
-    """What an UpsertCompactionTask does: rewrite a sealed segment of an upsert table without rows that were replaced,
-    or remove it, if it has no others; or merge it with those before it."""
+    """Work of an UpsertCompactionTask: rewrite a sealed segment of an upsert table without the rows that were replaced,
+    or remove it if it has no others; or merge it with segments before it."""
 
     segment: str
-    """As `name@crc`."""
+    """Segment, as `name@crc`."""
     merged: tuple[str, ...] = ()
-    """Segments before it whose rows go into its file, too, as `name@crc` in the order of the stream."""
+    """Segments before it whose rows go into its file too, as `name@crc` in the order of the stream."""
     partition: int
     num_records: int = 0
     num_invalid: int = 0
-    """Of them, when the task was made."""
+    """Number of invalid rows among them when the task was made."""
     num_bytes: int = 0
     level: str = "compaction"
-    """What the task's history is summed up by."""
+    """Level under which the history sums up the task."""
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """All that are read, in the order of the stream."""
+        """All segments that are read, in the order of the stream."""
         return (*self.merged, self.segment)
 
 
 class ValidDocsRecord(PackedRecord):
-    """Which docs of a segment are valid by what is sealed: whatever else is not, stays so. Of a merge, all its segments
+    """Valid docs of a segment by what is sealed: docs that are invalid stay so. For a merge, those of all its segments
     one after the other."""
 
     segment: str
-    """The last one, as `name@crc`."""
+    """Last of the segments, as `name@crc`."""
     num_docs: int
-    """Docs of the segments, valid or not."""
+    """Number of docs of the segments, valid or not."""
     docs: str
-    """The valid ones: a roaring bitmap in the portable format, in base64."""
+    """Valid docs: a roaring bitmap in the portable format, in base64."""
     instance: str = ""
-    """Who told."""
+    """Server that reported them."""
 
 
 class TaskProgress(Record):
-    """How far a running task is. The last writer wins; written at most once a second."""
+    """Progress of a running task. The last writer wins; written at most once a second."""
 
     phase: str = ""
     rows: int = 0
@@ -157,7 +157,7 @@ class TaskProgress(Record):
 
 
 class TaskOutcome(StrEnum):
-    """How a task ended."""
+    """Outcome of a task."""
 
     SUCCEEDED = "SUCCEEDED"
     POISONED = "POISONED"
@@ -197,7 +197,7 @@ class LevelTotals(Record):
     rows_after: int = 0
 
     def plus(self, task: EndedTask) -> LevelTotals:
-        """With one more task."""
+        """Return the sums with one more task."""
         return self.model_copy(
             update={
                 "tasks": self.tasks + 1,
@@ -213,23 +213,24 @@ class LevelTotals(Record):
 
 
 class TaskHistory(PackedRecord):
-    """The last tasks of a table, newest first, and sums over all that there ever were."""
+    """Last tasks of a table, newest first, and sums over all tasks ever."""
 
     tasks: tuple[EndedTask, ...] = ()
     totals: dict[str, LevelTotals] = Field(default_factory=dict)
-    """By level."""
+    """Sums by level."""
     last_error: str = ""
     last_error_ms: int = -1
 
 
 class WatermarkRecord(Record):
-    """How far a table's merges have come: per level, the start of the bucket that was begun last."""
+    """Watermarks of a table's merges: per level, the start of the bucket that was begun last."""
 
     rollup: str = ""
-    """Name of the MergeRollupTask that the table belongs to: a second one is refused."""
+    """Name of the MergeRollupTask of the table: a second one is refused."""
     table_created_ms: int = -1
-    """When the table was created that the levels are about: one deleted and made anew begins from the start."""
+    """Creation time of the table that the levels belong to: a table that is deleted and created again starts from the
+    beginning."""
     levels: dict[str, int] = Field(default_factory=dict)
     """Epoch milliseconds by the level's name in lower case."""
     last_run_ms: int = -1
-    """When tasks were last made."""
+    """Time when tasks were last made."""

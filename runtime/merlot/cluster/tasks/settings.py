@@ -1,4 +1,4 @@
-"""What a level of a MergeRollupTask has its tasks do, and whether a queued task still does that. Pure."""
+"""Settings of the tasks of a MergeRollupTask's level, and the check whether a queued task still has them. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from merlot.spec.tasks import MAX_SHARDS, MergeRollupSpec, MergeType
 
 
 def level_settings(spec: MergeRollupSpec, rank: int, num_records: int) -> dict[str, Any]:
-    """The fields of a task's config that follow from the manifest, for a task of the level that reads so many rows."""
+    """Return the fields of a task's config that follow from the manifest, for a task of the level that reads
+    `num_records` rows."""
     level = spec.levels[rank]
     functions = spec.aggregations if level.merge_type is MergeType.ROLLUP else {}
     return {
@@ -18,8 +19,8 @@ def level_settings(spec: MergeRollupSpec, rank: int, num_records: int) -> dict[s
         "bucket_period": level.bucket_time_period,
         "round_period": level.round_bucket_time_period,
         "aggregations": {
-            name: AggregationRecord(function=one.aggregation_type, parameters=dict(one.parameters))
-            for name, one in functions.items()
+            name: AggregationRecord(function=aggregation.aggregation_type, parameters=dict(aggregation.parameters))
+            for name, aggregation in functions.items()
         },
         "erase_dimensions": level.erase_dimension_values,
         "max_records_per_segment": level.max_num_records_per_segment,
@@ -29,7 +30,7 @@ def level_settings(spec: MergeRollupSpec, rank: int, num_records: int) -> dict[s
 
 
 def is_outdated(config: MergeTaskConfig, spec: MergeRollupSpec) -> bool:
-    """Whether the manifest says otherwise by now: the level is gone, or it does something else."""
+    """Return True if the manifest has changed since: the level is gone, or has other settings."""
     rank = next((rank for rank, level in enumerate(spec.levels) if level.key == config.level.lower()), None)
     if rank is None:
         return True

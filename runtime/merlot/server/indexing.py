@@ -56,7 +56,7 @@ class SupersededError(MerlotError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _SidecarRevision:
     """What a segment needs, and how that went."""
 
     plan: SidecarPlan
@@ -91,7 +91,7 @@ class TableIndexer:
         self._revision = 0
         self._looked_revision = 0
         """The revision by which all segments were looked at last."""
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _SidecarRevision] = {}
         self._plans: dict[SidecarPlan, SidecarPlan] = {}
         self._on_disk: dict[str, list[Path]] = {}
         self._is_stopping = False
@@ -220,7 +220,7 @@ class TableIndexer:
             del self._known[key]
         unknown = [(key, one) for key, one in segments.items() if key not in self._known]
         if not indexing.asks_for_indexes:
-            self._known.update((key, _Known(NOTHING)) for key, _ in unknown)
+            self._known.update((key, _SidecarRevision(NOTHING)) for key, _ in unknown)
             return
         for start in range(0, len(unknown), PLANNED_AT_A_TIME):
             some = unknown[start : start + PLANNED_AT_A_TIME]
@@ -230,9 +230,9 @@ class TableIndexer:
             if self._indexing is not indexing:
                 raise SupersededError(f"indexes are asked for anew table={self._table}")
             # One object for the many segments that need the same.
-            self._known.update((key, _Known(self._plans.setdefault(plan, plan))) for key, plan in plans)
+            self._known.update((key, _SidecarRevision(self._plans.setdefault(plan, plan))) for key, plan in plans)
 
-    def _is_done(self, key: str, known: _Known) -> bool:
+    def _is_done(self, key: str, known: _SidecarRevision) -> bool:
         segment = self._segments.get(key)
         path = None if segment is None else segment.sidecar_path
         if segment is None or known.plan.is_empty:
@@ -260,7 +260,7 @@ class TableIndexer:
             await self._remove([] if sidecar is None else [sidecar.path])
             return
         self._segments.replace(key, segment.beside(sidecar))
-        self._known[key] = _Known(plan, left_out=0 if sidecar is None else len(sidecar.left_out))
+        self._known[key] = _SidecarRevision(plan, left_out=0 if sidecar is None else len(sidecar.left_out))
         before = segment.sidecar_path
         await self._remove([] if before is None or (sidecar and before == sidecar.path) else [before])
 

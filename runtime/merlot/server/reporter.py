@@ -87,7 +87,7 @@ class TableReporter:
         self._num_asked = 0
         """Reports that somebody waits for; `_num_written` of them have been written."""
         self._num_written = 0
-        self.told_as_of = -math.inf
+        self.reported_as_of = -math.inf
         """The time, monotonic, whose state stands in the metastore; any thread."""
         self._worked_s = 0.0
         """Of the processor's time, for the last report."""
@@ -170,7 +170,7 @@ class TableReporter:
             if is_doubtful:
                 self._writer.doubt()
             has_changed, wrote_s = await self._in_io(partial(self._write, loaded, standing))
-            self._worked_s, self.told_as_of = looked_s + wrote_s, as_of
+            self._worked_s, self.reported_as_of = looked_s + wrote_s, as_of
         async with self._written:
             self._num_written = max(self._num_written, asked)
             self._written.notify_all()

@@ -33,16 +33,16 @@ from merlot.server.caches import set_bounds
 from merlot.server.files import SegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.indexing import index_threads
-from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
-from merlot.server.realtime.intake import Turns
-from merlot.server.realtime.leaving import hand_over
-from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.handover import hand_over
+from merlot.server.realtime.memory_budget import MemoryBudget
+from merlot.server.realtime.poller import DecodeSlots
 from merlot.server.realtime.secrets import read_secret
 from merlot.server.realtime.table import StreamThreads
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.server.settings import ServerSettings
+from merlot.server.table_data_manager import RETRY_S, TableDataDeps, TableDataManager
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
@@ -130,17 +130,17 @@ class ServerRole:
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
         self._snapshots = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="server-snapshot")
         self._scheduler = Scheduler(SchedulerConfig.of(config.settings))
-        self._keepers: dict[TableName, TableKeeper] = {}
+        self._managers: dict[TableName, TableDataManager] = {}
         self._tasks: dict[TableName, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._watches: list[Watch] = []
         self._tables_changed = WakeUp()
         set_bounds(config.settings)
-        self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host, config.settings)
+        self._handler = QueryHandler(self._managers.get, self._scheduler, self._clock, config.host, config.settings)
         self._registration: Registration | None = None
         self._endpoint: TcpEndpoint | None = None
         self._http: HttpServer | None = None
-        self._surroundings: Surroundings | None = None
+        self._deps: TableDataDeps | None = None
         self._loop = asyncio.get_running_loop()
         self._was_lost = False
         self._is_draining = False
@@ -156,9 +156,9 @@ class ServerRole:
         return InstanceId(name)
 
     @property
-    def keepers(self) -> Collection[TableKeeper]:
+    def managers(self) -> Collection[TableDataManager]:
         """The tables it knows."""
-        return self._keepers.values()
+        return self._managers.values()
 
     async def handle(self, request: ServerRequest) -> ServerResponse:
         """Answer a request of an in-process channel."""
@@ -179,8 +179,8 @@ class ServerRole:
 
     def _catch_up(self) -> None:
         for name, before in list(self._behind.items()):
-            keeper = self._keepers.get(name)
-            missing = frozenset[str]() if keeper is None else keeper.missing
+            manager = self._managers.get(name)
+            missing = frozenset[str]() if manager is None else manager.missing
             left = missing if before is None or missing is None else before & missing
             if left == frozenset():
                 del self._behind[name]
@@ -197,12 +197,12 @@ class ServerRole:
                 self._handler, lambda: self.instance, answer_now=self._handler.answer_now, clock=self._clock
             )
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
-        self._surroundings = self._make_surroundings()
+        self._deps = self._make_deps()
         changed = self._tables_changed.call
         self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, changed)))
         self._watches.append(self._metastore.on_session(self._on_session))
         await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
-        self._behind = {keeper.table: keeper.missing for keeper in self.keepers}
+        self._behind = {manager.table: manager.missing for manager in self.managers}
         await self._in_io(self._sweep_unknown_tables)
         if warming is not None:
             await asyncio.to_thread(warming.join, self._config.warm_up_s)
@@ -211,7 +211,7 @@ class ServerRole:
         self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
         self._background.append(self._loop.create_task(self._clear_mark()))
         self._background.append(self._loop.create_task(self._watch_tables()))
-        self._background.append(self._loop.create_task(scrub(lambda: self.keepers, self._config.scrub)))
+        self._background.append(self._loop.create_task(scrub(lambda: self.managers, self._config.scrub)))
         _LOG.info(
             "server started instance=%s query_port=%d http_port=%d", self.instance, self.query_port, self.http_port
         )
@@ -224,9 +224,9 @@ class ServerRole:
         registration = self._registration
         if registration is not None:
             await self._in_io(registration.close)
-        for keeper in self.keepers:
+        for manager in self.managers:
             with contextlib.suppress(MerlotError):
-                await keeper.withdraw()
+                await manager.withdraw()
         await asyncio.sleep(self._config.drain_linger_s)
         self._handler.is_draining = True
         if not await self._scheduler.wait_idle(self._config.drain_timeout_s):
@@ -234,7 +234,7 @@ class ServerRole:
 
     async def _hand_over(self) -> None:
         """What consumes streams waits for the controller, in sight and answering meanwhile."""
-        consuming = [keeper.table for keeper in self.keepers if keeper.has_stream]
+        consuming = [manager.table for manager in self.managers if manager.has_stream]
         if consuming and self._config.hand_over_s:
             await asyncio.to_thread(
                 hand_over, self._metastore, self.instance, consuming, self._config.hand_over_s, self._clock
@@ -255,8 +255,8 @@ class ServerRole:
             await self._endpoint.stop(grace_s=0.5)
         if self._http is not None:
             await self._http.stop()
-        for keeper in self.keepers:
-            keeper.segments.close()
+        for manager in self.managers:
+            manager.segments.close()
         self._scheduler.close()
         await asyncio.to_thread(self._close_threads)
         _LOG.info("server stopped instance=%s", self.instance)
@@ -273,7 +273,7 @@ class ServerRole:
     async def _start_http(self, bind_host: str) -> None:
         if self._config.http_port is None:
             return
-        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.keepers)))
+        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.managers)))
         self.http_port = await self._http.start(bind_host, self._config.http_port)
 
     def _start_warming(self) -> threading.Thread | None:
@@ -284,8 +284,8 @@ class ServerRole:
         # A broker in another process would not know that a query waits for a compiler.
         return start_loading(compiles=self._config.query_port is not None)
 
-    def _make_surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _make_deps(self) -> TableDataDeps:
+        return TableDataDeps(
             metastore=self._metastore,
             instance=self.instance,
             files=SegmentFiles(self._config.data_dir),
@@ -301,8 +301,8 @@ class ServerRole:
                 seals=self._seals,
                 writes=self._stream_writes,
                 snapshots=self._snapshots,
-                turns=Turns(INTAKE_THREADS),
-                room=MemoryRoom(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
+                turns=DecodeSlots(INTAKE_THREADS),
+                memory=MemoryBudget(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
                 folder=self._config.data_dir / "sealing",
                 snapshot_folder=self._config.data_dir / "snapshots",
                 secrets_of=partial(read_secret, self._config.secrets_dir),
@@ -353,35 +353,35 @@ class ServerRole:
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
         """Keep a keeper per table: new ones open what is on disk first, those of dropped tables clean up."""
-        assert self._surroundings is not None
-        new = [TableKeeper(name, self._surroundings) for name in names if name not in self._keepers]
-        await asyncio.gather(*(self._open_table(keeper) for keeper in new))
-        for name in [name for name in self._keepers if name not in names]:
+        assert self._deps is not None
+        new = [TableDataManager(name, self._deps) for name in names if name not in self._managers]
+        await asyncio.gather(*(self._open_table(manager) for manager in new))
+        for name in [name for name in self._managers if name not in names]:
             await self._drop_table(name)
 
-    async def _open_table(self, keeper: TableKeeper) -> None:
+    async def _open_table(self, manager: TableDataManager) -> None:
         try:
-            await keeper.open_local()
+            await manager.open_local()
         except NotFoundError:
             return  # dropped meanwhile
         except InvalidInputError as error:
             # Such as a manifest of another version: the other tables are served; its keeper goes on trying.
-            _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", keeper.table, error)
-        self._keepers[keeper.table] = keeper
-        self._tasks[keeper.table] = asyncio.create_task(keeper.run())
+            _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", manager.table, error)
+        self._managers[manager.table] = manager
+        self._tasks[manager.table] = asyncio.create_task(manager.run())
 
     async def _drop_table(self, name: TableName) -> None:
-        keeper, task = self._keepers.pop(name), self._tasks.pop(name)
+        manager, task = self._managers.pop(name), self._tasks.pop(name)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await keeper.forget()
+        await manager.forget()
         _LOG.info("table dropped table=%s", name)
 
     def _sweep_unknown_tables(self) -> None:
-        assert self._surroundings is not None
-        for name in self._surroundings.files.tables():
-            if name not in self._keepers:
-                self._surroundings.files.sweep(name, ())
+        assert self._deps is not None
+        for name in self._deps.files.tables():
+            if name not in self._managers:
+                self._deps.files.sweep(name, ())
 
     def _on_session(self, state: SessionState) -> None:
         """On a thread of the metastore: after a lost session nothing that was written can be taken for granted."""
@@ -392,9 +392,9 @@ class ServerRole:
             run_on(self._loop, self._rewrite_reports)
 
     def _rewrite_reports(self) -> None:
-        for keeper in self.keepers:
-            keeper.rewrite_report()
-            keeper.wake()
+        for manager in self.managers:
+            manager.rewrite_report()
+            manager.wake()
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._io, work)

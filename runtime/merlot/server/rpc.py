@@ -30,10 +30,10 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.query.plan.validity import check, check_filter, check_length
 from merlot.segment import lost_pages
 from merlot.server.explain import explain
-from merlot.server.keeper import TableKeeper
 from merlot.server.pruning import Kept, prune
 from merlot.server.scheduler import Scheduler
 from merlot.server.settings import ServerSettings
+from merlot.server.table_data_manager import TableDataManager
 from merlot.server.table_state import TableState
 from merlot.server.tables import Acquired
 from merlot.tree.errors import InvalidPlanError
@@ -83,13 +83,13 @@ class QueryHandler:
 
     def __init__(
         self,
-        keeper_of: Callable[[TableName], TableKeeper | None],
+        manager_of: Callable[[TableName], TableDataManager | None],
         scheduler: Scheduler,
         clock: Clock,
         host: str,
         settings: ServerSettings,
     ) -> None:
-        self._keeper_of = keeper_of
+        self._manager_of = manager_of
         self._scheduler = scheduler
         self._clock = clock
         self._host = host
@@ -108,8 +108,8 @@ class QueryHandler:
         memory, light work."""
         if not _is_short(request):
             return None
-        keeper = None if self.is_draining else self._keeper_of(request.table)
-        if keeper is None or keeper.state is None:
+        manager = None if self.is_draining else self._manager_of(request.table)
+        if manager is None or manager.state is None:
             return None
         started = self._clock.monotonic()
         acquired: Acquired | None = None
@@ -118,22 +118,22 @@ class QueryHandler:
             if not prepared.is_light or prepared.is_explain:
                 return None
             is_few = len(request.segments) <= INLINE_SEGMENTS
-            take = keeper.segments.acquire if is_few else keeper.segments.acquire_again
+            take = manager.segments.acquire if is_few else manager.segments.acquire_again
             acquired = take(request.segments)
             faults = lost_pages.num_faults()
-            kept = None if acquired is None else _light_work(prepared, acquired, keeper.state)
+            kept = None if acquired is None else _light_work(prepared, acquired, manager.state)
             if acquired is None or kept is None:
                 return None
-            context = self._light_context(keeper, keeper.state, request)
+            context = self._light_context(manager, manager.state, request)
             partial = _executed(prepared, kept, acquired, context, faults)
             response = ServerResponse(partial=partial, missing=acquired.missing)
         except TooMuchWorkError:
             return None
         except MerlotError as error:
-            response = self._respond_error(request, keeper, error)
+            response = self._respond_error(request, manager, error)
         finally:
             if acquired is not None:
-                keeper.segments.release(acquired)
+                manager.segments.release(acquired)
         return self._observed(request, response, started)
 
     def _observed(self, request: ServerRequest, response: ServerResponse, started: float) -> ServerResponse:
@@ -147,25 +147,25 @@ class QueryHandler:
     async def _respond(self, request: ServerRequest) -> ServerResponse:
         if self.is_draining:
             return ServerResponse(error=(QueryErrorCode.SERVER_SHUTTING_DOWN, "server is shutting down"))
-        keeper = self._keeper_of(request.table)
-        if keeper is None or keeper.state is None:
+        manager = self._manager_of(request.table)
+        if manager is None or manager.state is None:
             return ServerResponse(
                 error=(QueryErrorCode.SERVER_TABLE_MISSING, f"server has no such table table={request.table}")
             )
         try:
             try:
-                return await self._run(request, keeper, keeper.state)
+                return await self._run(request, manager, manager.state)
             except _StaleSchemaError:
-                return await self._run(request, keeper, await keeper.refresh())
+                return await self._run(request, manager, await manager.refresh())
         except MerlotError as error:
-            return self._respond_error(request, keeper, error)
+            return self._respond_error(request, manager, error)
 
-    async def _run(self, request: ServerRequest, keeper: TableKeeper, state: TableState) -> ServerResponse:
-        acquired = keeper.segments.acquire(request.segments)
+    async def _run(self, request: ServerRequest, manager: TableDataManager, state: TableState) -> ServerResponse:
+        acquired = manager.segments.acquire(request.segments)
         if not acquired.segments and not acquired.rows:
-            keeper.segments.release(acquired)
+            manager.segments.release(acquired)
             return ServerResponse(missing=acquired.missing)
-        context = self._heavy_context(keeper, state, request)
+        context = self._heavy_context(manager, state, request)
         asked_at = self._clock.monotonic()
 
         def work() -> Partial:
@@ -183,7 +183,7 @@ class QueryHandler:
                 request.table,
                 work,
                 request.timeout_ms / 1000,
-                on_done=lambda: keeper.segments.release(acquired),
+                on_done=lambda: manager.segments.release(acquired),
             )
         except asyncio.CancelledError:
             context.cancel.cancel()
@@ -202,44 +202,44 @@ class QueryHandler:
             host=self._host,
         )
 
-    def _heavy_context(self, keeper: TableKeeper, state: TableState, request: ServerRequest) -> ExecutionContext:
+    def _heavy_context(self, manager: TableDataManager, state: TableState, request: ServerRequest) -> ExecutionContext:
         """Of a query in a thread: it is answered from segments apart while these are being joined."""
         loop = asyncio.get_running_loop()
 
         def join_later(work: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(self._join_later, keeper, request.segments, work)
+            loop.call_soon_threadsafe(self._join_later, manager, request.segments, work)
 
         return replace(self._context(state, request), join_later=join_later)
 
-    def _light_context(self, keeper: TableKeeper, state: TableState, request: ServerRequest) -> ExecutionContext:
+    def _light_context(self, manager: TableDataManager, state: TableState, request: ServerRequest) -> ExecutionContext:
         """Of a query on the loop: alone, of few docs, and with nothing to be made for others."""
         return replace(
             self._context(state, request),
             pool=None,
             most_docs=self._settings.inline_docs,
-            join_later=functools.partial(self._join_later, keeper, request.segments),
+            join_later=functools.partial(self._join_later, manager, request.segments),
         )
 
-    def _join_later(self, keeper: TableKeeper, segments: Sequence[str], work: Callable[[], None]) -> None:
+    def _join_later(self, manager: TableDataManager, segments: Sequence[str], work: Callable[[], None]) -> None:
         """Have a column of segments joined, these held while that lasts."""
-        acquired = keeper.segments.acquire(segments)
+        acquired = manager.segments.acquire(segments)
         future = asyncio.get_running_loop().run_in_executor(self._scheduler.joiner, work)
 
         def done(joining: asyncio.Future[None]) -> None:
-            keeper.segments.release(acquired)
+            manager.segments.release(acquired)
             error = None if joining.cancelled() else joining.exception()
             if error is not None:
-                _LOG.warning("segments not joined table=%s cause=%s", keeper.table, error)
+                _LOG.warning("segments not joined table=%s cause=%s", manager.table, error)
 
         future.add_done_callback(done)
 
-    def _respond_error(self, request: ServerRequest, keeper: TableKeeper, error: MerlotError) -> ServerResponse:
+    def _respond_error(self, request: ServerRequest, manager: TableDataManager, error: MerlotError) -> ServerResponse:
         if not isinstance(error, CorruptionError | NotFoundError):
             return ServerResponse(error=(error.code, str(error)))
         # A file was changed or taken away. Have the segments looked through, and the broker ask another replica.
         text = "query met corrupt or missing data table=%s request=%s cause=%s"
         _LOG.error(text, request.table, request.request_id, error)
-        keeper.suspect(request.segments)
+        manager.suspect(request.segments)
         return ServerResponse(
             error=(QueryErrorCode.SERVER_SEGMENT_MISSING, f"server set segments aside table={request.table}")
         )

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from merlot.server.keeper import TableKeeper
+from merlot.server.table_data_manager import TableDataManager
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,18 +20,18 @@ class ScrubConfig:
     idle_s: float = 600.0
 
 
-async def scrub(keepers: Callable[[], Collection[TableKeeper]], config: ScrubConfig) -> None:
+async def scrub(managers: Callable[[], Collection[TableDataManager]], config: ScrubConfig) -> None:
     """Until cancelled."""
     while True:
         await asyncio.sleep(config.idle_s)
         num_corrupt = 0
-        for keeper, key, size_bytes in _everything(keepers()):
+        for manager, key, size_bytes in _everything(managers()):
             await asyncio.sleep(size_bytes / config.bytes_per_s)
-            num_corrupt += not await keeper.check(key)
+            num_corrupt += not await manager.check(key)
         _LOG.info("all segment files read again num_corrupt=%d", num_corrupt)
 
 
-def _everything(keepers: Collection[TableKeeper]) -> Iterator[tuple[TableKeeper, str, int]]:
-    for keeper in list(keepers):
-        for key, segment in list(keeper.segments.segments.items()):
-            yield keeper, key, segment.size_bytes
+def _everything(managers: Collection[TableDataManager]) -> Iterator[tuple[TableDataManager, str, int]]:
+    for manager in list(managers):
+        for key, segment in list(manager.segments.segments.items()):
+            yield manager, key, segment.size_bytes

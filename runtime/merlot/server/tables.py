@@ -22,7 +22,7 @@ from merlot.query.answer.partial import Partial
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import Segment
 from merlot.server.pruning import SetStatistics
-from merlot.server.realtime.line import CONSUMING_SUFFIX, Resolved
+from merlot.server.realtime.partition_log import CONSUMING_SUFFIX, ResolvedRows
 
 SHARED_KEYS = 64
 """Requests for at least so many segments share what was acquired by an equal one before."""
@@ -35,13 +35,13 @@ Dispose = Callable[[ImmutableSegment], None]
 class Cut(Protocol):
     """What a table's stream is at one moment, to a single request: all of it is taken from the same."""
 
-    def resolve(self, key: str) -> Resolved | None:
+    def resolve(self, key: str) -> ResolvedRows | None:
         """What answers for a `name@0`, or beside the segments of an edition; None if it is not here."""
 
-    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, Resolved | None]]:
+    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, ResolvedRows | None]]:
         """What comes behind the keys, of partitions of which only sealed segments are asked for."""
 
-    def dressed(self, segment: ImmutableSegment) -> Segment | None:
+    def masked(self, segment: ImmutableSegment) -> Segment | None:
         """A sealed segment with the docs of it that are rows of the table; None if that is not known yet."""
 
 
@@ -274,7 +274,7 @@ class TableSegments:
     def _dressed(self, segment: ImmutableSegment, cut: Cut | None) -> Segment | None:
         if not self.is_upsert:
             return segment
-        return None if cut is None else cut.dressed(segment)
+        return None if cut is None else cut.masked(segment)
 
     def release(self, acquired: Acquired) -> None:
         """Give back what `acquire` gave, once."""

@@ -30,9 +30,9 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.segment.reader import Segment
 from merlot.server.batches.index import PartitionIndex, StoppedError, deciding
-from merlot.server.batches.views import EditionCut, EditionView
-from merlot.server.realtime.placing import misplaced
-from merlot.server.realtime.room import KeyRoom
+from merlot.server.batches.views import EditionReadView, EditionView
+from merlot.server.realtime.key_memory import KeyMemory
+from merlot.server.realtime.partition_check import misplaced
 from merlot.server.tables import TableSegments
 from merlot.spec.table import TableSpec
 from merlot.upsert.rules import Rules
@@ -52,7 +52,7 @@ RETRY_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class BatchUpsertsDeps:
     """What the keeper of the table lends."""
 
     metastore: Metastore
@@ -63,7 +63,7 @@ class Host:
     """Works out which docs are valid."""
     io: Executor
     clock: Clock
-    keys: KeyRoom
+    keys: KeyMemory
     on_change: Callable[[], None]
     """Other editions can be asked for; on the event loop."""
 
@@ -82,7 +82,7 @@ class _Partition:
 class BatchUpserts:
     """All partitions of one table; `run` is its task."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: BatchUpsertsDeps) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
@@ -123,9 +123,9 @@ class BatchUpserts:
         """Look again soon: segments have come in. Any thread."""
         self._wake_up.call()
 
-    def cut(self) -> EditionCut:
+    def cut(self) -> EditionReadView:
         """For one request."""
-        return EditionCut(self._views)
+        return EditionReadView(self._views)
 
     def answerable(self, served: Collection[str]) -> list[str]:
         """What of these segments may be asked for, and by which editions."""

@@ -13,11 +13,11 @@ from typing import Final
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
-from merlot.server.realtime.line import Resolved
+from merlot.server.realtime.partition_log import ResolvedRows
 from merlot.server.realtime.views import fitted
 from merlot.upsert.valid_docs import Cut
 
-NOTHING: Final = Resolved(keys=(), rows=())
+NOTHING: Final = ResolvedRows(keys=(), rows=())
 """An edition has no rows beside those of its segments."""
 
 
@@ -31,7 +31,7 @@ class EditionView:
     cut: Cut
     _known: dict[str, SomeDocs] = field(default_factory=dict)
 
-    def dressed(self, segment: Segment) -> Segment:
+    def masked(self, segment: Segment) -> Segment:
         """A segment of the edition with its docs that are rows of the table."""
         key = str(segment.key)
         valid = self._known.get(key)
@@ -44,14 +44,14 @@ class EditionView:
         return SomeDocs(fitted(newest, num_docs), None if every is newest else fitted(every, num_docs))
 
 
-class EditionCut:
+class EditionReadView:
     """For one request; `server.tables.Cut`. Segments are handed out by the editions that it has named."""
 
     def __init__(self, views: Mapping[str, EditionView]) -> None:
         self._views = views
         self._named: list[EditionView] = []
 
-    def resolve(self, key: str) -> Resolved | None:
+    def resolve(self, key: str) -> ResolvedRows | None:
         """Take an edition; None if it is not known here."""
         view = self._views.get(key)
         if view is None:
@@ -59,11 +59,11 @@ class EditionCut:
         self._named.append(view)
         return NOTHING
 
-    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, Resolved | None]]:
+    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, ResolvedRows | None]]:
         """Nothing is behind what was asked for."""
         return ()
 
-    def dressed(self, segment: ImmutableSegment) -> Segment | None:
+    def masked(self, segment: ImmutableSegment) -> Segment | None:
         """A segment with the docs of it that are rows of the table; None if it is in no edition that was named."""
         key = str(segment.key)
-        return next((view.dressed(segment) for view in self._named if key in view.numbers), None)
+        return next((view.masked(segment) for view in self._named if key in view.numbers), None)

@@ -14,12 +14,12 @@ import pytest
 from merlot.errors import UnavailableError
 from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.stream import Pipeline, StreamRows, head
-from merlot.server.realtime import intake
-from merlot.server.realtime.intake import Batch, Counts, Intake, Turns
+from merlot.server.realtime import poller
+from merlot.server.realtime.poller import DecodeSlots, PollCounts, Poller, RowBatch
 from merlot.streams.protocol import Messages, NotYetError
 from merlot.testing.patience import PATIENCE_S
 
-BEHIND = intake.BEHIND_MESSAGES
+BEHIND = poller.BEHIND_MESSAGES
 
 
 @dataclass
@@ -73,11 +73,11 @@ class Decoding:
         return StreamRows(rows=rows, offsets=messages.offsets, next_offset=messages.next_offset)
 
 
-def intake_of(reader: Reader, decoding: Decoding | None = None) -> Intake:
-    return Intake(reader, lambda: cast(Pipeline, decoding or Decoding()), Turns(2), Counts())
+def intake_of(reader: Reader, decoding: Decoding | None = None) -> Poller:
+    return Poller(reader, lambda: cast(Pipeline, decoding or Decoding()), DecodeSlots(2), PollCounts())
 
 
-def taken(batches: list[Batch]) -> list[int]:
+def taken(batches: list[RowBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.offsets.tolist()]
 
 
@@ -171,9 +171,9 @@ def test_bad_messages_are_counted_by_reason_over_all_polls() -> None:
                 bad += BadRows({reason: 1}, (BadRow(reason, (("n", "x"),), "t#0", offset, "n", "x"),))
             return replace(super().rows(messages), bad=bad)
 
-    counts = Counts()
+    counts = PollCounts()
     reader = Reader([1, 2, 3, 1])
-    filled = Intake(reader, lambda: cast(Pipeline, Picky()), Turns(2), counts)
+    filled = Poller(reader, lambda: cast(Pipeline, Picky()), DecodeSlots(2), counts)
     while reader.sizes:
         filled.poll(0.01)
     assert (counts.bad, counts.bad_rows.count) == (7, 7)
@@ -218,8 +218,10 @@ class Little:
 @pytest.mark.parametrize("sizes", [[7, 3], [BEHIND, BEHIND, 5]])
 def test_messages_that_were_too_many_at_once_come_next_and_in_order(sizes: list[int]) -> None:
     total = sum(sizes)
-    counts = Counts()
-    polled = Intake(Reader(list(sizes)), lambda: cast(Pipeline, Little(2_000 if total > 100 else 4)), Turns(2), counts)
+    counts = PollCounts()
+    polled = Poller(
+        Reader(list(sizes)), lambda: cast(Pipeline, Little(2_000 if total > 100 else 4)), DecodeSlots(2), counts
+    )
     batches = []
     while not batches or batches[-1].next_offset < total:
         batches.append(polled.poll(0.01))

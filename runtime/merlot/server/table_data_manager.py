@@ -35,13 +35,12 @@ from merlot.metastore.protocol import Metastore, Watch
 from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.segment.reader import Segment
-from merlot.server.batches.upserts import BatchUpserts
-from merlot.server.batches.upserts import Host as BatchHost
+from merlot.server.batches.upserts import BatchUpserts, BatchUpsertsDeps
 from merlot.server.files import SegmentFiles, Source
 from merlot.server.indexing import IndexerParts, TableIndexer
 from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
 from merlot.server.loads import LoadQueue
-from merlot.server.realtime.table import Host, StreamThreads, TableStream
+from merlot.server.realtime.table import StreamThreads, TableStream, TableStreamDeps
 from merlot.server.reporter import Standing, TableReporter
 from merlot.server.table_state import TableState
 from merlot.server.tables import Cut, KeyIndexes, TableSegments
@@ -71,7 +70,7 @@ MANY_SEGMENTS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class TableDataDeps:
     """What the keepers of a server share. `store_of` opens a table's deep store."""
 
     metastore: Metastore
@@ -91,35 +90,33 @@ class Surroundings:
     streams: StreamThreads
 
 
-class TableKeeper:
+class TableDataManager:
     """One table of one server. Used on the event loop; `run` is its task."""
 
-    def __init__(self, table: TableName, around: Surroundings) -> None:
+    def __init__(self, table: TableName, deps: TableDataDeps) -> None:
         self.table = table
         self.segments = TableSegments(table, self._dispose, self._cut)
-        self._around = around
+        self._deps = deps
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
         self._state: TableState | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
-        self._loads = LoadQueue(around.loads, around.load_threads, around.clock, self._have_come_in.call)
+        self._loads = LoadQueue(deps.loads, deps.load_threads, deps.clock, self._have_come_in.call)
         self._num_come_in = 0
         """Since all that was asked for had come in before."""
         self._failures: dict[str, Failure] = {}
         self._retired: dict[str, float] = {}
         self._leaving: set[str] = set()
         self._reporter = TableReporter(
-            ReportWriter(around.metastore, table, around.instance),
-            name=f"table={table} instance={around.instance}",
+            ReportWriter(deps.metastore, table, deps.instance),
+            name=f"table={table} instance={deps.instance}",
             standing=self._standing,
             is_loading=lambda: bool(self._loads.keys),
-            io=around.io,
-            clock=around.clock,
+            io=deps.io,
+            clock=deps.clock,
         )
-        parts = IndexerParts(
-            files=around.files, executor=around.indexes, clock=around.clock, on_change=self._reporter.mark
-        )
+        parts = IndexerParts(files=deps.files, executor=deps.indexes, clock=deps.clock, on_change=self._reporter.mark)
         self._indexer = TableIndexer(table, self.segments, parts)
         self._logged = (-1, -1)
         self._has_stream = asyncio.Event()
@@ -180,7 +177,7 @@ class TableKeeper:
         self._loads.add(assigned.values(), self._bring_local)
         await self._loads.wait()
         self._take_loads()
-        await self._in_io(lambda: self._around.files.sweep(self.table, assigned, self._indexer.used_files()))
+        await self._in_io(lambda: self._deps.files.sweep(self.table, assigned, self._indexer.used_files()))
         await self._reporter.take_over()
 
     async def run(self) -> None:
@@ -218,7 +215,7 @@ class TableKeeper:
             await self._stream.forget()
         with contextlib.suppress(MerlotError):
             await self._reporter.clear()
-        await self._in_io(lambda: self._around.files.sweep(self.table, ()))
+        await self._in_io(lambda: self._deps.files.sweep(self.table, ()))
 
     def suspect(self, keys: Iterable[str]) -> None:
         """A query met corrupt data in one of these segments: find out which."""
@@ -232,7 +229,7 @@ class TableKeeper:
         """Read every byte of an open segment's file; a corrupt one is set aside and fetched again."""
         if key not in self.segments:
             return True
-        path = self._around.files.path_of(self.table, key)
+        path = self._deps.files.path_of(self.table, key)
         segment = self.segments.segments[key]
         try:
             await self._in_loads(lambda: verify(path))
@@ -256,7 +253,7 @@ class TableKeeper:
         self.segments.drop(key)
         self._reporter.mark()
         self._retired.pop(key, None)
-        await self._in_io(lambda: self._around.files.quarantine(self.table, key, reason))
+        await self._in_io(lambda: self._deps.files.quarantine(self.table, key, reason))
         self.wake()
 
     async def _guarded_pass(self) -> float | None:
@@ -269,18 +266,18 @@ class TableKeeper:
             _LOG.warning("table not read, kept as it is table=%s cause=%s", self.table, error)
         except Exception:  # noqa: BLE001 - the outermost loop of the table's task
             _LOG.exception("table not kept table=%s", self.table)
-        return self._around.clock.monotonic() + RETRY_S
+        return self._deps.clock.monotonic() + RETRY_S
 
     async def _pass(self) -> float | None:
         """Read, decide, act; returns when to look again."""
         state = await self.refresh()
         self._follow_batches(state)
         desired = Desired(records=self._to_load(state), irreplaceable=await self._irreplaceable(state))
-        actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
+        actions = decide(desired, self._holdings(), self._deps.clock.monotonic(), self._deps.grace_s)
         self._carry_out(actions, state.spec)
         self._indexer.follow(state.spec.indexing, state.revision)
         self._follow_stream(state)
-        now = self._around.clock.monotonic()
+        now = self._deps.clock.monotonic()
         moments = [moment for moment in (actions.wake_at,) if moment is not None]
         moments += [now + RECHECK_S] if desired.irreplaceable else []
         moments += [now + LOOK_S] if self._loads.keys or state.upserting.waits_for else []
@@ -294,7 +291,7 @@ class TableKeeper:
         return {key: one for key, one in state.assigned.items() if key in held or one.name not in making}
 
     async def _sleep(self, wake_at: float | None) -> None:
-        timeout = None if wake_at is None else max(0.0, wake_at - self._around.clock.monotonic())
+        timeout = None if wake_at is None else max(0.0, wake_at - self._deps.clock.monotonic())
         await self._wake_up.wait(timeout, settle_s=SETTLE_S if self._loads.keys else 0.0)
 
     def _holdings(self) -> Holdings:
@@ -310,7 +307,7 @@ class TableKeeper:
         return self.segments.keys - self._leaving if self._leaving else self.segments.keys
 
     def _carry_out(self, actions: Actions, spec: TableSpec) -> None:
-        now = self._around.clock.monotonic()
+        now = self._deps.clock.monotonic()
         if actions.load:
             self._reporter.loading_began()
             self._loads.add(actions.load, lambda record: self._bring(record, spec))
@@ -334,22 +331,22 @@ class TableKeeper:
         if state.spec.ingestion.stream is None:
             return
         if self._stream is None:
-            self._stream = TableStream(self._host(), self._around.streams)
+            self._stream = TableStream(self._host(), self._deps.streams)
             self._has_stream.set()
         self._stream.follow(state.spec, state.view)
 
-    def _host(self) -> Host:
-        around = self._around
-        return Host(
-            metastore=around.metastore,
+    def _host(self) -> TableStreamDeps:
+        deps = self._deps
+        return TableStreamDeps(
+            metastore=deps.metastore,
             table=self.table,
-            instance=around.instance,
-            files=around.files,
-            io=around.io,
-            clock=around.clock,
-            store_of=around.store_of,
-            grace_s=around.grace_s,
-            told_as_of=lambda: self._reporter.told_as_of,
+            instance=deps.instance,
+            files=deps.files,
+            io=deps.io,
+            clock=deps.clock,
+            store_of=deps.store_of,
+            grace_s=deps.grace_s,
+            reported_as_of=lambda: self._reporter.reported_as_of,
             is_loaded=self.segments.__contains__,
             borrow=self._borrow,
             on_change=lambda: run_on(self._loop, self._reporter.mark),
@@ -365,17 +362,17 @@ class TableKeeper:
         if partitioning_of(state.spec) is None:
             return
         if self._batches is None:
-            around = self._around
+            deps = self._deps
             self._batches = BatchUpserts(
-                BatchHost(
-                    metastore=around.metastore,
+                BatchUpsertsDeps(
+                    metastore=deps.metastore,
                     table=self.table,
-                    instance=around.instance,
+                    instance=deps.instance,
                     segments=self.segments,
-                    executor=around.upserts,
-                    io=around.io,
-                    clock=around.clock,
-                    keys=around.streams.keys,
+                    executor=deps.upserts,
+                    io=deps.io,
+                    clock=deps.clock,
+                    keys=deps.streams.keys,
                     on_change=self._editions_changed,
                 )
             )
@@ -443,22 +440,22 @@ class TableKeeper:
             self._reporter.loading_ended()
             self.wake()
             if self._num_come_in >= MANY_SEGMENTS:
-                self._around.io.submit(give_back)
+                self._deps.io.submit(give_back)
             self._num_come_in = 0
 
     def _bring(self, record: SegmentRecord, spec: TableSpec) -> tuple[ImmutableSegment, Source]:
         found = self._bring_local(record)
         if found is not None:
             return found
-        return self._around.files.fetch(self.table, record, self._around.store_of(spec)), Source.DEEP_STORE
+        return self._deps.files.fetch(self.table, record, self._deps.store_of(spec)), Source.DEEP_STORE
 
     def _bring_local(self, record: SegmentRecord) -> tuple[ImmutableSegment, Source] | None:
-        segment = self._around.files.open_local(self.table, record)
+        segment = self._deps.files.open_local(self.table, record)
         return None if segment is None else (self._indexer.with_local(segment), Source.DISK)
 
     def _failed(self, key: str, error: MerlotError) -> None:
         telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
-        failure = Failure.after(self._failures.get(key), redact(str(error)), self._around.clock.monotonic())
+        failure = Failure.after(self._failures.get(key), redact(str(error)), self._deps.clock.monotonic())
         self._failures[key] = failure
         level = logging.ERROR if isinstance(error, CorruptionError) else logging.WARNING
         _LOG.log(
@@ -493,7 +490,7 @@ class TableKeeper:
         for segment in read:
             with contextlib.suppress(MerlotError):
                 segment.prepare()
-        self._around.files.remove(self.table, keys)
+        self._deps.files.remove(self.table, keys)
         for path in sidecars:
             path.unlink(missing_ok=True)
 
@@ -537,19 +534,19 @@ class TableKeeper:
         return needed | (moved and moved - await self._in_io(self._held_elsewhere))
 
     def _held_elsewhere(self) -> set[str]:
-        live = live_instances(self._around.metastore, Role.SERVER).keys() - {self._around.instance}
-        reports = ReportReader(self._around.metastore, self.table).read()
+        live = live_instances(self._deps.metastore, Role.SERVER).keys() - {self._deps.instance}
+        reports = ReportReader(self._deps.metastore, self.table).read()
         return {key for instance in live if instance in reports for key in reports[instance].loaded}
 
     def _read(self) -> TableState:
-        record = get_table(self._around.metastore, self.table)
+        record = get_table(self._deps.metastore, self.table)
         previous = None if self._state is None else self._state.view
-        view = load(self._around.metastore, self.table, previous)
+        view = load(self._deps.metastore, self.table, previous)
         before = self._state
         spec = before.spec if before is not None and before.revision == record.revision else spec_of(record).spec
         upserting = Upserting()
         if partitioning_of(spec) is not None:
-            upserting = upserting_of(self._around.metastore, spec)
+            upserting = upserting_of(self._deps.metastore, spec)
         is_same = before is not None and before.revision == record.revision and before.view is view
         if before is not None and is_same and before.upserting == upserting:
             return before
@@ -557,16 +554,16 @@ class TableKeeper:
         return TableState(spec, record.revision, view, assigned, upserting)
 
     def _assigned(self, view: TableView) -> Mapping[str, SegmentRecord]:
-        me = self._around.instance
+        me = self._deps.instance
         mine = (view.segment(name) for name, instances in view.assignment.items() if me in instances)
         return {record.key_text: record for record in mine if record is not None and not record.is_open}
 
     def _watch(self) -> list[Watch]:
-        metastore = self._around.metastore
+        metastore = self._deps.metastore
         nodes = (paths.table_config(self.table), paths.segments_root(self.table))
         watches = [metastore.watch(path, self.wake) for path in nodes]
         # The report is looked at after each change, whoever made it: what others did to it is mended.
-        report = paths.report_root(self.table, self._around.instance)
+        report = paths.report_root(self.table, self._deps.instance)
         return [*watches, metastore.watch(report, self._on_report)]
 
     def _on_report(self) -> None:
@@ -575,10 +572,10 @@ class TableKeeper:
 
     def _dispose(self, segment: ImmutableSegment) -> None:
         if segment.is_open:
-            self._around.io.submit(segment.close)
+            self._deps.io.submit(segment.close)
 
     async def _in_io(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._around.io, work)
+        return await self._loop.run_in_executor(self._deps.io, work)
 
     async def _in_loads(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._around.loads, work)
+        return await self._loop.run_in_executor(self._deps.loads, work)

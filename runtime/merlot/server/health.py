@@ -1,4 +1,4 @@
-"""A server's HTTP side: what every role has, and what it holds, for people."""
+"""HTTP endpoints of a server: those of every role, and what it holds, for people."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from merlot.server.table_data_manager import TableDataManager
 
 @dataclass(frozen=True, slots=True)
 class HealthSources:
-    """`not_ready` tells why another server should not stop for this one, or None; `managers` are the tables."""
+    """Sources of the answers. `not_ready` tells why another server should not stop for this one, or None; `managers`
+    are the tables."""
 
     not_ready: Callable[[], str | None]
     managers: Callable[[], Collection[TableDataManager]]
 
 
 def make_app(sources: HealthSources) -> web.Application:
-    """Health, metrics, what tells of the process, and `/tables`: what is loaded of each, and what could not be."""
+    """Make the app with health, metrics, process information, and `/tables`: what is loaded of each table, and what
+    failed."""
 
     async def tables(_: web.Request) -> web.Response:
         return web.json_response({manager.table: _describe(manager) for manager in sources.managers()})

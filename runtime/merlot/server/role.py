@@ -1,8 +1,8 @@
-"""A server from start to drain: in which order it comes into sight of brokers, and in which it leaves.
+"""A server from start to drain: the order in which it becomes visible to brokers, and in which it leaves.
 
-Start: open what is on disk, report it, take calls, register: whoever sees the server alive finds its report true.
-Drain: report nothing and unregister, so that brokers choose others; answer those that have not heard of it yet; then
-refuse (code 210 makes a broker ask another replica), let running queries end, close.
+Start: open what is on the disk, report it, accept calls, register. A broker that sees the server alive finds its report
+true. Drain: report nothing and unregister, so that brokers choose other servers; answer brokers that have not heard of
+it yet; then refuse (code 210 makes a broker ask another replica), let running queries end, close.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
 from merlot.server.caches import set_bounds
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.indexing import index_threads
 from merlot.server.realtime.handover import hand_over
@@ -57,42 +57,45 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SEAL_THREADS = 1
-"""Segments of streams that are made at a time: rows come in meanwhile."""
+"""Threads that make segments of streams; rows come in meanwhile."""
 STREAM_WRITE_THREADS = 4
-"""Partitions that write to the metastore at a time: writes of one table queue anyway."""
+"""Partitions that write to the metastore at a time; writes of one table queue anyway."""
 SNAPSHOT_THREADS = 1
-"""Partitions of upsert tables whose checkpoint is kept at a time."""
+"""Partitions of upsert tables whose checkpoint is written at a time."""
 UPSERT_THREADS = 1
 """Partitions of upsert tables of batches whose index is built at a time."""
-INTAKE_THREADS = 2
-"""That work on rows of streams at a time."""
+DECODE_THREADS = 2
+"""Threads that decode messages of streams at a time."""
 
 OpenDeepStore = Callable[[str], DeepStore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """`deep_store` is the cluster's, for tables that name none. Port 0: any; port None: no such endpoint."""
+    """Configuration of a server. `deep_store` is the cluster's, for tables that name none. Port 0: any; port None: no
+    such endpoint."""
 
     data_dir: Path
     deep_store: str
     deep_store_prefixes: tuple[str, ...] = ()
-    """Below which tables may name deep stores of their own, besides the cluster's."""
+    """Prefixes below which tables may name deep stores of their own, besides the cluster's."""
     host: str = "127.0.0.1"
-    """What others reach this server by; also what it listens on, unless `bind_host` says otherwise."""
+    """Address by which others reach this server; it also listens on it, unless `bind_host` says otherwise."""
     bind_host: str | None = None
     http_port: int | None = 0
     query_port: int | None = 0
     instance: str | None = None
-    """Default: Server_{host}_{query port}. Assignments go by it: it should outlive the process."""
+    """Name of the instance, by default Server_{host}_{query port}. Assignments go by it: it should outlive the
+    process."""
     tenant: str = "default"
     grace_s: float = 60.0
-    """How long a replaced or removed version is still served."""
+    """Seconds for which a replaced or removed version is still served."""
     drain_linger_s: float = 2.0
-    """How long queries are still answered after the server has left the brokers' sight."""
+    """Seconds for which queries are still answered after the server is hidden from brokers."""
     drain_timeout_s: float = 30.0
     warm_up_s: float | None = None
-    """Load the query kernels at the start, and wait this long for it; 0: meanwhile; None: when a query needs one."""
+    """Seconds to wait at the start until the query kernels are loaded; 0: load them meanwhile; None: when a query needs
+    one."""
     scrub: ScrubConfig = field(default_factory=ScrubConfig)
     settings: ServerSettings = field(default_factory=ServerSettings)
     stream_hosts: tuple[str, ...] = (EVERY_HOST,)
@@ -100,13 +103,13 @@ class ServerConfig:
     stream_folders: tuple[str, ...] = ()
     """Folders below which streams of files may be."""
     hand_over_s: float = 0.0
-    """How long a stop waits at most until what this server consumes is committed, or consumed elsewhere."""
+    """Longest wait, in seconds, of a stop until what this server consumes is committed, or consumed elsewhere."""
     secrets_dir: Path | None = None
-    """A folder with one per Secret, whose files are properties of streams' clients."""
+    """Folder with a subfolder per Secret, whose files are properties of stream clients."""
 
 
 class ServerRole:
-    """One server on the running event loop."""
+    """Server on the running event loop."""
 
     def __init__(
         self,
@@ -145,19 +148,20 @@ class ServerRole:
         self._was_lost = False
         self._is_draining = False
         self._behind: dict[TableName, frozenset[str] | None] = {}
-        """By table: what it was assigned when this process began, and has not brought in yet; None: nobody knows."""
+        """Segments, by table, that the server was assigned when this process began and has not loaded yet; None if
+        unknown."""
         self.http_port = 0
         self.query_port = 0
 
     @property
     def instance(self) -> InstanceId:
-        """Its name in assignments and reports."""
+        """Name of the server in assignments and reports."""
         name = self._config.instance or f"Server_{self._config.host}_{self.query_port}"
         return InstanceId(name)
 
     @property
     def managers(self) -> Collection[TableDataManager]:
-        """The tables it knows."""
+        """Managers of the tables that it knows."""
         return self._managers.values()
 
     async def handle(self, request: ServerRequest) -> ServerResponse:
@@ -165,11 +169,11 @@ class ServerRole:
         return self._handler.answer_now(request) or await self._handler(request)
 
     def not_ready(self) -> str | None:
-        """Why another process should not stop for this one; None if it has caught up with what it missed while away.
+        """Return why another process should not stop for this one; None if it has caught up with what it missed while
+        away.
 
         Queries come as soon as it is registered, for whatever it reports. What is assigned to it later takes nothing
-        from what it serves: a server that were not ready at every load would look like one that can be spared.
-        """
+        from what it serves: if a server were not ready at every load, it would look like one that can be spared."""
         if self._is_draining:
             return "draining"
         if self._registration is None:
@@ -188,7 +192,7 @@ class ServerRole:
                 self._behind[name] = left
 
     async def start(self) -> None:
-        """Come into sight, with all segments that are on disk. UnavailableError if a port is taken."""
+        """Become visible to brokers, with all segments that are on the disk. UnavailableError if a port is taken."""
         bind_host = self._config.bind_host or self._config.host
         warming = self._start_warming()
         await self._start_http(bind_host)
@@ -217,7 +221,7 @@ class ServerRole:
         )
 
     async def drain(self) -> None:
-        """Hand over what is consumed, leave the brokers' sight and let queries end; `stop` must follow."""
+        """Hand over what is consumed, hide from brokers and let queries end; `stop` must follow."""
         self._is_draining = True
         _LOG.info("server drains instance=%s", self.instance)
         await self._hand_over()
@@ -233,7 +237,8 @@ class ServerRole:
             _LOG.warning("queries still run, given up instance=%s", self.instance)
 
     async def _hand_over(self) -> None:
-        """What consumes streams waits for the controller, in sight and answering meanwhile."""
+        """Wait until the controller has handed over consumed partitions; the server stays visible and answers
+        meanwhile."""
         consuming = [manager.table for manager in self.managers if manager.has_stream]
         if consuming and self._config.hand_over_s:
             await asyncio.to_thread(
@@ -288,7 +293,7 @@ class ServerRole:
         return TableDataDeps(
             metastore=self._metastore,
             instance=self.instance,
-            files=SegmentFiles(self._config.data_dir),
+            files=LocalSegmentFiles(self._config.data_dir),
             io=self._io,
             loads=self._loads,
             indexes=self._indexes,
@@ -301,7 +306,7 @@ class ServerRole:
                 seals=self._seals,
                 writes=self._stream_writes,
                 snapshots=self._snapshots,
-                turns=DecodeSlots(INTAKE_THREADS),
+                turns=DecodeSlots(DECODE_THREADS),
                 memory=MemoryBudget(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
                 folder=self._config.data_dir / "sealing",
                 snapshot_folder=self._config.data_dir / "snapshots",
@@ -323,7 +328,7 @@ class ServerRole:
         )
 
     def _store_of(self, spec: TableSpec) -> DeepStore:
-        """Any thread: two that open one store at once do no harm."""
+        """Return the deep store of a table. Any thread: if two open one store at once, it does no harm."""
         uri = self._allowed.uri_of(spec.deep_store_uri)
         assert uri is not None
         store = self._stores.get(uri)
@@ -332,7 +337,7 @@ class ServerRole:
         return store
 
     async def _clear_mark(self) -> None:
-        """What it was to stop for is over: brokers may come again."""
+        """Clear the drain mark: the stop is over, and brokers may come again."""
         while True:
             try:
                 await self._in_io(lambda: unmark(self._metastore, self.instance))
@@ -352,7 +357,7 @@ class ServerRole:
                 self._loop.call_later(RETRY_S, self._tables_changed.call)
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
-        """Keep a keeper per table: new ones open what is on disk first, those of dropped tables clean up."""
+        """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up."""
         assert self._deps is not None
         new = [TableDataManager(name, self._deps) for name in names if name not in self._managers]
         await asyncio.gather(*(self._open_table(manager) for manager in new))
@@ -365,7 +370,7 @@ class ServerRole:
         except NotFoundError:
             return  # dropped meanwhile
         except InvalidInputError as error:
-            # Such as a manifest of another version: the other tables are served; its keeper goes on trying.
+            # Such as a manifest of another version. The other tables are served; this one's manager goes on trying.
             _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", manager.table, error)
         self._managers[manager.table] = manager
         self._tasks[manager.table] = asyncio.create_task(manager.run())
@@ -384,7 +389,8 @@ class ServerRole:
                 self._deps.files.sweep(name, ())
 
     def _on_session(self, state: SessionState) -> None:
-        """On a thread of the metastore: after a lost session nothing that was written can be taken for granted."""
+        """Rewrite reports after a lost session: nothing that was written can be taken for granted. On a thread of the
+        metastore."""
         if state is SessionState.LOST:
             self._was_lost = True
         elif state is SessionState.CONNECTED and self._was_lost:

@@ -1,4 +1,6 @@
-"""Reads all served files again and again, slowly, so that a bit that rots on disk is found before a query finds it."""
+"""Read all served files again and again, slowly, so that a bit that rots on the disk is detected before a query reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubConfig:
-    """How fast. `idle_s`: between two rounds, however little there is to read."""
+    """Speed of scrubbing. `idle_s` are the seconds between two rounds, however little there is to read."""
 
     bytes_per_s: int = 20 << 20
     idle_s: float = 600.0
 
 
 async def scrub(managers: Callable[[], Collection[TableDataManager]], config: ScrubConfig) -> None:
-    """Until cancelled."""
+    """Scrub until cancelled."""
     while True:
         await asyncio.sleep(config.idle_s)
         num_corrupt = 0

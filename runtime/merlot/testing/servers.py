@@ -12,7 +12,7 @@ from merlot.cluster.instances.reports import ReportReader, ServerReport
 from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.poller import DecodeSlots
 from merlot.server.realtime.table import StreamThreads
@@ -34,7 +34,7 @@ class TableDataBench:
         self._folder = folder
         self.metastore = SqliteMetastore(folder / "metastore.sqlite")
         self.deep_store = DeepStore(deep_store or str(folder / "deep"), retry=RetryPolicy(attempts=2, first_wait=0.01))
-        self.files = SegmentFiles(folder / "server")
+        self.files = LocalSegmentFiles(folder / "server")
         self.quarantine = folder / "server" / "quarantine"
         self._exits = AsyncExitStack()
 

@@ -30,7 +30,7 @@ from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.server.realtime import partition, reading
 from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.partition import PartitionConsumer
@@ -151,7 +151,7 @@ class ReplicaOnTest:
         """Whether it hears of what changes."""
         self.loaded: set[str] = set()
         self._cluster = cluster
-        self.files = SegmentFiles(folder / name)
+        self.files = LocalSegmentFiles(folder / name)
         self.listener = ListenerOnTest()
         deps = PartitionDeps(
             metastore=cluster.store,

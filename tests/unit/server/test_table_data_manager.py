@@ -187,7 +187,7 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     assert set(started.segments.keys) == {str(records[1].key)} == bench.report().loaded
     assert len(list(bench.quarantine.iterdir())) == 1
     await bench.stop_managers()
-    bench.files = files.SegmentFiles(bench.quarantine.parent)
+    bench.files = files.LocalSegmentFiles(bench.quarantine.parent)
     await bench.start_manager()
     await until(lambda: bench.report().errors.keys() == {lying})
     assert bench.report().loaded == {str(records[1].key)}

@@ -1,7 +1,7 @@
-"""What queries see of an upsert table of batches: editions of its partitions, each with the docs that are valid in it.
+"""Views that queries have of an upsert table of batches: editions of its partitions, each with its valid docs.
 
 A request names the edition of each partition that it asks for, `upsert/3@<digest>`, beside those segments of it that
-its filter may need. So whatever it is answered is of one set of segments, the one that its broker routes.
+its filter may need. So its whole answer is of one set of segments, the one that its broker routes.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from merlot.server.realtime.views import fitted
 from merlot.upsert.valid_docs import Cut
 
 NOTHING: Final = ResolvedRows(keys=(), rows=())
-"""An edition has no rows beside those of its segments."""
+"""Rows of an edition beside those of its segments: none."""
 
 
 @dataclass(frozen=True)
 class EditionView:
-    """The valid docs of one edition of a partition. Any thread."""
+    """Valid docs of one edition of a partition. Any thread."""
 
     key: str
     numbers: Mapping[str, int]
-    """What the cut calls the segments, by `name@crc`."""
+    """Numbers of the segments in the cut, by `name@crc`."""
     cut: Cut
-    _known: dict[str, SomeDocs] = field(default_factory=dict)
+    _valid_docs: dict[str, SomeDocs] = field(default_factory=dict)
 
     def masked(self, segment: Segment) -> Segment:
-        """A segment of the edition with its docs that are rows of the table."""
+        """Return a segment of the edition masked with its valid docs."""
         key = str(segment.key)
-        valid = self._known.get(key)
+        valid = self._valid_docs.get(key)
         if valid is None:
-            valid = self._known[key] = self._valid(self.numbers[key], segment.num_docs)
+            valid = self._valid_docs[key] = self._valid(self.numbers[key], segment.num_docs)
         return PartlyValid(segment, valid)
 
     def _valid(self, number: int, num_docs: int) -> SomeDocs:
@@ -45,7 +45,8 @@ class EditionView:
 
 
 class EditionReadView:
-    """For one request; `server.tables.Cut`. Segments are handed out by the editions that it has named."""
+    """Read view for one request; implements `server.tables.ReadView`. Segments are handed out by the editions that the
+    request has named."""
 
     def __init__(self, views: Mapping[str, EditionView]) -> None:
         self._views = views
@@ -60,10 +61,10 @@ class EditionReadView:
         return NOTHING
 
     def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, ResolvedRows | None]]:
-        """Nothing is behind what was asked for."""
+        """Return nothing: an edition is complete."""
         return ()
 
     def masked(self, segment: ImmutableSegment) -> Segment | None:
-        """A segment with the docs of it that are rows of the table; None if it is in no edition that was named."""
+        """Return a segment masked with its valid docs; None if it is in no edition that was named."""
         key = str(segment.key)
         return next((view.masked(segment) for view in self._named if key in view.numbers), None)

@@ -12,7 +12,7 @@ from merlot.cluster.records import StreamSegmentRecord
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.segment.build.request import BuildRequest
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.poller import PollCounts, Poller
 from merlot.server.realtime.row_listener import RowListener
@@ -42,7 +42,7 @@ class PartitionDeps:
     metastore: Metastore
     table: TableName
     instance: InstanceId
-    files: SegmentFiles
+    files: LocalSegmentFiles
     store: Callable[[], DeepStore]
     folder: Path
     """Folder for files that are being made."""

@@ -46,7 +46,7 @@ from merlot.ingest.stream import Pipeline
 from merlot.metastore.protocol import Metastore
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.reader import Segment
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.server.realtime.attempts import Attempts
 from merlot.server.realtime.indexed import IndexDeps
 from merlot.server.realtime.key_memory import KeyMemory
@@ -113,7 +113,7 @@ class TableStreamDeps:
     metastore: Metastore
     table: TableName
     instance: InstanceId
-    files: SegmentFiles
+    files: LocalSegmentFiles
     io: Executor
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]

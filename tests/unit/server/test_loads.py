@@ -14,7 +14,7 @@ from merlot.errors import NotFoundError
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server import loads
 from merlot.server.files import LoadSource
-from merlot.server.loads import LoadQueue, Outcome
+from merlot.server.loads import LoadOutcome, LoadQueue
 from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import build_orders
 
@@ -31,7 +31,7 @@ class Bench:
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self.told = 0
         self.queue = LoadQueue(pool, NUM_THREADS, SystemClock(), self._tell)
-        self.taken: list[Outcome] = []
+        self.taken: list[LoadOutcome] = []
 
     def _tell(self) -> None:
         self.told += 1

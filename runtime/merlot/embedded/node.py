@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 METASTORE_FILE: Final = "metastore.sqlite"
 SERVER_INSTANCE: Final = "Server_localhost_8098"
-"""The same on whatever port the node listens: assignments go by it."""
+"""Instance id of the server, the same on whatever port the node listens: assignments go by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,19 +58,19 @@ class NodeConfig:
     """Name by which clients reach it; default: `host`, or the machine's name if that stands for every address."""
     http_port: int = 8099
     grpc_port: int | None = None
-    """None: no queries over gRPC."""
+    """Port for queries over gRPC; None for no such port."""
     deep_store: str | None = None
-    """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
+    """Place of segment files of tables that name no deep store; default `{data_dir}/deepstore`."""
     deep_store_prefixes: tuple[str, ...] = ()
-    """Below which tables may name deep stores of their own, besides that one."""
+    """Prefixes below which tables may name deep stores of their own, besides that one."""
     stream_folders: tuple[str, ...] = ()
     """Folders below which streams of files may be."""
     secrets_dir: Path | None = None
-    """Of the Secrets that streams name, a folder each."""
+    """Folder with a subfolder for each Secret that streams name."""
     grace_s: float = 60.0
-    """How long a replaced version of a segment is still served."""
+    """Seconds for which a replaced version of a segment is still served."""
     warm_up_s: float | None = None
-    """As a server's: load the query kernels at the start, and wait this long for it."""
+    """Seconds to wait at the start until the query kernels are loaded, as a server's."""
     server: ServerSettings = field(default_factory=ServerSettings)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
 
@@ -87,7 +87,7 @@ class NodeConfig:
 
 
 class Node:
-    """Start and stop on one event loop."""
+    """Node whose roles start and stop on one event loop."""
 
     def __init__(self, config: NodeConfig, *, clock: Clock | None = None) -> None:
         self._config = config
@@ -99,17 +99,17 @@ class Node:
 
     @property
     def grpc_port(self) -> int:
-        """Where it answers over gRPC; 0: nowhere."""
+        """Port for queries over gRPC; 0 if there is none."""
         return 0 if self._broker is None else self._broker.grpc_port
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """Address at which clients reach it."""
         host = "localhost" if self._config.host in {"0.0.0.0", "::", "127.0.0.1"} else self._config.host
         return f"http://{host}:{self.port}"
 
     async def start(self) -> int:
-        """Run every role; returns the port. UnavailableError if the port is taken or another node has the folder."""
+        """Run every role; return the port. UnavailableError if the port is taken or another node has the folder."""
         try:
             await self._start()
         except BaseException:
@@ -124,7 +124,7 @@ class Node:
         await self._exits.aclose()
 
     def not_ready(self) -> str | None:
-        """Why queries may fail now; None if all that is assigned is served."""
+        """Return why queries may fail now; None if all that is assigned is served."""
         if self._server is None or self._broker is None:
             return "starting"
         return self._server.not_ready() or self._broker.unready_reason()
@@ -226,7 +226,7 @@ class Node:
 
 
 def _merged(routes: list[web.RouteDef]) -> list[web.RouteDef]:
-    """The first of those that share method and path; aiohttp refuses the others."""
+    """Return the first of the routes that share method and path; aiohttp refuses the others."""
     first: dict[tuple[str, str], web.RouteDef] = {}
     for route in routes:
         first.setdefault((route.method, route.path), route)

@@ -115,7 +115,7 @@ class Rules:
 
     @cached_property
     def expiring(self) -> tuple[FieldSpec, ...]:
-        """Those of `fields` that tell whether a key is dead."""
+        """The fields among `fields` that decide whether a key is dead."""
         return tuple(
             field for field in self.fields if field not in self.keys.fields or field == self.comparisons[0].field
         )

@@ -68,9 +68,9 @@ def test_a_row_is_kept_unless_one_of_its_key_is_there_and_alive(
             assert upserts.watermark == before
         outcome = upserts.add(table(part, sent(part)), 0, len(stored))
         upserts.publish()
-        kept += outcome.kept.tolist()
-        stored += [row for row, is_kept in zip(part, outcome.kept, strict=True) if is_kept]
-        assert outcome.rows.equals(table(part, sent(part)).filter(outcome.kept))
+        kept += outcome.is_kept.tolist()
+        stored += [row for row, is_kept in zip(part, outcome.is_kept, strict=True) if is_kept]
+        assert outcome.rows.equals(table(part, sent(part)).filter(outcome.is_kept))
         commit(upserts)
         upserts.scan()
     expected, largest = kept_of(rows, ttl, skew, skips=skips)

@@ -15,7 +15,7 @@ from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime.partition_log import ResolvedRows
 from merlot.server.realtime.views import fitted
-from merlot.upsert.valid_docs import Cut
+from merlot.upsert.valid_docs import ValidDocsView
 
 NOTHING: Final = ResolvedRows(keys=(), rows=())
 """Rows of an edition beside those of its segments: none."""
@@ -28,7 +28,7 @@ class EditionView:
     key: str
     numbers: Mapping[str, int]
     """Numbers of the segments in the cut, by `name@crc`."""
-    cut: Cut
+    cut: ValidDocsView
     _valid_docs: dict[str, SomeDocs] = field(default_factory=dict)
 
     def masked(self, segment: Segment) -> Segment:

@@ -26,7 +26,7 @@ from merlot.server.realtime.rewritten import Former, Records, SealedCut, Settled
 from merlot.upsert.keys import KeyColumns, Keys, joined
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rewriting import new_numbers
-from merlot.upsert.valid_docs import Cut, SegmentDocs
+from merlot.upsert.valid_docs import SegmentDocs, ValidDocsView
 
 if TYPE_CHECKING:
     from merlot.server.realtime.views import UpsertView
@@ -69,7 +69,7 @@ class NumberingFiles:
         yet."""
         self._seen: Records | None = None
 
-    def take_cut(self, cut: Cut, numbers: Mapping[int, int], num_docs: Mapping[int, int]) -> None:
+    def take_cut(self, cut: ValidDocsView, numbers: Mapping[int, int], num_docs: Mapping[int, int]) -> None:
         """Note the valid docs as a segment begins."""
         self._taken = [*self._taken[:1], *self._taken[1:][-3:], SealedCut(cut, dict(numbers), dict(num_docs))]
         self._seen = None

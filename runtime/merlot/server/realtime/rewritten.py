@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from merlot.cluster.consuming.merged import merged_sequences
 from merlot.cluster.records import StreamSegmentRecord
-from merlot.upsert.valid_docs import Bits, Cut
+from merlot.upsert.valid_docs import Bits, ValidDocsView
 
 Longs = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -35,7 +35,7 @@ MOST_TOLD: Final = 20
 class Settled:
     """Valid docs of a partition's sealed segments, as sealed rows alone decide. Any thread."""
 
-    cut: Cut = field(default_factory=lambda: Cut({}))
+    cut: ValidDocsView = field(default_factory=lambda: ValidDocsView({}))
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Numbers of the segments in the cut, by `name@crc`."""
     num_docs: Mapping[str, int] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Settled:
 class SealedCut:
     """Valid docs at one moment, and the number of docs of each segment that they are based on, by sequence."""
 
-    cut: Cut
+    cut: ValidDocsView
     numbers: Mapping[int, int]
     num_docs: Mapping[int, int]
 

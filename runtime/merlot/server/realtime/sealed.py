@@ -29,7 +29,7 @@ from merlot.server.realtime.partition_log import LogPart
 from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.snapshots import FoundCheckpoint
 from merlot.spec.schema import FieldSpec
-from merlot.upsert.checkpoint import Checkpoint
+from merlot.upsert.checkpoint import PartitionCheckpoint
 from merlot.upsert.partition import PartitionUpserts
 
 _LOG = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class SealedRows:
     def _begin_with(self, stored: FoundCheckpoint, records: Records) -> None:
         rows, end = self._rows, records[stored.sequence]
         numbers = {sequence: rows.new_number() for sequence in sorted(stored.segments)}
-        checkpoint = Checkpoint(
+        checkpoint = PartitionCheckpoint(
             end_offset=end.end_offset or 0,
             watermark=stored.mark,
             segments={numbers[sequence]: snapshot for sequence, snapshot in stored.segments.items()},

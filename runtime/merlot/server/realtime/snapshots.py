@@ -35,7 +35,7 @@ from merlot.store.deepstore import DeepStore
 from merlot.upsert.checkpoint import SegmentSnapshot
 from merlot.upsert.expiry import Bounds, Watermark
 from merlot.upsert.snapshots import decode, encode, file_name
-from merlot.upsert.valid_docs import Cut, SegmentDocs
+from merlot.upsert.valid_docs import SegmentDocs, ValidDocsView
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Captured:
     """State of a partition at the end of a segment."""
 
     sequence: int
-    cut: Cut
+    cut: ValidDocsView
     mark: Watermark
     column: str
     numbers: Mapping[int, int]

@@ -109,7 +109,7 @@ class UpsertListener:
         self._merger_retry.check()
         with self._all_or_nothing(shown=self.view), self._merger_retry.noted(batch):
             outcome = index.add(batch.rows, self._rows.numbers[part.sequence], part.rows.num_docs)
-            replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.kept]).append_to(part.rows, now_ms)
+            replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.is_kept]).append_to(part.rows, now_ms)
         self._rows.num_docs[part.sequence] = part.rows.num_docs
         self._rows.note_decided(part.sequence)
         index.publish()

@@ -12,7 +12,7 @@ from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime.partition_log import PartitionLog
 from merlot.server.realtime.rewritten import Former
-from merlot.upsert.valid_docs import Cut
+from merlot.upsert.valid_docs import ValidDocsView
 
 Words = NDArray[np.uint64]
 
@@ -24,7 +24,7 @@ class UpsertView:
     Rows may come while it is read; docs behind its bits are not valid."""
 
     log: PartitionLog
-    cut: Cut
+    cut: ValidDocsView
     numbers: Mapping[int, int]
     """Numbers of the segments in the index, by sequence."""
     keys: Mapping[int, str] = field(default_factory=dict)

@@ -151,7 +151,7 @@ class Shard:
 
     @property
     def _first_slots(self) -> int:
-        """Return the slots of the first table; they differ between neighbours, so that these grow at different
+        """Slots of the first table; they differ between neighbours, so that these grow at different
         times."""
         return _FIRST_SLOTS + self._number % 8
 

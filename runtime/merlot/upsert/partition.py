@@ -173,7 +173,7 @@ class PartitionUpserts:
 
     @property
     def may_expire(self) -> bool:
-        """Return whether any key can be dead now."""
+        """True if any key can be dead now."""
         return max(self._mark.bounds(self._rules)) > kernels.NULL
 
     def alive(self, rows: pa.Table) -> Flags:

@@ -60,7 +60,7 @@ class Bits:
 
     @cached_property
     def words(self) -> Words:
-        """Return the bits, lowest first, as far as there are pages."""
+        """Bits, lowest first, as far as there are pages."""
         if not self.pages:
             return _NO_WORDS
         words = self.pages[0] if len(self.pages) == 1 else np.concatenate(self.pages)

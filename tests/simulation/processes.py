@@ -30,7 +30,7 @@ from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundE
 from merlot.ids import InstanceId, TableName
 from merlot.query.answer.partial import Partial, PlainRows
 from merlot.query.answer.result import QueryStats
-from merlot.server.loader import Desired, LoadFailure, Holdings, decide
+from merlot.server.loader import Desired, Holdings, LoadFailure, decide
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.testing.faults import ProcessDied

@@ -1,4 +1,4 @@
-"""One server's keeper of `orders` over a real metastore, deep store and folder."""
+"""Table data manager of `orders` on one server, over a real metastore, deep store and folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from merlot.testing.sample import ORDERS
 
 
 class TableDataBench:
-    """Everything around a keeper. Closing it ends the keepers that it started."""
+    """Dependencies of a table data manager. Closing it ends the managers that it started."""
 
     me = InstanceId("Server_me_1")
     other = InstanceId("Server_other_2")

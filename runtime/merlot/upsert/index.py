@@ -174,7 +174,7 @@ class Shard:
 
 
 class KeyIndex:
-    """All shards of a partition. With `rotates` there are two sets: the older one has keys not written since the last
+    """Shards of a partition. With `rotates` there are two sets: the older one has keys not written since the last
     rotation."""
 
     def __init__(self, num_values: int, *, rotates: bool = False) -> None:

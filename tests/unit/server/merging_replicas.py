@@ -36,7 +36,8 @@ Row = dict[str, Any]
 
 
 def segments_of(listener: UpsertListener, loaded: Collection[str]) -> OpenSegments:
-    """The heads of a partition whose server has loaded these files, reports at once, and has memory enough."""
+    """Return the open segments of a partition whose server has loaded these files, reports at once, and has memory
+    enough."""
     deps = SimpleNamespace(
         clock=SystemClock(),
         memory=MemoryBudget(1 << 40),

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.budget import count
+from tests.unit.server.test_upsert_listener import Chain, is_deletion
 from tests.unit.server.test_upsert_restarts import MISHAPS, KeepingReplica
-from tests.unit.server.test_upsert_sink import Chain, is_deletion
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.server.realtime import snapshots as module

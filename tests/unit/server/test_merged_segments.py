@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 import pytest
-from tests.unit.server.test_upsert_sink import REQUEST, Chain, Replica, visible
+from tests.unit.server.test_upsert_listener import REQUEST, Chain, Replica, visible
 
 from merlot.cluster.consuming.merged import MERGED, merged_sequences
 from merlot.cluster.consuming.transactions import COMPACTED

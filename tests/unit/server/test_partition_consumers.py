@@ -62,7 +62,7 @@ class ListenerOnTest(PlainListener):
         self.is_unsettled = False
         """Whether it cannot do, once there are rows, what it was told of."""
         self.num_bugs = 0
-        """How often it will fail when it is told of another head."""
+        """How often it will fail when it hears of another open part."""
         self.bugs_from = 0
         """How many parts there are when it begins to fail: none at the first segment, two when it is switched."""
 
@@ -177,7 +177,7 @@ class ReplicaOnTest:
         self.consumer = PartitionConsumer(0, deps)
 
     def tell(self, view: TableView) -> None:
-        """As the keeper and the table's stream do."""
+        """Tell the consumer what the table data manager and the table's stream would."""
         if self.is_told:
             servers = view.servers_of(open_segments(view)[0].name)
             self.consumer.follow(chains(view.stream_segments).get(0, {}), view.epoch, servers)
@@ -363,7 +363,7 @@ def test_segments_end_by_rows_and_both_replicas_make_equal_files(cluster: Cluste
         assert all(one.files.path_of(TABLE, record.key_text).exists() for record in sealed), "nobody had to fetch them"
 
 
-def test_a_sink_is_told_of_every_row_and_of_tails_before_readers_see_them(cluster: ClusterOnTest) -> None:
+def test_a_listener_hears_of_every_row_and_of_tails_before_readers_see_them(cluster: ClusterOnTest) -> None:
     cluster.flush_rows = 30
     cluster.produce(100)
     one = cluster.start(A)

@@ -10,7 +10,7 @@ import pytest
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.memory_budget import MemoryBudget
-from merlot.server.realtime.partition_log import LogPart, PartitionLog, Released
+from merlot.server.realtime.partition_log import LogPart, PartitionLog, ReleaseRule
 from merlot.server.realtime.poller import RowBatch
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.values.types import TypeName
@@ -40,7 +40,7 @@ def log() -> PartitionLog:
 def released(log: PartitionLog, now: float, reported_as_of: float = math.inf) -> PartitionLog:
     """The line, of which the file of the first segment is loaded, once more is let go."""
     loaded = {"a@7"}.__contains__
-    return Released(is_loaded=loaded, reported_as_of=reported_as_of, now=now, grace_s=GRACE_S).of(log, 2)
+    return ReleaseRule(is_loaded=loaded, reported_as_of=reported_as_of, now=now, grace_s=GRACE_S).of(log, 2)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a", [10, 10, 5]), ("b", [10, 5])])

@@ -32,7 +32,7 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 
 
 class HandlerBench:
-    """A handler over one keeper with three segments."""
+    """Query handler over one table data manager with three segments."""
 
     def __init__(self, bench: TableDataBench, manager: TableDataManager) -> None:
         self.bench = bench

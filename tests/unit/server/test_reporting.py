@@ -1,4 +1,4 @@
-"""What a keeper reports is what is so, whatever else is being written meanwhile."""
+"""A table data manager reports the present state, whatever else is being written meanwhile."""
 
 import asyncio
 import threading

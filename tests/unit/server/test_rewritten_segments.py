@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
-from merlot.server.realtime.rewritten import Former, SealedCut
+from merlot.server.realtime.rewritten import ReplacedFile, SealedCut
 from merlot.upsert.checkpoint import SegmentSnapshot
 from merlot.upsert.keys import Keys
 from merlot.upsert.rewriting import kept_docs, new_numbers, renumbered
@@ -42,7 +42,7 @@ def test_each_valid_doc_has_its_row_in_the_new_file_and_both_have_the_same_bits(
     assert [found[doc] for doc in valid] == [kept.index(doc) for doc in valid]
     back = np.full(len(kept), -1, np.int64)
     back[found[found >= 0]] = np.flatnonzero(found >= 0)
-    words = Former(0, len(keys), back).words(Bits().changed(found[valid], to=True).words)
+    words = ReplacedFile(0, len(keys), back).words(Bits().changed(found[valid], to=True).words)
     assert len(words) == (len(keys) + 63) // 64
     assert [doc for doc in every if words[doc >> 6] >> np.uint64(doc & 63) & np.uint64(1)] == valid
 

@@ -37,7 +37,7 @@ def flip_a_byte(path: Path) -> None:
 async def start_with(
     bench: TableDataBench, days: list[int]
 ) -> tuple[table_data_manager.TableDataManager, list[SegmentRecord]]:
-    """A keeper that has loaded and reported the segments of these days."""
+    """Return a manager that has loaded and reported the segments of these days."""
     records = publish_orders(bench.metastore, bench.deep_store, days)
     bench.assign(bench.me)
     started = await bench.start_manager()

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.budget import count
-from tests.unit.server.test_upsert_sink import Chain, Replica
+from tests.unit.server.test_upsert_listener import Chain, Replica
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.clock import SystemClock

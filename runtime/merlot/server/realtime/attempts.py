@@ -31,7 +31,7 @@ MOST_DEATHS: Final = 2
 ENDED: Final = "the message ended the process each time that it was decoded"
 
 
-class Attempts:
+class DecodeAttempts:
     """Offsets of one partition that were being decoded when processes died. Any thread may call; one process uses the
     folder."""
 

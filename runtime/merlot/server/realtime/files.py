@@ -22,7 +22,7 @@ from merlot.errors import UnavailableError
 from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
-from merlot.server.realtime.rewritten import Former, Records, SealedCut, Settled
+from merlot.server.realtime.rewritten import Records, ReplacedFile, SealedCut, SettledDocs
 from merlot.upsert.keys import KeyColumns, Keys, joined
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rewriting import new_numbers
@@ -56,14 +56,14 @@ class NumberingFiles:
         """Files that lacked valid docs, with these docs: rows that replace them may not have arrived yet."""
         self.keys: dict[int, str] = {}
         """Key (`name@crc`) of each segment's file, by sequence."""
-        self.settled = Settled()
+        self.settled = SettledDocs()
         """Docs of sealed segments that stay replaced whatever comes. Any thread may read."""
         self.forget()
 
     def forget(self) -> None:
         """Forget everything: the index is given up."""
-        self.keys, self.settled, self._refused = {}, Settled(), {}
-        self._former: dict[str, Former] = {}
+        self.keys, self.settled, self._refused = {}, SettledDocs(), {}
+        self._former: dict[str, ReplacedFile] = {}
         self._taken: list[SealedCut] = []
         """Valid docs as segments began. All that the first was told of is sealed; for the others that is not known
         yet."""
@@ -100,7 +100,7 @@ class NumberingFiles:
         with self._borrow(key) as segment:
             return segment is not None
 
-    def shown(self, before: UpsertView | None) -> tuple[Mapping[int, str], Mapping[str, Former]]:
+    def shown(self, before: UpsertView | None) -> tuple[Mapping[int, str], Mapping[str, ReplacedFile]]:
         """Return, for a view, the files by sequence and the files that were replaced."""
         are_same = before is not None and before.keys == self.keys
         return (before.keys if before is not None and are_same else dict(self.keys)), dict(self._former)
@@ -199,7 +199,7 @@ class NumberingFiles:
             back[docs[docs >= 0]] = np.flatnonzero(docs >= 0)
             before = {old: former for old, former in previous.items() if former.sequence == sequence_of(key)}
             self._former |= {old: former.behind(sequence, back) for old, former in before.items()}
-            self._former[key] = Former(sequence, len(docs), back)
+            self._former[key] = ReplacedFile(sequence, len(docs), back)
 
     def settle(self, records: Records) -> None:
         """Publish what has settled by now in `settled`, and forget former files that are gone."""

@@ -26,7 +26,7 @@ from merlot.server.realtime.files import NumberingFiles
 from merlot.server.realtime.partition_log import LogPart, PartitionLog
 from merlot.server.realtime.previous import StoredRows
 from merlot.server.realtime.rewritten import Records
-from merlot.server.realtime.snapshots import Captured, Snapshots
+from merlot.server.realtime.snapshots import CapturedState, Snapshots
 from merlot.spec.schema import FieldSpec
 from merlot.spec.upserting import SnapshotStore
 from merlot.upsert.partial import PreviousRows
@@ -295,7 +295,7 @@ class IndexedRows:
             sequence: num_docs
         }
         self.deps.snapshots.capture(
-            Captured(
+            CapturedState(
                 sequence=sequence,
                 cut=state[0],
                 mark=state[1],

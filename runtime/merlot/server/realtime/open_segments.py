@@ -13,7 +13,7 @@ from merlot.cluster.consuming.steps import Held, RowEnd, Switch
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
-from merlot.server.realtime.partition_log import LogPart, PartitionLog, Released
+from merlot.server.realtime.partition_log import LogPart, PartitionLog, ReleaseRule
 from merlot.server.realtime.poller import RowBatch
 from merlot.server.realtime.row_listener import RowListener
 
@@ -122,7 +122,7 @@ class OpenSegments:
     def release(self) -> None:
         """Drop rows whose file is loaded, and parts that no broker asks for any more."""
         deps, before = self._deps, self.log
-        releasing = Released(
+        releasing = ReleaseRule(
             is_loaded=deps.is_loaded,
             reported_as_of=deps.reported_as_of(),
             now=deps.clock.monotonic(),

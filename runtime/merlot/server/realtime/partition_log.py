@@ -126,7 +126,7 @@ class PartitionLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
+class ReleaseRule:
     """Rule by which a log drops its parts. `now` and `reported_as_of` are monotonic."""
 
     is_loaded: Callable[[str], bool]

@@ -20,7 +20,7 @@ from merlot.errors import MerlotError
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.stream import Pipeline, StreamRows, head, tail
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.realtime.attempts import Attempts
+from merlot.server.realtime.attempts import DecodeAttempts
 from merlot.streams.protocol import Messages, NotYetError, PartitionReader
 
 MAX_MESSAGES: Final = 20_000
@@ -97,7 +97,7 @@ class Poller:
         open_pipeline: Callable[[], Pipeline],
         turns: DecodeSlots,
         counts: PollCounts,
-        attempts: Attempts | None = None,
+        attempts: DecodeAttempts | None = None,
     ) -> None:
         self._reader = reader
         self._attempts = attempts

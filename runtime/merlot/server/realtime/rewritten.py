@@ -1,12 +1,12 @@
 """Sealed segments that minions rewrite without the rows that were replaced (UpsertCompactionTask): both sides of it.
 
-Before: a server tells minions the valid docs in `Settled`. A consumed row may come to nothing, and what it replaced
+Before: a server tells minions the valid docs in `SettledDocs`. A consumed row may come to nothing, and what it replaced
 would be valid again. So only what sealed rows have replaced is told: the valid docs are taken when a segment begins,
 and told once all rows they are based on are sealed.
 
 After: the new file has some docs of the old file in the same order, among them all that are valid. Their keys say which
 (`upsert.rewriting`), so that a replica depends on nobody's word; a file that lacks a valid doc is refused. Brokers ask
-for either file for a while: the bits of the old file follow from those of the new file (`Former`).
+for either file for a while: the bits of the old file follow from those of the new file (`ReplacedFile`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_TOLD: Final = 20
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettledDocs:
     """Valid docs of a partition's sealed segments, as sealed rows alone decide. Any thread."""
 
     cut: ValidDocsView = field(default_factory=lambda: ValidDocsView({}))
@@ -72,7 +72,7 @@ class SealedCut:
     numbers: Mapping[int, int]
     num_docs: Mapping[int, int]
 
-    def settled(self, records: Records, keys: Mapping[int, str]) -> Settled | None:
+    def settled(self, records: Records, keys: Mapping[int, str]) -> SettledDocs | None:
         """Return the settled docs once all that they are based on is sealed; None before that. `keys` are the files by
         which the docs of segments are numbered."""
         for sequence, docs in self.num_docs.items():
@@ -85,7 +85,7 @@ class SealedCut:
             if not record.is_open and self.num_docs.get(sequence) == record.total_docs
             if keys.get(sequence) == record.key_text
         }
-        return Settled(
+        return SettledDocs(
             self.cut,
             {key: self.numbers[sequence] for sequence, key in sealed.items()},
             {key: self.num_docs[sequence] for sequence, key in sealed.items()},
@@ -98,7 +98,7 @@ class SealedCut:
 
 
 @dataclass(frozen=True)
-class Former:
+class ReplacedFile:
     """File that another file has replaced."""
 
     sequence: int
@@ -107,10 +107,10 @@ class Former:
     docs: Longs
     """Doc of this file for each doc of the new file; -1 for a doc that is not valid."""
 
-    def behind(self, sequence: int, docs: Longs) -> Former:
+    def behind(self, sequence: int, docs: Longs) -> ReplacedFile:
         """Return the same, now that yet another file is in its place. `docs`: for each doc of that file, its doc in the
         one before, or -1."""
-        return Former(sequence, self.num_docs, np.where(docs >= 0, self.docs[docs], -1))
+        return ReplacedFile(sequence, self.num_docs, np.where(docs >= 0, self.docs[docs], -1))
 
     def words(self, newer: Words | None) -> Words:
         """Return the bits of its docs, computed from those of the newer file."""

@@ -1,8 +1,8 @@
 """Keep a partition's checkpoint: the valid docs of its sealed segments at the end of the last of them.
 
-The partition's thread hands over its state at the end of a segment (`Captured`, references only). Files are written,
-uploaded and named in the records on another thread, so that neither a full disk nor a slow deep store delays rows.
-Their order decides what a crash leaves: snapshots are written before the list or record that names them, and deleted
+The partition's thread hands over its state at the end of a segment (`CapturedState`, references only). Files are
+written, uploaded and named in the records on another thread, so that neither a full disk nor a slow deep store delays
+rows. Their order decides what a crash leaves: snapshots are written before the list or record that names them, and deleted
 after it. A recovery takes the checkpoint of the local disk, else the deep store's; neither is needed, since what is
 stored can be replayed.
 """
@@ -48,7 +48,7 @@ LATE_MS: Final = 30_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class CapturedState:
     """State of a partition at the end of a segment."""
 
     sequence: int
@@ -110,8 +110,8 @@ class Snapshots:
         self.kept_in: SnapshotStore | None = None
         self._deps = deps
         self._where = f"table={deps.table} partition={deps.partition}"
-        self._captured: Captured | None = None
-        self._written: Captured | None = None
+        self._captured: CapturedState | None = None
+        self._written: CapturedState | None = None
         self._files: dict[str, _WrittenSnapshot] = {}
         self._superseded: Set[str] = frozenset()
         self._is_clear = False
@@ -121,7 +121,7 @@ class Snapshots:
         self._is_closed = False
         self._not_before_ms = 0
 
-    def capture(self, captured: Captured) -> None:
+    def capture(self, captured: CapturedState) -> None:
         """Note the state of the partition at the end of a segment; it is written once the segment is committed."""
         if self._captured is None or captured.sequence >= self._captured.sequence:
             self._captured = captured
@@ -189,7 +189,7 @@ class Snapshots:
             return partial(self._keep, captured, records)
         return None
 
-    def _is_to_upload(self, captured: Captured, records: Records, now_ms: int) -> bool:
+    def _is_to_upload(self, captured: CapturedState, records: Records, now_ms: int) -> bool:
         last = max((sequence for sequence, record in records.items() if record.checkpoint is not None), default=-1)
         end = records[captured.sequence]
         is_mine = end.sealer == self._deps.instance or now_ms - end.push_time_ms >= LATE_MS
@@ -216,12 +216,12 @@ class Snapshots:
         else:
             self.error = ""
 
-    def _keep(self, captured: Captured, records: Records) -> LocalCheckpoint | None:
+    def _keep(self, captured: CapturedState, records: Records) -> LocalCheckpoint | None:
         """Write to the disk; None if the partition is consumed here no more."""
         with self._disk:
             return None if self._is_closed else self._write(captured, records)
 
-    def _write(self, captured: Captured, records: Records) -> LocalCheckpoint:
+    def _write(self, captured: CapturedState, records: Records) -> LocalCheckpoint:
         files: dict[str, str] = {}
         written: dict[str, _WrittenSnapshot] = {}
         for record in checkpoints.sealed_until(records, captured.sequence):
@@ -244,7 +244,7 @@ class Snapshots:
             self._note(captured.sequence, at_ms)
         return checkpoint
 
-    def _file_of(self, key: str, captured: Captured, sequence: int) -> _WrittenSnapshot:
+    def _file_of(self, key: str, captured: CapturedState, sequence: int) -> _WrittenSnapshot:
         """Return the file of a segment's valid docs; write it if they have changed since the last time."""
         docs = captured.cut.segments.get(captured.numbers[sequence], SegmentDocs())
         last = self._files.get(key)
@@ -256,7 +256,7 @@ class Snapshots:
         folder.put(name, lambda: data)
         return _WrittenSnapshot(docs, name)
 
-    def _upload(self, captured: Captured, records: Records) -> None:
+    def _upload(self, captured: CapturedState, records: Records) -> None:
         """Write to the disk and to the deep store, and name the files in the records. Files that the records named
         before are deleted the next time, so that a replica that is about to read them still can."""
         deps = self._deps
@@ -347,7 +347,7 @@ class Snapshots:
         return FoundCheckpoint(sequence=sequence, mark=mark, column=state.column, segments=segments)
 
 
-def _is_sealed(captured: Captured, records: Records) -> bool:
+def _is_sealed(captured: CapturedState, records: Records) -> bool:
     """Return True if what was captured is what was committed."""
     end = records.get(captured.sequence)
     if end is None or end.is_open:
@@ -355,7 +355,7 @@ def _is_sealed(captured: Captured, records: Records) -> bool:
     return all(_is_of(captured, record) for record in checkpoints.sealed_until(records, captured.sequence))
 
 
-def _is_of(captured: Captured, record: StreamSegmentRecord) -> bool:
+def _is_of(captured: CapturedState, record: StreamSegmentRecord) -> bool:
     """Return True if docs of a segment were numbered by its file."""
     key = captured.keys.get(record.sequence)
     is_same = key == record.key_text if key is not None else COMPACTED not in record.custom_map

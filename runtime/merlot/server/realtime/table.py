@@ -47,7 +47,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.reader import Segment
 from merlot.server.files import LocalSegmentFiles
-from merlot.server.realtime.attempts import Attempts
+from merlot.server.realtime.attempts import DecodeAttempts
 from merlot.server.realtime.indexed import IndexDeps
 from merlot.server.realtime.key_memory import KeyMemory
 from merlot.server.realtime.memory_budget import MemoryBudget
@@ -488,7 +488,7 @@ class TableStream:
         def open_poller(start: int, counts: PollCounts) -> Poller:
             # The schema registry has its user and password there.
             open_pipeline = partial(Pipeline, spec, declared, number, self._streams.secrets_of(declared))
-            attempts = Attempts(
+            attempts = DecodeAttempts(
                 self._threads.snapshot_folder / self._host.table / f"{number}.attempts",
                 f"{declared.topic or declared.type}#{number}",
             )

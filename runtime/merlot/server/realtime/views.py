@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime.partition_log import PartitionLog
-from merlot.server.realtime.rewritten import Former
+from merlot.server.realtime.rewritten import ReplacedFile
 from merlot.upsert.valid_docs import ValidDocsView
 
 Words = NDArray[np.uint64]
@@ -29,7 +29,7 @@ class UpsertView:
     """Numbers of the segments in the index, by sequence."""
     keys: Mapping[int, str] = field(default_factory=dict)
     """Files (`name@crc`) of segments by which their docs are numbered; none yet for a segment that is not sealed."""
-    former: Mapping[str, Former] = field(default_factory=dict)
+    former: Mapping[str, ReplacedFile] = field(default_factory=dict)
     """Files that these have replaced, and that may still be asked for."""
     _valid_docs: dict[tuple[int, int, int], SomeDocs] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ class UpsertView:
         """Return the same rows without the sealed files of these segments: their docs may be others."""
         return replace(self, keys={**self.keys, **dict.fromkeys(sequences, "")}) if sequences else self
 
-    def _valid(self, number: int, num_docs: int, former: Former | None) -> SomeDocs:
+    def _valid(self, number: int, num_docs: int, former: ReplacedFile | None) -> SomeDocs:
         newest, every = self.cut.queryable(number), self.cut.valid(number)
         if former is not None:
             words = former.words(newest)

@@ -82,8 +82,8 @@ class _Partition:
 class BatchUpserts:
     """Partitions of one table; `run` is the task."""
 
-    def __init__(self, host: BatchUpsertsDeps) -> None:
-        self._host = host
+    def __init__(self, deps: BatchUpsertsDeps) -> None:
+        self._deps = deps
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
         self._spec: TableSpec | None = None
@@ -160,23 +160,23 @@ class BatchUpserts:
         """Run passes until cancelled."""
         while True:
             wake_at = await self._guarded_pass()
-            await self._wake_up.wait(max(0.0, wake_at - self._host.clock.monotonic()))
+            await self._wake_up.wait(max(0.0, wake_at - self._deps.clock.monotonic()))
 
     async def stop(self) -> None:
         """Build nothing more; return when nothing is being built."""
         self._is_stopping = True
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
-        self._host.keys.forget(self._host.table)
+        self._deps.keys.forget(self._deps.table)
 
     async def _guarded_pass(self) -> float:
-        now = self._host.clock.monotonic()
+        now = self._deps.clock.monotonic()
         try:
             await self._pass()
         except MerlotError as error:
-            _LOG.warning("upserts not followed table=%s cause=%s", self._host.table, error)
+            _LOG.warning("upserts not followed table=%s cause=%s", self._deps.table, error)
         except Exception:  # noqa: BLE001 - the outermost loop of the task
-            _LOG.exception("upserts not followed table=%s", self._host.table)
+            _LOG.exception("upserts not followed table=%s", self._deps.table)
             return now + RETRY_S
         waiting = [partition.retry_at for partition in self._partitions.values() if partition.retry_at > now]
         return min([self._reported_at + REPORT_S, *waiting])
@@ -186,12 +186,12 @@ class BatchUpserts:
         while (edition := self._next()) is not None:
             await self._build(edition)
         self._let_go()
-        if self._host.clock.monotonic() - self._reported_at >= REPORT_S:
+        if self._deps.clock.monotonic() - self._reported_at >= REPORT_S:
             await self._report()
 
     def _next(self) -> Edition | None:
         """Return the edition of a partition that can move on; None if there is none."""
-        now = self._host.clock.monotonic()
+        now = self._deps.clock.monotonic()
         for name, edition in self._editions.items():
             partition = self._partitions.get(name)
             is_due = not self._is_current(name) and (partition is None or partition.retry_at <= now)
@@ -221,11 +221,11 @@ class BatchUpserts:
         with ExitStack() as held:
             segments: dict[str, Segment] = {}
             for key in partition.index.unread(edition.keys, rules):
-                segment = held.enter_context(self._host.segments.borrowed(key))
+                segment = held.enter_context(self._deps.segments.borrowed(key))
                 assert segment is not None
                 segments[key] = segment
             work = partial(partition.index.bring, edition.key, segments, edition.keys, rules)
-            self._running = self._loop.run_in_executor(self._host.executor, work)
+            self._running = self._loop.run_in_executor(self._deps.executor, work)
             try:
                 view = await asyncio.shield(self._running)
             except asyncio.CancelledError:
@@ -243,21 +243,21 @@ class BatchUpserts:
         self._show(partition, view)
 
     def _failed(self, edition: Edition, partition: _Partition, error: MerlotError) -> None:
-        partition.retry_at, partition.problem = self._host.clock.monotonic() + RETRY_S, str(error)
-        _LOG.warning("index of keys not built table=%s edition=%s cause=%s", self._host.table, edition.key, error)
+        partition.retry_at, partition.problem = self._deps.clock.monotonic() + RETRY_S, str(error)
+        _LOG.warning("index of keys not built table=%s edition=%s cause=%s", self._deps.table, edition.key, error)
 
     def _show(self, partition: _Partition, view: EditionView) -> None:
-        now = self._host.clock.monotonic()
+        now = self._deps.clock.monotonic()
         partition.retry_at, partition.problem = 0.0, ""
         partition.views.append((now, view))
         self._views[view.key] = view
         self._reported_at = 0.0
-        _LOG.debug("edition is answered table=%s edition=%s", self._host.table, view.key)
-        self._host.on_change()
+        _LOG.debug("edition is answered table=%s edition=%s", self._deps.table, view.key)
+        self._deps.on_change()
 
     def _let_go(self) -> None:
         """Drop editions that no broker asks for any more, and partitions without segments."""
-        now = self._host.clock.monotonic()
+        now = self._deps.clock.monotonic()
         gone = []
         for name, partition in self._partitions.items():
             views = partition.views
@@ -274,34 +274,34 @@ class BatchUpserts:
             if not any(view.key == other.key for other in remaining):
                 self._views.pop(view.key, None)
         if gone:
-            self._host.on_change()
+            self._deps.on_change()
 
     def _is_held(self, view: EditionView) -> bool:
-        return all(key in self._host.segments for key in view.numbers)
+        return all(key in self._deps.segments for key in view.numbers)
 
     def _is_here(self, edition: Edition) -> bool:
-        return all(key in self._host.segments for key in edition.keys)
+        return all(key in self._deps.segments for key in edition.keys)
 
     # Reports
 
     async def _report(self) -> None:
         """Report on the keys, to status and metrics."""
-        self._reported_at = self._host.clock.monotonic()
+        self._reported_at = self._deps.clock.monotonic()
         here = [name for name in self._editions if name in self._partitions or self._is_assigned(name)]
         partitions = tuple(self._progress(name) for name in here)
         for progress in partitions:
-            labels = (self._host.table, str(progress.partition))
+            labels = (self._deps.table, str(progress.partition))
             telemetry.UPSERT_KEYS.labels(*labels).set(0 if progress.upsert is None else progress.upsert.keys)
             telemetry.UPSERT_BYTES.labels(*labels).set(0 if progress.upsert is None else progress.upsert.memory_bytes)
             telemetry.STREAM_MISPLACED.labels(*labels).set(0 if progress.upsert is None else progress.upsert.misplaced)
         sizes = [progress.upsert.memory_bytes for progress in partitions if progress.upsert is not None]
         record = ProgressRecord(
-            instance=self._host.instance,
-            at_ms=self._host.clock.now_ms(),
+            instance=self._deps.instance,
+            at_ms=self._deps.clock.now_ms(),
             partitions=partitions,
-            memory=self._host.keys.tell(self._host.table, sum(sizes)),
+            memory=self._deps.keys.tell(self._deps.table, sum(sizes)),
         )
-        await self._loop.run_in_executor(self._host.io, write_progress, self._host.metastore, self._host.table, record)
+        await self._loop.run_in_executor(self._deps.io, write_progress, self._deps.metastore, self._deps.table, record)
 
     def _progress(self, name: str) -> PartitionProgress:
         edition, partition = self._editions[name], self._partitions.get(name)
@@ -317,7 +317,7 @@ class BatchUpserts:
 
     def _state(self, edition: Edition, partition: _Partition | None) -> dict[str, Any]:
         """Return the edition that answers, and what the next one waits for."""
-        missing = next((key for key in edition.keys if key not in self._host.segments), "")
+        missing = next((key for key in edition.keys if key not in self._deps.segments), "")
         return {
             "is_built": self._is_current(edition.name),
             "settings": partition.views[-1][1].key if partition is not None and partition.views else "",

@@ -2,9 +2,9 @@
 
 The partition's thread hands over its state at the end of a segment (`CapturedState`, references only). Files are
 written, uploaded and named in the records on another thread, so that neither a full disk nor a slow deep store delays
-rows. Their order decides what a crash leaves: snapshots are written before the list or record that names them, and deleted
-after it. A recovery takes the checkpoint of the local disk, else the deep store's; neither is needed, since what is
-stored can be replayed.
+rows. Their order decides what a crash leaves: snapshots are written before the list or record that names them, and
+deleted after it. A recovery takes the checkpoint of the local disk, else the deep store's; neither is needed, since
+what is stored can be replayed.
 """
 
 from __future__ import annotations

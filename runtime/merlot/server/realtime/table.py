@@ -132,8 +132,8 @@ class TableStreamDeps:
 class TableStream:
     """Part of a table's stream that this server consumes."""
 
-    def __init__(self, host: TableStreamDeps, threads: StreamThreads) -> None:
-        self._host = host
+    def __init__(self, deps: TableStreamDeps, threads: StreamThreads) -> None:
+        self._deps = deps
         self._threads = threads
         self._loop = asyncio.get_running_loop()
         self._spec: TableSpec | None = None
@@ -150,7 +150,7 @@ class TableStream:
         self._streams = StreamClients(threads.secrets_of, threads.allowed, self._recorded_id)
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
-        self._deps = self._make_deps()
+        self._partition_deps = self._make_partition_deps()
 
     def follow(self, spec: TableSpec, view: TableView) -> None:
         """Consume what this server is assigned."""
@@ -200,7 +200,7 @@ class TableStream:
 
     def cut(self) -> StreamReadView:
         """Return the read view of this moment, for one request."""
-        return StreamReadView(self._sources, self._host.is_loaded)
+        return StreamReadView(self._sources, self._deps.is_loaded)
 
     def answerable(self, keys: Collection[str]) -> list[str]:
         """Return the sealed segments whose valid docs are known."""
@@ -225,14 +225,14 @@ class TableStream:
                     await self._in_io(partial(self._look, self._spec, self._spec.ingestion.stream))
                     await self._let_go()
             except MerlotError as error:
-                _LOG.warning("stream not looked at table=%s cause=%s", self._host.table, error)
+                _LOG.warning("stream not looked at table=%s cause=%s", self._deps.table, error)
             except Exception:  # noqa: BLE001 - the outermost loop
-                _LOG.exception("stream not looked at table=%s", self._host.table)
+                _LOG.exception("stream not looked at table=%s", self._deps.table)
             await asyncio.sleep(LOOK_S)
 
     async def forget(self) -> None:
         """Delete everything of the table on the disk: the table is gone."""
-        await asyncio.to_thread(shutil.rmtree, self._threads.snapshot_folder / self._host.table, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self._threads.snapshot_folder / self._deps.table, ignore_errors=True)
 
     async def stop(self) -> None:
         """End all threads; nothing is queried any more."""
@@ -242,16 +242,16 @@ class TableStream:
         for consumer in consumers:
             await asyncio.to_thread(consumer.join)
         await asyncio.to_thread(self._streams.close)
-        self._threads.keys.forget(self._host.table)
+        self._threads.keys.forget(self._deps.table)
 
     def _begin(self, number: int) -> None:
-        consumer = self._consumers[number] = PartitionConsumer(number, self._deps)
+        consumer = self._consumers[number] = PartitionConsumer(number, self._partition_deps)
         self._sources[number] = ConsumedPartition(consumer, self._listeners.get(number))
         consumer.start()
-        _LOG.info("partition is consumed table=%s partition=%d", self._host.table, number)
+        _LOG.info("partition is consumed table=%s partition=%d", self._deps.table, number)
 
     def _is_mine(self, view: TableView, record: StreamSegmentRecord) -> bool:
-        return record.is_open and self._host.instance in view.servers_of(record.name)
+        return record.is_open and self._deps.instance in view.servers_of(record.name)
 
     async def _let_go(self) -> None:
         """Stop partitions that other servers consume now. A partition that no other server has goes on."""
@@ -266,7 +266,7 @@ class TableStream:
 
     async def _end(self, number: int, consumer: PartitionConsumer) -> None:
         """End a consumer that has left the report, after a while: queries that were sent before are still answered."""
-        _LOG.info("partition is consumed no more table=%s partition=%d", self._host.table, number)
+        _LOG.info("partition is consumed no more table=%s partition=%d", self._deps.table, number)
         await asyncio.sleep(LINGER_S)
         if not consumer.has_left:
             return
@@ -282,23 +282,23 @@ class TableStream:
         """Return the keys that other servers report, if that matters at the moment."""
         if not self._leaving and all(consumer.is_ready for consumer in list(self._consumers.values())):
             return frozenset()
-        reports = ReportReader(self._host.metastore, self._host.table).read()
-        others = set(live) - {self._host.instance}
+        reports = ReportReader(self._deps.metastore, self._deps.table).read()
+        others = set(live) - {self._deps.instance}
         return frozenset(key for instance in others if instance in reports for key in reports[instance].loaded)
 
     # The methods below block.
 
     def _look(self, spec: TableSpec, declared: StreamIngestion) -> None:
-        host = self._host
-        live = live_instances(host.metastore, Role.SERVER)
+        deps = self._deps
+        live = live_instances(deps.metastore, Role.SERVER)
         tenant = spec.tenants.server.name
         servers = [server for server, record in live.items() if record.tenant == tenant]
-        stream = found.find_stream(host.metastore, host.table)
-        if host.instance in servers and found.is_due(stream, host.instance, servers, host.clock.now_ms()):
+        stream = found.find_stream(deps.metastore, deps.table)
+        if deps.instance in servers and found.is_due(stream, deps.instance, servers, deps.clock.now_ms()):
             self._find_partitions(declared, {} if stream is None else stream.starts)
         if stream is not None and not stream.topic_id and self._streams.identity:
-            found.tell_topic_id(host.metastore, host.table, self._streams.identity)
-        positions = read_positions(host.metastore, host.table)
+            found.tell_topic_id(deps.metastore, deps.table, self._streams.identity)
+        positions = read_positions(deps.metastore, deps.table)
         self._held_elsewhere = self._keys_elsewhere(live)
         for consumer in list(self._consumers.values()):
             consumer.follow_peers(positions, live, self._held_elsewhere)
@@ -308,17 +308,17 @@ class TableStream:
 
     def _publish_valid_docs(self) -> None:
         """Publish the valid docs of segments that are to be rewritten."""
-        host = self._host
-        for task in compactions_of(host.metastore, host.table):
+        deps = self._deps
+        for task in compactions_of(deps.metastore, deps.table):
             config = compaction_config(task.record)
             listener = self._listeners.get(config.partition)
             settled = None if listener is None else listener.files.settled.bitmap(config.segments)
-            if settled is not None and not is_told(host.metastore, task.record.id):
+            if settled is not None and not is_told(deps.metastore, task.record.id):
                 bitmap, num_docs = settled
-                tell_valid_docs(host.metastore, task.record.id, config.segment, num_docs, bitmap, host.instance)
+                tell_valid_docs(deps.metastore, task.record.id, config.segment, num_docs, bitmap, deps.instance)
 
     def _find_partitions(self, declared: StreamIngestion, starts_before: Mapping[int, int]) -> None:
-        host, failure = self._host, (StreamProblem.NONE, "")
+        deps, failure = self._deps, (StreamProblem.NONE, "")
         starts: dict[int, int] = {}
         try:
             stream = self._streams.of(declared)
@@ -327,25 +327,25 @@ class TableStream:
                     starts[number] = first_offset(declared, stream, number, is_new=bool(starts_before))
         except MerlotError as problem:
             failure = (problem_of(problem), str(problem))
-            telemetry.STREAM_FAILURES.labels(host.table, type(problem).__name__).inc()
-        found.tell_stream(host.metastore, host.table, starts, host.instance, host.clock.now_ms(), failure)
+            telemetry.STREAM_FAILURES.labels(deps.table, type(problem).__name__).inc()
+        found.tell_stream(deps.metastore, deps.table, starts, deps.instance, deps.clock.now_ms(), failure)
 
     def _recorded_id(self) -> str:
-        stream = found.find_stream(self._host.metastore, self._host.table)
+        stream = found.find_stream(self._deps.metastore, self._deps.table)
         return "" if stream is None else stream.topic_id
 
     def _measure(self, declared: StreamIngestion) -> None:
         """Report lag and rates, to metrics and to the metastore."""
         if not self._consumers:
             return
-        now_ms = self._host.clock.now_ms()
+        now_ms = self._deps.clock.now_ms()
         partitions = tuple(
             self._measured(number, consumer, declared, now_ms) for number, consumer in sorted(self._consumers.items())
         )
         record = ProgressRecord(
-            instance=self._host.instance, at_ms=now_ms, partitions=partitions, memory=self._memory(partitions)
+            instance=self._deps.instance, at_ms=now_ms, partitions=partitions, memory=self._memory(partitions)
         )
-        write_progress(self._host.metastore, self._host.table, record)
+        write_progress(self._deps.metastore, self._deps.table, record)
 
     def _measured(
         self, number: int, consumer: PartitionConsumer, declared: StreamIngestion, now_ms: int
@@ -356,7 +356,7 @@ class TableStream:
         lag_ms = 0 if lag == 0 or counts.newest_ms < 0 else max(0, now_ms - counts.newest_ms)
         open_part = log.open_part
         rows = 0 if open_part is None or open_part.rows is None else open_part.rows.num_docs
-        labels = (self._host.table, str(number))
+        labels = (self._deps.table, str(number))
         telemetry.STREAM_LAG.labels(*labels).set(lag or 0)
         telemetry.STREAM_LAG_SECONDS.labels(*labels).set(lag_ms / 1000)
         telemetry.STREAM_ROWS.labels(*labels).set(counts.rows)
@@ -373,7 +373,7 @@ class TableStream:
             lag_ms=lag_ms,
             rows=rows,
             total_rows=counts.rows,
-            rows_per_s=self._rates.of(number, counts.rows, self._host.clock.monotonic()),
+            rows_per_s=self._rates.of(number, counts.rows, self._deps.clock.monotonic()),
             memory_bytes=sum(part.rows.memory_bytes for part in log.parts if part.rows is not None),
             num_bad=counts.bad,
             samples=counts.bad_rows.to_status(),
@@ -390,10 +390,10 @@ class TableStream:
         if not upserts:
             return None
         for number, upsert in upserts.items():
-            labels = (self._host.table, str(number))
+            labels = (self._deps.table, str(number))
             telemetry.UPSERT_KEYS.labels(*labels).set(upsert.keys)
             telemetry.UPSERT_BYTES.labels(*labels).set(upsert.memory_bytes)
-        return self._threads.keys.tell(self._host.table, sum(upsert.memory_bytes for upsert in upserts.values()))
+        return self._threads.keys.tell(self._deps.table, sum(upsert.memory_bytes for upsert in upserts.values()))
 
     def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
         try:
@@ -401,28 +401,28 @@ class TableStream:
         except MerlotError:
             return None  # the partition's own thread reports why
 
-    def _make_deps(self) -> PartitionDeps:
-        host = self._host
+    def _make_partition_deps(self) -> PartitionDeps:
+        deps = self._deps
         return PartitionDeps(
-            metastore=host.metastore,
-            table=host.table,
-            instance=host.instance,
-            files=host.files,
+            metastore=deps.metastore,
+            table=deps.table,
+            instance=deps.instance,
+            files=deps.files,
             store=self._store,
-            folder=self._threads.folder / host.table,
-            clock=host.clock,
+            folder=self._threads.folder / deps.table,
+            clock=deps.clock,
             seals=self._threads.seals,
             writes=self._threads.writes,
             memory=self._threads.memory,
             settings_of=self._settings_of,
             revision=lambda: self._revision,
             listener_of=self._listener_of,
-            is_loaded=host.is_loaded,
+            is_loaded=deps.is_loaded,
             is_to_hold=self._is_to_hold,
-            on_change=host.on_change,
-            on_made=host.on_made,
-            reported_as_of=host.reported_as_of,
-            grace_s=host.grace_s,
+            on_change=deps.on_change,
+            on_made=deps.on_made,
+            reported_as_of=deps.reported_as_of,
+            grace_s=deps.grace_s,
         )
 
     def _listener_of(self, number: int, records: Callable[[], Records]) -> RowListener:
@@ -430,35 +430,35 @@ class TableStream:
         if self._spec.upsert is None:
             return PlainListener()
         deps = IndexDeps(
-            where=f"table={self._host.table} partition={number}",
+            where=f"table={self._deps.table} partition={number}",
             rules_of=self._rules_of,
             scan_s_of=lambda record: unpin_upsert(record.upsert).scan_ms / 1000,
             misplaced=partial(self._misplaced, number),
-            clock=self._host.clock,
-            borrow=self._host.borrow,
-            on_change=self._host.on_change,
+            clock=self._deps.clock,
+            borrow=self._deps.borrow,
+            on_change=self._deps.on_change,
             snapshots=self._snapshots_of(number),
         )
         listener = self._listeners[number] = UpsertListener(deps, records)
         return listener
 
     def _snapshots_of(self, number: int) -> Snapshots:
-        host = self._host
+        deps = self._deps
         return Snapshots(
             SnapshotDeps(
-                metastore=host.metastore,
-                table=host.table,
+                metastore=deps.metastore,
+                table=deps.table,
                 partition=number,
-                instance=host.instance,
+                instance=deps.instance,
                 folder=self._snapshot_folder(number),
                 store=self._store,
-                clock=host.clock,
+                clock=deps.clock,
                 executor=self._threads.snapshots,
             )
         )
 
     def _snapshot_folder(self, number: int) -> SnapshotFolder:
-        return SnapshotFolder(self._threads.snapshot_folder / self._host.table / str(number))
+        return SnapshotFolder(self._threads.snapshot_folder / self._deps.table / str(number))
 
     def _rules_of(self, record: StreamSegmentRecord) -> Rules:
         assert self._spec is not None
@@ -470,11 +470,11 @@ class TableStream:
         return misplaced(self._spec, rows, number)
 
     def _is_to_hold(self, segment: str) -> bool:
-        return self._view is not None and self._host.instance in self._view.servers_of(segment)
+        return self._view is not None and self._deps.instance in self._view.servers_of(segment)
 
     def _store(self) -> DeepStore:
         assert self._spec is not None
-        return self._host.store_of(self._spec)
+        return self._deps.store_of(self._spec)
 
     def _settings_of(self, record: StreamSegmentRecord) -> SegmentSettings:
         """Return the settings of a segment; runs on a partition's thread."""
@@ -489,7 +489,7 @@ class TableStream:
             # The schema registry has its user and password there.
             open_pipeline = partial(Pipeline, spec, declared, number, self._streams.secrets_of(declared))
             attempts = DecodeAttempts(
-                self._threads.snapshot_folder / self._host.table / f"{number}.attempts",
+                self._threads.snapshot_folder / self._deps.table / f"{number}.attempts",
                 f"{declared.topic or declared.type}#{number}",
             )
             reader = self._streams.of(declared).reader(number, start)
@@ -498,7 +498,7 @@ class TableStream:
         return SegmentSettings(
             request=BuildRequest(
                 name=record.name,
-                table=raw_name(self._host.table),
+                table=raw_name(self._deps.table),
                 schema=spec.table_schema,
                 indexing=spec.indexing,
                 time_column=spec.time_column,
@@ -512,7 +512,7 @@ class TableStream:
         )
 
     async def _in_io(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._host.io, work)
+        return await self._loop.run_in_executor(self._deps.io, work)
 
 
 def _upsert_progress(listener: UpsertListener | None) -> UpsertProgress | None:

@@ -22,7 +22,7 @@ from merlot.errors import UnavailableError
 from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
-from merlot.server.realtime.rewritten import Records, ReplacedFile, SealedCut, SettledDocs
+from merlot.server.realtime.rewritten import DocsAtStart, Records, ReplacedFile, SettledDocs
 from merlot.upsert.keys import KeyColumns, Keys, joined
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rewriting import new_numbers
@@ -64,14 +64,14 @@ class NumberingFiles:
         """Forget everything: the index is given up."""
         self.keys, self.settled, self._refused = {}, SettledDocs(), {}
         self._former: dict[str, ReplacedFile] = {}
-        self._taken: list[SealedCut] = []
+        self._taken: list[DocsAtStart] = []
         """Valid docs as segments began. All that the first was told of is sealed; for the others that is not known
         yet."""
         self._seen: Records | None = None
 
     def take_cut(self, cut: ValidDocsView, numbers: Mapping[int, int], num_docs: Mapping[int, int]) -> None:
         """Note the valid docs as a segment begins."""
-        self._taken = [*self._taken[:1], *self._taken[1:][-3:], SealedCut(cut, dict(numbers), dict(num_docs))]
+        self._taken = [*self._taken[:1], *self._taken[1:][-3:], DocsAtStart(cut, dict(numbers), dict(num_docs))]
         self._seen = None
 
     def is_numbered_by(self, record: StreamSegmentRecord) -> bool:

@@ -65,7 +65,7 @@ class SettledDocs:
 
 
 @dataclass(frozen=True, slots=True)
-class SealedCut:
+class DocsAtStart:
     """Valid docs at one moment, and the number of docs of each segment that they are based on, by sequence."""
 
     cut: ValidDocsView
@@ -91,7 +91,7 @@ class SealedCut:
             {key: self.num_docs[sequence] for sequence, key in sealed.items()},
         )
 
-    def without(self, sequences: Collection[int]) -> SealedCut:
+    def without(self, sequences: Collection[int]) -> DocsAtStart:
         """Return the same without segments whose docs have other numbers by now."""
         num_docs = {sequence: docs for sequence, docs in self.num_docs.items() if sequence not in sequences}
         return replace(self, num_docs=num_docs)

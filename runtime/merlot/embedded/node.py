@@ -49,7 +49,7 @@ SERVER_INSTANCE: Final = "Server_localhost_8098"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """`data_dir` belongs to one node at a time. Port 0: any free one."""
+    """Configuration of a node. `data_dir` belongs to one node at a time. Port 0: any free one."""
 
     data_dir: Path
     host: str = "127.0.0.1"
@@ -76,13 +76,13 @@ class NodeConfig:
 
     @property
     def reached_as(self) -> str:
-        """The host in instance ids, which clients take apart and call."""
+        """Host in instance ids, which clients take apart and call."""
         is_every = self.host in {"0.0.0.0", "::", ""}
         return self.advertised_host or (socket.gethostname() if is_every else self.host) or "127.0.0.1"
 
     @property
     def deep_store_uri(self) -> str:
-        """The cluster's deep store."""
+        """Deep store of the cluster."""
         return self.deep_store or str(self.data_dir.resolve() / "deepstore")
 
 
@@ -118,7 +118,7 @@ class Node:
         return self.port
 
     async def stop(self) -> None:
-        """Answer what runs, then end every role, in reverse order."""
+        """Let running requests end, then stop every role, in reverse order."""
         if self._broker is not None:
             await self._broker.stop()
         await self._exits.aclose()

@@ -57,7 +57,7 @@ def _merge(plan: MergePlan, source: MergeSource, selection: Selection, outputs: 
     rows = num_rows(selection)
     room = rows_that_fit(plan, selection, memory_bytes)
     slices = even_slices(rows, min(plan.max_records_per_segment, room))
-    # As many whole outputs at a time as fit into memory.
+    # Batches of as many whole outputs as fit into memory.
     batches = even_slices(len(slices), max(1, room // (slices[0].stop - slices[0].start)))
     for batch in batches:
         outputs.watch.tell(Phase.ORDER)

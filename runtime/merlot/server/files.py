@@ -80,10 +80,10 @@ class LocalSegmentFiles:
             return None
 
     def fetch(self, table: TableName, record: SegmentRecord, store: DeepStore) -> ImmutableSegment:
-        """Copy from the deep store, verify, open.
+        """Fetch a segment from the deep store, verify it, and open it.
 
-        NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError, UnavailableError.
-        """
+        Raises NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError,
+        UnavailableError."""
         folder = self._folders.setdefault(table, str(self._segments / table))
         _make_room(folder, record.size_bytes)
         size_bytes, deadline = record.size_bytes, time.monotonic() + patience_s(record.size_bytes)
@@ -200,7 +200,7 @@ class LocalSegmentFiles:
 
 
 def _make_room(directory: str, size_bytes: int) -> None:
-    """Make the folder; OutOfSpaceError unless the file and some spare bytes fit."""
+    """Make the folder; raise OutOfSpaceError unless the file and some spare bytes fit."""
     try:
         try:
             disk = os.statvfs(directory)

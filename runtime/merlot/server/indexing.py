@@ -124,7 +124,7 @@ class TableIndexer:
             problem=problems[0][:500] if problems else "",
         )
 
-    # What is on disk
+    # Sidecars on the disk
 
     def look_at_disk(self) -> None:
         """Note the sidecars that a former process left. Blocks."""
@@ -166,7 +166,7 @@ class TableIndexer:
             await self._in_thread(lambda: path.unlink(missing_ok=True))
             self.wake()
 
-    # Making them
+    # Making sidecars
 
     async def run(self) -> None:
         """Run passes until cancelled."""

@@ -55,7 +55,7 @@ class KeyIndexes(Protocol):
         """Return the keys that can be queried while these segments are served."""
 
     def needed(self, view: TableView) -> set[str]:
-        """Return the segments that answer although the view has others in their place."""
+        """Return the segments that answer although the view has replaced them."""
 
 
 @dataclass(slots=True, eq=False)

@@ -152,7 +152,7 @@ class KafkaStream:
             try:
                 yield client
             except KafkaException:
-                client.poll(0)  # what its connections have met is told now
+                client.poll(0)  # errors of its connections are reported now
                 raise
 
 
@@ -193,7 +193,7 @@ class _SameTopic:
                 text = "brokers do not say whether the topic is still the same"
                 raise UnavailableError(f"{text} topic={self._topic}") from error
             except KafkaException:
-                pass  # whoever asks for messages is told why
+                pass  # callers that ask for messages get the cause
         self.look()
 
     def close(self) -> None:

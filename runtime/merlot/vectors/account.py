@@ -33,7 +33,7 @@ MEASURED_BYTES: Final = 32 << 20
 """Bytes counted after which the memory of the process is measured again."""
 BLOCK_ITEMS: Final = 4
 OBJECT_BYTES: Final = 56
-"""Bytes that a Python object takes besides its letters."""
+"""Bytes that a Python object takes besides its characters."""
 OBJECT_WORDS: Final = 14
 """Words that a Python object takes, its pointer included: a Decimal has 104 bytes."""
 _FULL: Final = 15 / 16
@@ -182,7 +182,7 @@ class Spending:
             self.held_bytes += change
 
     def settle(self, what: str, mark: int, num_bytes: int) -> None:
-        """Hold nothing from a mark on but these bytes."""
+        """Hold only these bytes beyond the mark."""
         if num_bytes <= SMALL_BYTES:
             num_bytes = 0
         change = mark + num_bytes - self.held_bytes
@@ -191,7 +191,7 @@ class Spending:
             self.held_bytes = mark + num_bytes
 
     def release(self, mark: int) -> None:
-        """Hold nothing from a mark on."""
+        """Hold nothing beyond the mark."""
         if self.held_bytes != mark:
             self.account.add("", mark - self.held_bytes)
             self.held_bytes = mark

@@ -1,4 +1,4 @@
-"""Instants as texts."""
+"""Texts of instants."""
 
 from __future__ import annotations
 

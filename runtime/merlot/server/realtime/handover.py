@@ -52,7 +52,7 @@ def _num_left(metastore: Metastore, instance: InstanceId, tables: Collection[Tab
     live = live_instances(metastore, Role.SERVER)
     mine = live.get(instance)
     if mine is None:
-        return 0  # nobody counts on this server any more
+        return 0  # the server is not registered any more
     staying = {server for server, record in live.items() if record.tenant == mine.tenant} - marks(metastore).keys()
     staying -= {instance}
     return sum(_num_left_of(metastore, table, instance, staying) for table in tables)

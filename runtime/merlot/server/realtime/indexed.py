@@ -249,7 +249,7 @@ class IndexedRows:
         self.settings, self.scan_s = record.upsert, self.deps.scan_s_of(record)
         self.kept_in = unpin_upsert(record.upsert).snapshots_in
 
-    # What becomes of parts.
+    # Changes of parts.
 
     def undone(self, before: PartitionLog, after: PartitionLog) -> list[int]:
         """Return the segments whose rows the index has to forget: it was told of rows that are in no part of the log
@@ -277,7 +277,7 @@ class IndexedRows:
         is_new = tail is not None and tail.sequence not in self.num_docs
         return stored(tail) if is_new and tail is not None and tail.rows is not None else 0
 
-    # Cuts.
+    # Valid docs.
 
     def take_cut(self) -> None:
         """Note the valid docs as a segment begins."""

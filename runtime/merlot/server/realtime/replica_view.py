@@ -62,13 +62,13 @@ class ReplicaView:
         return bool(held) and any(record.name + CONSUMING_SUFFIX in held for record in self.chain.records.values())
 
     def note_written(self, view: TableView) -> None:
-        """Take up the view after a write of the replica."""
+        """Take over the view that a write of the replica has made."""
         records = chains(view.stream_segments).get(self._partition, {})
         servers = view.servers_of(records[max(records)].name) if records else ()
         self._own = SegmentChain(records, view.epoch, frozenset(servers))
 
     def note_positions(self, positions: Positions) -> None:
-        """Take up the positions after the replica has published its own."""
+        """Take over the positions after the replica has published its own."""
         self.others = replace(self.others, positions=positions)
 
     def has_news(self, segment: str) -> bool:

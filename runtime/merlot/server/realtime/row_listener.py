@@ -24,8 +24,8 @@ class RowListener(Protocol):
         done."""
 
     def append(self, part: LogPart, batch: RowBatch, now_ms: int) -> None:
-        """Add a batch to `part.rows`, behind its `num_docs` docs: as it is, changed, or fewer rows, but always up to
-        the batch's `next_offset`. Readers see the rows once `part.rows.append` has returned."""
+        """Append a batch to `part.rows`, behind its `num_docs` docs: as it is, changed, or with fewer rows, but always
+        up to the batch's `next_offset`. Readers see the rows once `part.rows.append` has returned."""
 
     def on_log_change(self, before: PartitionLog, after: PartitionLog) -> None:
         """Hear that the partition's log is about to change, in one or several of these ways:

@@ -76,7 +76,7 @@ class SealedRows:
             if record.is_open or sequence in merged or (before is not None and sequence >= before):
                 continue
             if not rows.files.is_numbered_by(record):
-                continue  # its rows are known as another file has them
+                continue  # its rows are known from another file
             if rows.num_docs.get(sequence, -1) >= record.total_docs:
                 continue
             with self._deps.borrow(record.key_text) as segment:
@@ -199,7 +199,7 @@ class SealedRows:
             rows.tell(record.sequence, _rows_at(segment, index.rules.fields, docs), first)
         rows.tell(record.sequence, pa.table({}), segment.num_docs)
         index.committed()
-        while index.tidy():  # else the keys of all segments would be in memory at once
+        while index.tidy():  # otherwise the keys of all segments would be in memory at once
             pass
 
 

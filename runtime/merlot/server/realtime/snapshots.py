@@ -169,13 +169,13 @@ class Snapshots:
             return 0
         return sum(not record.is_open and sequence > self.sequence for sequence, record in records.items())
 
-    # What follows blocks.
+    # The methods below block.
 
     def _due(self, records: Records, kept_in: SnapshotStore | None, now_ms: int) -> Callable[[], object] | None:
         if not records:
             return None
         if kept_in is None:
-            # The folder goes last: where there is none, nothing was begun that is not over.
+            # The folder is deleted last: if there is none, no deletion was left unfinished.
             is_clear = self._is_clear or not self._deps.folder.exists()
             is_named = any(record.snapshot_url or record.checkpoint for record in records.values())
             is_over = is_clear and not is_named

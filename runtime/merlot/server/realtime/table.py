@@ -183,7 +183,8 @@ class TableStream:
         ]
 
     def needed(self, view: TableView) -> set[str]:
-        """Return the files of sealed segments that an index goes by until it has followed those in their place."""
+        """Return the files of sealed segments by which an index numbers docs until it has followed their
+        replacements."""
         keys_of = {
             number: listener.view.keys for number, listener in self._listeners.items() if listener.view is not None
         }

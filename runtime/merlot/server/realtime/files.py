@@ -177,7 +177,7 @@ class NumberingFiles:
                 raise FileGoneError(f"file was replaced and is gone segment={gone[0]}")
             old = [_keys_of(keys, segment) for segment in segments if segment is not None]
             firsts = np.cumsum([0, *(len(old_keys.high) for old_keys in old)])
-            valid = np.concatenate([first + valid.docs() for first, valid in zip(firsts, docs, strict=False)])
+            valid = np.concatenate([first + old_docs.docs() for first, old_docs in zip(firsts, docs, strict=False)])
             numbers = new_numbers(joined(old), valid, _keys_of(keys, new))
             num_docs = new.num_docs
         if numbers is None:

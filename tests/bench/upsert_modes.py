@@ -53,7 +53,7 @@ class Stored:
 
     def add(self, rows: pa.Table) -> None:
         outcome = self._upserts.add(rows, 0, self._rows.num_docs)
-        offsets = self._offset + np.flatnonzero(outcome.kept)
+        offsets = self._offset + np.flatnonzero(outcome.is_kept)
         self._offset += rows.num_rows
         self._rows.append(outcome.rows, offsets, self._offset)
         self._upserts.publish()

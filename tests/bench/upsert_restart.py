@@ -28,10 +28,10 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment
-from merlot.server.realtime.indexed import Surroundings
+from merlot.server.realtime.indexed import IndexDeps
 from merlot.server.realtime.snapshot_files import SnapshotFolder
-from merlot.server.realtime.snapshots import Place, Snapshots
-from merlot.server.realtime.upserts import UpsertSink
+from merlot.server.realtime.snapshots import SnapshotDeps, Snapshots
+from merlot.server.realtime.upserts import UpsertListener
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 
@@ -79,7 +79,7 @@ class Disk:
         done = {"crc": built.metadata.key.crc, "status": ConsumingStatus.DONE.value, "total_docs": SEGMENT_ROWS}
         self.records[sequence] = _record(sequence, first).model_copy(update=done)
 
-    def start(self, pool: ThreadPoolExecutor) -> UpsertSink:
+    def start(self, pool: ThreadPoolExecutor) -> UpsertListener:
         """Open the files, and have all that is asked for before a query is answered."""
         opened = dict(zip(self.paths, pool.map(_open, self.paths.values()), strict=True))
         by_key = {self.records[sequence].key_text: segment for sequence, segment in opened.items()}
@@ -88,7 +88,7 @@ class Disk:
         def borrow(key: str) -> Iterator[Segment | None]:
             yield by_key.get(key)
 
-        place = Place(
+        place = SnapshotDeps(
             metastore=cast(Any, None),
             table=cast(Any, "t_REALTIME"),
             partition=0,
@@ -98,7 +98,7 @@ class Disk:
             clock=SystemClock(),
             executor=pool,
         )
-        around = Surroundings(
+        deps = IndexDeps(
             where="in a benchmark",
             rules_of=lambda record: Rules.of(unpin_upsert(record.upsert), SCHEMA, "at"),
             scan_s_of=lambda _: 0.0,
@@ -108,9 +108,9 @@ class Disk:
             misplaced=lambda _: 0,
             snapshots=Snapshots(place),
         )
-        sink = UpsertSink(around, lambda: self.records)
-        assert sink.may_begin()
-        return sink
+        listener = UpsertListener(deps, lambda: self.records)
+        assert listener.may_begin()
+        return listener
 
     def forget(self) -> None:
         """Lose the snapshots."""
@@ -136,7 +136,7 @@ def _record(sequence: int, first: int) -> StreamSegmentRecord:
     )
 
 
-def timed(action: Callable[[], UpsertSink]) -> tuple[float, UpsertSink]:
+def timed(action: Callable[[], UpsertListener]) -> tuple[float, UpsertListener]:
     """Seconds, and what came of it."""
     started = time.perf_counter()
     found = action()
@@ -149,17 +149,17 @@ def measured(num_rows: int, num_keys: int) -> tuple[float, float, float]:
         disk = Disk(Path(folder), num_rows, num_keys)
         disk.start(pool).close()  # kernels are compiled, files are in the page cache
         disk.forget()
-        replayed, sink = timed(lambda: disk.start(pool))
-        before = {number: docs.num_valid for number, docs in sink._rows.index.cut.segments.items()}  # type: ignore[union-attr]
-        sink._rows.kept_in = unpin_upsert(SETTINGS).snapshots_in
+        replayed, listener = timed(lambda: disk.start(pool))
+        before = {number: docs.num_valid for number, docs in listener._rows.index.cut.segments.items()}  # type: ignore[union-attr]
+        listener._rows.kept_in = unpin_upsert(SETTINGS).snapshots_in
         stopped = time.perf_counter()
-        sink.close()
+        listener.close()
         stop_s = time.perf_counter() - stopped
-        restored, sink = timed(lambda: disk.start(pool))
-        after = {number: docs.num_valid for number, docs in sink._rows.index.cut.segments.items()}  # type: ignore[union-attr]
+        restored, listener = timed(lambda: disk.start(pool))
+        after = {number: docs.num_valid for number, docs in listener._rows.index.cut.segments.items()}  # type: ignore[union-attr]
         assert sorted(after.values()) == sorted(before.values())
-        assert sink.stats.keys == num_keys
-        sink.close()
+        assert listener.stats.keys == num_keys
+        listener.close()
         return replayed, stop_s, restored
 
 

@@ -10,7 +10,7 @@ from merlot.server import files, loader
 from merlot.testing.patience import until
 from merlot.testing.processes import can_mount, resize_disk, small_disk
 from merlot.testing.sample import ORDERS, publish_orders, upload_orders
-from merlot.testing.servers import KeeperBench
+from merlot.testing.servers import TableDataBench
 
 ROWS = 20_000
 """About 150 kB a segment."""
@@ -30,12 +30,12 @@ async def test_a_full_disk_is_said_and_what_is_loaded_stays_served(
 ) -> None:
     """`blind`: no look at the free space before, so that the write itself fails half-way."""
     monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
-    bench = KeeperBench(tmp_path)
+    bench = TableDataBench(tmp_path)
     with monkeypatch.context() as roomy:
         roomy.setattr(files, "SPARE_BYTES", 0)
         first = publish_orders(bench.metastore, bench.deep_store, [0], num_rows=ROWS)
         bench.assign(bench.me)
-        keeper = await bench.start_keeper()
+        manager = await bench.start_manager()
         await until(lambda: len(bench.report().loaded) == 1)
     filler = disk / "filler"
     # Less is left than either of the next two takes.
@@ -52,5 +52,5 @@ async def test_a_full_disk_is_said_and_what_is_loaded_stays_served(
     resize_disk(disk, 64 << 20)
     await until(lambda: len(bench.report().loaded) == 3)
     assert bench.report().errors == {}
-    assert keeper.is_settled
+    assert manager.is_settled
     await bench.close()

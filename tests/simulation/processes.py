@@ -30,7 +30,7 @@ from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundE
 from merlot.ids import InstanceId, TableName
 from merlot.query.answer.partial import Partial, PlainRows
 from merlot.query.answer.result import QueryStats
-from merlot.server.loader import Desired, Failure, Holdings, decide
+from merlot.server.loader import Desired, Holdings, LoadFailure, decide
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.testing.faults import ProcessDied
@@ -158,7 +158,7 @@ class Server:
         self.loaded: set[str] = set()
         self._loading: set[str] = set()
         self._retired: dict[str, float] = {}
-        self._failures: dict[str, Failure] = {}
+        self._failures: dict[str, LoadFailure] = {}
         self._view: TableView | None = None
         self.record = InstanceRecord(id=self.name, role=Role.SERVER, host="h", started_ms=self.clock.now_ms())
         self.session = Session(place.store, place.timeline, place.weather, self, may_freeze=False)
@@ -261,7 +261,7 @@ class Server:
             self.loaded.add(key)
             self._failures.pop(key, None)
         except MerlotError as error:
-            self._failures[key] = Failure.after(self._failures.get(key), str(error), self.clock.monotonic())
+            self._failures[key] = LoadFailure.after(self._failures.get(key), str(error), self.clock.monotonic())
         self._soon(life)
 
     def _fetch(self, record: SegmentRecord) -> None:

@@ -24,14 +24,14 @@ from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.steps import Event
 from merlot.spec.schema import FieldSpec
 from merlot.spec.upserting import PruningStrategy
-from merlot.upsert.checkpoint import Checkpoint, SegmentSnapshot
+from merlot.upsert.checkpoint import PartitionCheckpoint, SegmentSnapshot
 from merlot.upsert.comparison import ComparisonColumn
 from merlot.upsert.expiry import Watermark
 from merlot.upsert.keys import KeyColumns
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
 from merlot.upsert.snapshots import decode, encode
-from merlot.upsert.valid_docs import Cut, SegmentDocs
+from merlot.upsert.valid_docs import SegmentDocs, ValidDocsView
 from merlot.values.types import TypeName
 
 TIMES_TO_LIVE: tuple[float | None, ...] = (None, 60.0, 15.0)
@@ -228,7 +228,7 @@ class ReplicaKeys:
         before = self._kept.setdefault(content_of(one.stretch for one in self.told), kept)
         assert before == kept, f"replicas' checkpoints differ: {before} {kept}"
 
-    def _snapshot(self, cut: Cut, told: Told) -> SegmentSnapshot:
+    def _snapshot(self, cut: ValidDocsView, told: Told) -> SegmentSnapshot:
         return SegmentSnapshot.of(cut.segments.get(told.number, SegmentDocs()), len(told.stretch.rows))
 
     def _begin(self, stretches: Sequence[Stretch]) -> None:
@@ -251,7 +251,7 @@ class ReplicaKeys:
         segments = {
             one.number: decode(str(one.stretch.sequence), kept.snapshots[one.stretch.sequence]) for one in self.told
         }
-        checkpoint = Checkpoint(end_offset=0, watermark=kept.mark, segments=segments)
+        checkpoint = PartitionCheckpoint(end_offset=0, watermark=kept.mark, segments=segments)
         index = self._index = PartitionUpserts.recovered(self._rules(self._settings), checkpoint)
         for one in self.told:
             docs = segments[one.number].docs().docs()

@@ -21,10 +21,10 @@ def _logging_as_it_was() -> Iterator[None]:
 def test_a_line_tells_when_how_bad_where_and_what() -> None:
     stream = io.StringIO()
     configure_logging("INFO", stream=stream)
-    logging.getLogger("merlot.server.keeper").info("segment loaded segment=%s", "a@1")
-    logging.getLogger("merlot.server.keeper").debug("not shown")
+    logging.getLogger("merlot.server.table_data_manager").info("segment loaded segment=%s", "a@1")
+    logging.getLogger("merlot.server.table_data_manager").debug("not shown")
     moment, _, rest = stream.getvalue().partition(" INFO ")
-    assert rest == "server.keeper segment loaded segment=a@1\n"
+    assert rest == "server.table_data_manager segment loaded segment=a@1\n"
     assert len(moment) == len("2026-01-31 12:00:00.123")
 
 

@@ -44,12 +44,12 @@ _LOG = logging.getLogger(__name__)
 
 METASTORE_FILE: Final = "metastore.sqlite"
 SERVER_INSTANCE: Final = "Server_localhost_8098"
-"""The same on whatever port the node listens: assignments go by it."""
+"""Instance id of the server, the same on whatever port the node listens: assignments go by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """`data_dir` belongs to one node at a time. Port 0: any free one."""
+    """Configuration of a node. `data_dir` belongs to one node at a time. Port 0: any free one."""
 
     data_dir: Path
     host: str = "127.0.0.1"
@@ -58,36 +58,36 @@ class NodeConfig:
     """Name by which clients reach it; default: `host`, or the machine's name if that stands for every address."""
     http_port: int = 8099
     grpc_port: int | None = None
-    """None: no queries over gRPC."""
+    """Port for queries over gRPC; None for no such port."""
     deep_store: str | None = None
-    """Where segment files of tables that name no deep store are; default `{data_dir}/deepstore`."""
+    """Place of segment files of tables that name no deep store; default `{data_dir}/deepstore`."""
     deep_store_prefixes: tuple[str, ...] = ()
-    """Below which tables may name deep stores of their own, besides that one."""
+    """Prefixes below which tables may name deep stores of their own, besides that one."""
     stream_folders: tuple[str, ...] = ()
     """Folders below which streams of files may be."""
     secrets_dir: Path | None = None
-    """Of the Secrets that streams name, a folder each."""
+    """Folder with a subfolder for each Secret that streams name."""
     grace_s: float = 60.0
-    """How long a replaced version of a segment is still served."""
+    """Seconds for which a replaced version of a segment is still served."""
     warm_up_s: float | None = None
-    """As a server's: load the query kernels at the start, and wait this long for it."""
+    """Seconds to wait at the start until the query kernels are loaded, as a server's."""
     server: ServerSettings = field(default_factory=ServerSettings)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
 
     @property
     def reached_as(self) -> str:
-        """The host in instance ids, which clients take apart and call."""
+        """Host in instance ids, which clients take apart and call."""
         is_every = self.host in {"0.0.0.0", "::", ""}
         return self.advertised_host or (socket.gethostname() if is_every else self.host) or "127.0.0.1"
 
     @property
     def deep_store_uri(self) -> str:
-        """The cluster's deep store."""
+        """Deep store of the cluster."""
         return self.deep_store or str(self.data_dir.resolve() / "deepstore")
 
 
 class Node:
-    """Start and stop on one event loop."""
+    """Node whose roles start and stop on one event loop."""
 
     def __init__(self, config: NodeConfig, *, clock: Clock | None = None) -> None:
         self._config = config
@@ -99,17 +99,17 @@ class Node:
 
     @property
     def grpc_port(self) -> int:
-        """Where it answers over gRPC; 0: nowhere."""
+        """Port for queries over gRPC; 0 if there is none."""
         return 0 if self._broker is None else self._broker.grpc_port
 
     @property
     def url(self) -> str:
-        """Where clients reach it."""
+        """Address at which clients reach it."""
         host = "localhost" if self._config.host in {"0.0.0.0", "::", "127.0.0.1"} else self._config.host
         return f"http://{host}:{self.port}"
 
     async def start(self) -> int:
-        """Run every role; returns the port. UnavailableError if the port is taken or another node has the folder."""
+        """Run every role; return the port. UnavailableError if the port is taken or another node has the folder."""
         try:
             await self._start()
         except BaseException:
@@ -118,13 +118,13 @@ class Node:
         return self.port
 
     async def stop(self) -> None:
-        """Answer what runs, then end every role, in reverse order."""
+        """Let running requests end, then stop every role, in reverse order."""
         if self._broker is not None:
             await self._broker.stop()
         await self._exits.aclose()
 
     def not_ready(self) -> str | None:
-        """Why queries may fail now; None if all that is assigned is served."""
+        """Return why queries may fail now; None if all that is assigned is served."""
         if self._server is None or self._broker is None:
             return "starting"
         return self._server.not_ready() or self._broker.unready_reason()
@@ -226,7 +226,7 @@ class Node:
 
 
 def _merged(routes: list[web.RouteDef]) -> list[web.RouteDef]:
-    """The first of those that share method and path; aiohttp refuses the others."""
+    """Return the first of the routes that share method and path; aiohttp refuses the others."""
     first: dict[tuple[str, str], web.RouteDef] = {}
     for route in routes:
         first.setdefault((route.method, route.path), route)

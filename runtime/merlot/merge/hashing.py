@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from merlot.kernels import merge as kernels
 from merlot.merge.columns import Column
 from merlot.merge.plan import MergePlan
-from merlot.merge.source import Selection, Source, num_rows
+from merlot.merge.source import MergeSource, Selection, num_rows
 from merlot.segment.concat import Values
 from merlot.segment.index.variable import buffers_of
 
@@ -17,7 +17,7 @@ Hashes = NDArray[np.uint64]
 _NULL = np.uint64(0x6E756C6C6E756C6C)
 
 
-def key_hashes(plan: MergePlan, source: Source, selection: Selection) -> Hashes:
+def key_hashes(plan: MergePlan, source: MergeSource, selection: Selection) -> Hashes:
     """Return a hash per selected row, equal where all key columns are equal."""
     rows = np.zeros(num_rows(selection), np.uint64)
     for field in plan.key_fields():

@@ -20,7 +20,7 @@ from merlot.spec.schema import FieldSpec
 _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
-class Rows(Protocol):
+class OrderedRows(Protocol):
     """Rows of an output in their order."""
 
     @property
@@ -29,7 +29,7 @@ class Rows(Protocol):
 
 
 @dataclass(slots=True)
-class Watch:
+class ProgressWatch:
     """Progress that a merge reports to its caller, and the caller's wish to cancel."""
 
     progress: Callable[[Phase, int, int], None]
@@ -52,10 +52,10 @@ class Outputs:
 
     plan: MergePlan
     directory: Path
-    watch: Watch
+    watch: ProgressWatch
     built: list[BuiltSegment] = field(default_factory=list)
 
-    def write(self, rows: Rows, input_rows: int) -> None:
+    def write(self, rows: OrderedRows, input_rows: int) -> None:
         """Build segments of ordered rows, as equal in size as possible and no larger than the plan allows."""
         plan = self.plan
         slices = even_slices(rows.num_rows, plan.max_records_per_segment)
@@ -95,7 +95,7 @@ class Outputs:
             creation=plan.creation,
         )
 
-    def _names(self, rows: Rows, slices: Sequence[slice]) -> list[str]:
+    def _names(self, rows: OrderedRows, slices: Sequence[slice]) -> list[str]:
         """Return `{prefix}_{minTime}_{maxTime}_{number}`, or `{prefix}_{number}` without a time column."""
         first = len(self.built)
         plan = self.plan

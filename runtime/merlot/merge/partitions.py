@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.merge.order import with_one_zero
 from merlot.merge.plan import MergePlan, MergeType
-from merlot.merge.source import Part, Selection, Source
+from merlot.merge.source import InputPart, MergeSource, Selection
 from merlot.segment.build.partitions import quick_partitions, texts
 from merlot.segment.concat import Values
 from merlot.spec import partition_functions
@@ -19,7 +19,7 @@ _MIXED = -1
 _MOST_CODES = 1 << 63
 
 
-def split(plan: MergePlan, source: Source, selection: Selection) -> list[Selection]:
+def split(plan: MergePlan, source: MergeSource, selection: Selection) -> list[Selection]:
     """Return the rows of each partition, one after another.
 
     Rows that become one must be in one part: for rollup and dedup the partition of each distinct value is computed,
@@ -28,7 +28,7 @@ def split(plan: MergePlan, source: Source, selection: Selection) -> list[Selecti
     together, apart from the others."""
     if plan.partitioning is None or set(plan.partitioning.columns) & plan.erased:
         return [selection]
-    parts_by_key: dict[tuple[int, ...], list[Part]] = {}
+    parts_by_key: dict[tuple[int, ...], list[InputPart]] = {}
     for part in selection:
         for key, rows in _by_partition(plan, source, part, plan.partitioning).items():
             parts_by_key.setdefault(key, []).append(rows)
@@ -36,8 +36,8 @@ def split(plan: MergePlan, source: Source, selection: Selection) -> list[Selecti
 
 
 def _by_partition(
-    plan: MergePlan, source: Source, part: Part, partitioning: PartitioningSpec
-) -> Mapping[tuple[int, ...], Part]:
+    plan: MergePlan, source: MergeSource, part: InputPart, partitioning: PartitioningSpec
+) -> Mapping[tuple[int, ...], InputPart]:
     names = sorted(partitioning.columns)
     is_by_value = plan.merge_type is not MergeType.CONCAT
     footer_partitions = [_MIXED if is_by_value else _one_partition(plan, part, name) for name in names]
@@ -67,7 +67,7 @@ def _by_partition(
     return parts
 
 
-def _one_partition(plan: MergePlan, part: Part, name: str) -> int:
+def _one_partition(plan: MergePlan, part: InputPart, name: str) -> int:
     """Return the partition that the footer gives for all rows, if it used the same function on the values to be
     written."""
     info = part.segment.metadata.partitions.get(name)
@@ -83,7 +83,7 @@ def _one_partition(plan: MergePlan, part: Part, name: str) -> int:
 
 
 def _computed(
-    plan: MergePlan, source: Source, part: Part, name: str
+    plan: MergePlan, source: MergeSource, part: InputPart, name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.intp] | None]:
     """Return the partitions that occur, ascending, and the place of each row's partition among them; no places if there
     is only one."""

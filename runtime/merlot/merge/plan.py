@@ -25,11 +25,11 @@ class MergeType(StrEnum):
     """Treatment of rows."""
 
     CONCAT = "concat"
-    """All rows stay."""
+    """Merge type whose rows all stay."""
     ROLLUP = "rollup"
-    """Rows that agree in everything but metrics become one."""
+    """Merge type in which rows that agree in everything but metrics become one."""
     DEDUP = "dedup"
-    """Rows that agree in all columns become one."""
+    """Merge type in which rows that agree in all columns become one."""
 
 
 class Phase(StrEnum):

@@ -19,11 +19,11 @@ from merlot.errors import UnavailableError
 from merlot.merge import folds, hashing, memory
 from merlot.merge.columns import Column
 from merlot.merge.order import key_codes, order_of, with_one_zero
-from merlot.merge.output import Outputs, Rows
+from merlot.merge.output import OrderedRows, Outputs
 from merlot.merge.plan import MergePlan, Phase
 from merlot.merge.source import (
+    MergeSource,
     Selection,
-    Source,
     num_rows,
     open_source,
     slice_selection,
@@ -39,10 +39,10 @@ from merlot.vectors.groups import Groups, KeyWords, group
 _WHOLE_64_BITS = 1 << 63
 
 
-class Folded(Rows):
+class Folded(OrderedRows):
     """Groups of selected rows, ordered by the table's sorted columns, then by the others."""
 
-    def __init__(self, plan: MergePlan, target: TableSchema, source: Source, selection: Selection) -> None:
+    def __init__(self, plan: MergePlan, target: TableSchema, source: MergeSource, selection: Selection) -> None:
         self._plan = plan
         self._target = target
         self._source = source
@@ -90,7 +90,7 @@ class Folded(Rows):
         return column if self._order is None else column.take(self._order)
 
 
-def fold_rows(plan: MergePlan, source: Source, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:
+def fold_rows(plan: MergePlan, source: MergeSource, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:
     """Write the groups of selected rows to the outputs."""
     rows = num_rows(selection)
     room = memory.rows_that_fit(plan, selection, memory_bytes)
@@ -126,7 +126,7 @@ class _Spill:
 
 
 def _fold_runs(
-    plan: MergePlan, source: Source, selection: Selection, spill: _Spill
+    plan: MergePlan, source: MergeSource, selection: Selection, spill: _Spill
 ) -> tuple[list[BuiltSegment], MergePlan]:
     """Fold each run of `room` rows into a segment on disk; return the segments and the plan that reads them."""
     wide = _widened(plan, selection)
@@ -142,7 +142,7 @@ def _fold_runs(
     return runs.built, wide
 
 
-def _parts_by_key(plan: MergePlan, source: Source, memory_bytes: int) -> Iterator[Selection]:
+def _parts_by_key(plan: MergePlan, source: MergeSource, memory_bytes: int) -> Iterator[Selection]:
     """Split all rows of the source into parts that fit into memory and share no key."""
     selection = source.everything()
     rows = num_rows(selection)

@@ -12,9 +12,9 @@ import numpy as np
 
 from merlot.errors import InvalidInputError
 from merlot.merge import hashing
-from merlot.merge.output import Watch
+from merlot.merge.output import ProgressWatch
 from merlot.merge.plan import MergePlan, MergeType, Phase
-from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection, split_selection
+from merlot.merge.source import MergeSource, Selection, num_rows, open_source, slice_selection, split_selection
 from merlot.merge.windows import select_windows
 from merlot.segment.build.builder import SegmentWriter
 from merlot.segment.build.request import BuildRequest, BuiltSegment
@@ -34,7 +34,7 @@ def shuffle(
     Memory: a column of one shard and a few bytes per row. Raises the errors of `task.run`."""
     if num_shards < 1:
         raise InvalidInputError(f"a shuffle needs at least one shard got={num_shards}")
-    watch = Watch(progress, cancelled)
+    watch = ProgressWatch(progress, cancelled)
     built: list[BuiltSegment] = []
     try:
         with open_source(plan, inputs) as source:
@@ -49,7 +49,7 @@ def shuffle(
     return built
 
 
-def _shards(plan: MergePlan, source: Source, selection: Selection, number: int) -> Iterator[Selection]:
+def _shards(plan: MergePlan, source: MergeSource, selection: Selection, number: int) -> Iterator[Selection]:
     if plan.merge_type is MergeType.CONCAT:
         rows = num_rows(selection)
         for shard in range(number):
@@ -70,7 +70,9 @@ def _request(plan: MergePlan, number: int) -> BuildRequest:
     )
 
 
-def _write(plan: MergePlan, source: Source, rows: Selection, writer: SegmentWriter, watch: Watch) -> BuiltSegment:
+def _write(
+    plan: MergePlan, source: MergeSource, rows: Selection, writer: SegmentWriter, watch: ProgressWatch
+) -> BuiltSegment:
     with writer:
         for field in plan.schema.fields:
             watch.tell(Phase.SHUFFLE)

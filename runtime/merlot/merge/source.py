@@ -38,7 +38,7 @@ Docs = Rows | slice
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InputPart:
     """Docs of one input."""
 
     segment: ImmutableSegment
@@ -52,16 +52,16 @@ class Part:
     def is_whole(self) -> bool:
         return self.num_rows == self.segment.num_docs
 
-    def sub(self, rows: Rows | slice) -> "Part":
+    def sub(self, rows: Rows | slice) -> "InputPart":
         """Return the part's rows at these places, ascending."""
         if not isinstance(self.docs, slice):
-            return Part(self.segment, self.docs[rows])
+            return InputPart(self.segment, self.docs[rows])
         if isinstance(rows, slice):
-            return Part(self.segment, slice(self.docs.start + rows.start, self.docs.start + rows.stop))
-        return Part(self.segment, (rows + np.uint32(self.docs.start)).astype(np.uint32))
+            return InputPart(self.segment, slice(self.docs.start + rows.start, self.docs.start + rows.stop))
+        return InputPart(self.segment, (rows + np.uint32(self.docs.start)).astype(np.uint32))
 
 
-Selection = Sequence[Part]
+Selection = Sequence[InputPart]
 """Rows of inputs, one part after another; no part is empty."""
 
 
@@ -103,7 +103,7 @@ def split_selection(selection: Selection, numbers: Sequence[Rows], number: int) 
         yield [part for part in picked if part.num_rows]
 
 
-class Source:
+class MergeSource:
     """Inputs of one merge. Used by one thread."""
 
     def __init__(self, plan: MergePlan, segments: Sequence[ImmutableSegment]) -> None:
@@ -112,19 +112,19 @@ class Source:
 
     def everything(self) -> Selection:
         """Return all rows: inputs by time, rows in the order of their docs."""
-        parts = [Part(segment, _valid(segment)) for segment in self.segments]
+        parts = [InputPart(segment, _valid(segment)) for segment in self.segments]
         return [part for part in parts if part.num_rows]
 
     def select(self, windows: Sequence[Window]) -> Sequence[Selection]:
         """Return the rows of each window, in the order of `everything`. windows: disjoint, in order. A segment's times
         are read once, however many windows it reaches into."""
-        parts: list[list[Part]] = [[] for _ in windows]
+        parts: list[list[InputPart]] = [[] for _ in windows]
         for part in self.everything():
             for place, rows in self._by_window(part, windows):
                 parts[place].append(rows)
         return parts
 
-    def _by_window(self, part: Part, windows: Sequence[Window]) -> Iterator[tuple[int, Part]]:
+    def _by_window(self, part: InputPart, windows: Sequence[Window]) -> Iterator[tuple[int, InputPart]]:
         """Yield the places of the windows that have rows of a whole segment, with these rows."""
         first, last = 0, len(windows)
         least, greatest = part.segment.metadata.start_time_ms, part.segment.metadata.end_time_ms
@@ -162,14 +162,14 @@ class Source:
 
 
 @contextmanager
-def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[Source]:
+def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[MergeSource]:
     """Open the inputs; raise CorruptionError, NotFoundError or UnavailableError if one cannot be read."""
     segments: list[ImmutableSegment] = []
     try:
         with no_collections():
             segments += [ImmutableSegment.open(path) for path in paths]
         with lost_pages.watched("merge"):
-            yield Source(plan, segments)
+            yield MergeSource(plan, segments)
     finally:
         for segment in segments:
             segment.close()
@@ -244,14 +244,14 @@ def _read_each(field: FieldSpec, selection: Selection) -> Column:
     return concat(pieces) if pieces else constant_column(field, 0, is_null=False)
 
 
-def _read(part: Part, field: FieldSpec) -> Column:
+def _read(part: InputPart, field: FieldSpec) -> Column:
     reader = column_under(part.segment, field)
     column = _read_lists(part, field, reader) if field.multi_value else _read_values(part, field, reader)
     # For a few rows of a large segment, its whole dictionary would take most of the memory.
     return column if part.is_whole or len(column.values) <= _SMALL_DICTIONARY else column.compact()
 
 
-def _read_values(part: Part, field: FieldSpec, reader: RowReader) -> Column:
+def _read_values(part: InputPart, field: FieldSpec, reader: RowReader) -> Column:
     docs, dictionary = part.docs, _dictionary(reader)
     nulls = _nulls(reader, docs)
     if dictionary is None:
@@ -279,7 +279,7 @@ def _plain_values(reader: RowReader, docs: Docs) -> Values:
     return reader.strings()[docs] if isinstance(docs, slice) else reader.take_strings(docs)
 
 
-def _read_lists(part: Part, field: FieldSpec, reader: RowReader) -> Column:
+def _read_lists(part: InputPart, field: FieldSpec, reader: RowReader) -> Column:
     dictionary = _dictionary(reader)
     if dictionary is not None:
         values: Values = dictionary.arrow() if dictionary.ascending is None else dictionary.ascending

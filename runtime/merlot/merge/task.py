@@ -9,11 +9,11 @@ from merlot.merge.columns import Column
 from merlot.merge.columns import Rows as RowNumbers
 from merlot.merge.memory import release, rows_that_fit
 from merlot.merge.order import order_codes, order_of
-from merlot.merge.output import Outputs, Rows, Watch
+from merlot.merge.output import OrderedRows, Outputs, ProgressWatch
 from merlot.merge.partitions import split
 from merlot.merge.plan import MergePlan, MergeType, Phase
 from merlot.merge.rollup import fold_rows
-from merlot.merge.source import Selection, Source, num_rows, open_source, slice_selection
+from merlot.merge.source import MergeSource, Selection, num_rows, open_source, slice_selection
 from merlot.merge.windows import select_windows
 from merlot.segment.build.request import BuiltSegment
 from merlot.segment.build.slices import even_slices
@@ -37,7 +37,7 @@ def run(
     cannot be read or written."""
     plan.check()
     folds.check(plan)
-    watch = Watch(progress, cancelled)
+    watch = ProgressWatch(progress, cancelled)
     outputs = Outputs(plan, directory, watch)
     try:
         with open_source(plan, inputs) as source:
@@ -50,14 +50,14 @@ def run(
     return outputs.built
 
 
-def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:
+def _merge(plan: MergePlan, source: MergeSource, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:
     if plan.merge_type is not MergeType.CONCAT:
         fold_rows(plan, source, selection, outputs, memory_bytes)
         return
     rows = num_rows(selection)
     room = rows_that_fit(plan, selection, memory_bytes)
     slices = even_slices(rows, min(plan.max_records_per_segment, room))
-    # As many whole outputs at a time as fit into memory.
+    # Batches of as many whole outputs as fit into memory.
     batches = even_slices(len(slices), max(1, room // (slices[0].stop - slices[0].start)))
     for batch in batches:
         outputs.watch.tell(Phase.ORDER)
@@ -67,10 +67,10 @@ def _merge(plan: MergePlan, source: Source, selection: Selection, outputs: Outpu
             release()
 
 
-class _Concatenated(Rows):
+class _Concatenated(OrderedRows):
     """Selected rows in the order of the table's sorted columns; equal rows keep their order."""
 
-    def __init__(self, plan: MergePlan, source: Source, selection: Selection) -> None:
+    def __init__(self, plan: MergePlan, source: MergeSource, selection: Selection) -> None:
         self._source = source
         self._selection = selection
         self._order = _order(plan, source, selection)
@@ -84,7 +84,7 @@ class _Concatenated(Rows):
         return column if self._order is None else column.take(self._order)
 
 
-def _order(plan: MergePlan, source: Source, selection: Selection) -> RowNumbers | None:
+def _order(plan: MergePlan, source: MergeSource, selection: Selection) -> RowNumbers | None:
     keys = KeyWords(num_rows(selection))
     for name in plan.indexing.sorted_columns:
         field = plan.schema.field(name)

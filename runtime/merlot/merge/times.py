@@ -1,4 +1,4 @@
-"""Instants of a time column's values: the values in a window, and values rounded down to a period."""
+"""Compute instants of a time column's values: the values in a window, and values rounded down to a period."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -83,17 +83,17 @@ def _floor(millis: Millis, period: Period) -> Millis:
 
 
 def _millis(field: FieldSpec, values: Values) -> Millis:
-    """Instants of values; what 64 bits of milliseconds do not hold becomes the nearest that they do."""
+    """Return the instants of values; an instant beyond 64 bits of milliseconds becomes the nearest within."""
     step = _step_ms(field)
     if step is not None and isinstance(values, np.ndarray):
         return _scaled(values, step)
     date_format = _format(field)
     stored: Sequence[Any] = values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
     try:
-        found = [date_format.to_millis(value) for value in stored]
+        instants = [date_format.to_millis(value) for value in stored]
     except InvalidInputError as error:
         raise InvalidInputError(f"cannot merge by time column={field.name}: {error}") from error
-    return np.array([min(max(millis, _LIMITS.min), _LIMITS.max) for millis in found], np.int64)
+    return np.array([min(max(millis, _LIMITS.min), _LIMITS.max) for millis in instants], np.int64)
 
 
 def _scaled(values: Array, step: Fraction) -> Millis:
@@ -101,7 +101,7 @@ def _scaled(values: Array, step: Fraction) -> Millis:
 
 
 def _times(numbers: Millis, factor: Fraction) -> Millis:
-    """Products, rounded down."""
+    """Return the products, rounded down."""
     if factor.denominator == 1:
         return numbers * factor.numerator
     wholes, rests = np.divmod(numbers, factor.denominator)
@@ -116,7 +116,7 @@ def _is_clipped(values: Array, step: Fraction) -> NDArray[np.bool_]:
 
 
 def _held(step: Fraction) -> tuple[int, int]:
-    """The least and the greatest value of which 64 bits hold the milliseconds."""
+    """Return the least and the greatest value whose milliseconds fit into 64 bits."""
     return _within_long(_LIMITS.min // step + 1), _within_long(_LIMITS.max // step)
 
 
@@ -125,7 +125,8 @@ def _within_long(number: int) -> int:
 
 
 def _step_ms(field: FieldSpec) -> Fraction | None:
-    """Milliseconds between neighbouring values of a column of numbers; None of one that is read by a pattern."""
+    """Return the milliseconds between neighbouring values of a column of numbers; None for a column that is read by a
+    pattern."""
     match _format(field):
         case EpochFormat() as epoch:
             return epoch.step_ms
@@ -136,6 +137,6 @@ def _step_ms(field: FieldSpec) -> Fraction | None:
 
 
 def _format(field: FieldSpec) -> DateTimeFormat:
-    found = field.time_format
-    assert found is not None, "a time column has a format"
-    return found
+    time_format = field.time_format
+    assert time_format is not None, "a time column has a format"
+    return time_format

@@ -1,9 +1,9 @@
-"""A column of many small inputs, read at once.
+"""Read a column of many small inputs at once.
 
-To read a column of a day's thousand rows takes less than to make the objects that read it. Here the buffers of all
-inputs are laid side by side, and each kind is checked and decoded by one call. What is looked at is what
-`segment.index` looks at, and where anything is not as usual, or not as it should be, nothing is read: the inputs are
-then read one by one, which serves every case and says what is wrong with which file.
+Reading a column of a day's thousand rows takes less time than making the objects that read it. Here the buffers of all
+inputs are laid side by side, and each kind is checked and decoded by one call. The checks are those of `segment.index`.
+Where anything is unusual or wrong, nothing is read: the inputs are then read one by one, which serves every case and
+says what is wrong with which file.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,19 +31,19 @@ from merlot.values.types import TypeName
 from merlot.vectors.runs import ends_of
 
 SMALL_DOCS: Final = 1 << 15
-"""Of larger inputs the rows, not the objects, take the time."""
+"""Largest input that is read this way: in larger ones the rows, not the objects, take the time."""
 _FEW: Final = 2
 _RUNS: Final = -1
 _MOST_TEXT_BYTES: Final = (1 << 31) - 1
 _TEXTS: Final = (TypeName.STRING, TypeName.JSON)
 _PREFIX: Final = "dict."
 _SPARE: Final = bytes(16)
-"""Kernels load pairs of words."""
+"""Bytes behind the buffers: kernels load pairs of words."""
 Places = NDArray[np.int64]
 
 
 def read_together(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> Column | None:
-    """All rows of a column, one segment after another, none without rows; None if they must be read one by one.
+    """Return all rows of a column, one segment after another, none without rows; None if they must be read one by one.
 
     Raises CorruptionError if an entry of a footer cannot be."""
     if len(segments) < _FEW or field.multi_value or max(segment.num_docs for segment in segments) > SMALL_DOCS:
@@ -57,16 +57,16 @@ def read_together(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> Col
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """One column in its files."""
+    """Column in its files."""
 
     columns: list[ColumnMetadata]
     files: list[MappedFile]
     ends: Places
-    """(N + 1,): the rows of file k are [ends[k], ends[k + 1])."""
+    """Bounds of the files' rows, (N + 1,): file k has [ends[k], ends[k + 1])."""
 
 
 def _stored(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> _Stored | None:
-    """The column, if all have it, as the schema does, and all or none with a dictionary."""
+    """Return the column, if all files have it, as the schema does, and all or none with a dictionary; else None."""
     columns = []
     for segment in segments:
         column = segment.metadata.columns.get(field.name)
@@ -79,7 +79,7 @@ def _stored(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> _Stored |
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _Buffers:
     """Buffers side by side, as kernels take them."""
 
     data: NDArray[np.uint8]
@@ -89,11 +89,12 @@ class _Parts:
 
 
 _Choose = Callable[[ColumnMetadata], tuple[BufferRef | None, int, int]]
-"""Which buffer holds a column's numbers, None if they are all the base; bits of each; what is added to each."""
+"""Return the buffer that holds a column's numbers (None if all are equal to the base), the bits of each, and the base
+that is added to each."""
 
 
-def _parts(stored: _Stored, choose: _Choose) -> _Parts | None:
-    """None if one is compressed."""
+def _parts(stored: _Stored, choose: _Choose) -> _Buffers | None:
+    """Lay the chosen buffers side by side; None if one is compressed."""
     views, places, size = [], [], 0
     for column, file in zip(stored.columns, stored.files, strict=True):
         ref, width, base = choose(column)
@@ -105,11 +106,11 @@ def _parts(stored: _Stored, choose: _Choose) -> _Parts | None:
             views.append(view)
             size += len(view)
     starts, widths, bases = np.ascontiguousarray(np.array(places, np.int64).T)
-    return _Parts(np.frombuffer(b"".join([*views, _SPARE]), np.uint8), starts, widths, bases)
+    return _Buffers(np.frombuffer(b"".join([*views, _SPARE]), np.uint8), starts, widths, bases)
 
 
-def _unpacked(parts: _Parts, ends: Places, dtype: np.dtype[Any]) -> Array:
-    """All numbers; of floats, which are never packed, the bits."""
+def _unpacked(parts: _Buffers, ends: Places, dtype: np.dtype[Any]) -> Array:
+    """Return all numbers; for floats, which are never packed, their bits."""
     out = np.empty(int(ends[-1]), f"<i{dtype.itemsize}" if dtype.kind == "f" else dtype)
     kernels.unpack_parts(parts.data, parts.starts, parts.widths, parts.bases, ends, out)
     return out.view(dtype)
@@ -149,7 +150,8 @@ def _choose_ids(column: ColumnMetadata) -> tuple[BufferRef, int, int]:
 
 
 def _entries(field: FieldSpec, stored: _Stored, firsts: Places) -> Values | None:
-    """Entries of all dictionaries, each ascending from its column's least value to the greatest."""
+    """Return the entries of all dictionaries, each ascending from its column's least value to the greatest; None if one
+    does not."""
     dtype = fixed_dtype(field)
     if dtype is not None:
         return _number_entries(stored, firsts, dtype)
@@ -171,14 +173,14 @@ def _number_entries(stored: _Stored, firsts: Places, dtype: np.dtype[Any]) -> Ar
         ([column.min for column in stored.columns], values[firsts[:-1]]),
         ([column.max for column in stored.columns], values[firsts[1:] - 1]),
     ):
-        told = np.array([from_json(stored.columns[0].type, bound) for bound in bounds if bound is not None], dtype)
-        if len(told) != len(ends) or not np.array_equal(told, ends, equal_nan=dtype.kind == "f"):
+        stated = np.array([from_json(stored.columns[0].type, bound) for bound in bounds if bound is not None], dtype)
+        if len(stated) != len(ends) or not np.array_equal(stated, ends, equal_nan=dtype.kind == "f"):
             return None
     return values if _ascends(values, firsts) else None
 
 
 def _ascends(values: Array, firsts: Places) -> bool:
-    """Whether the entries of each dictionary do."""
+    """Return True if the entries of each dictionary ascend."""
     ascends = ordering.floats_ascend if values.dtype.kind == "f" else ordering.integers_ascend
     flat = read_only(values)
     return all(ascends(flat[first:last]) for first, last in pairwise(firsts.tolist()))
@@ -205,7 +207,8 @@ def _text_entries(type_name: TypeName, stored: _Stored, firsts: Places) -> pa.Ar
 
 
 def _texts(stored: _Stored, firsts: Places) -> tuple[Array, NDArray[np.uint8]] | None:
-    """Offsets and bytes of all entries, of each column those that its offsets cut, all of them."""
+    """Return offsets and bytes of all entries: of each column the bytes that its offsets delimit, if these are all of
+    them."""
     cuts, texts = [], []
     for column, file in zip(stored.columns, stored.files, strict=True):
         ref = column.buffers[_PREFIX + variable.OFFSETS]
@@ -224,7 +227,7 @@ def _texts(stored: _Stored, firsts: Places) -> tuple[Array, NDArray[np.uint8]] |
     rises[starts[1:-1] - 1] = True
     if own[starts[:-1]].any() or not rises.all() or not np.array_equal(own[starts[1:] - 1], np.diff(bases)):
         return None
-    # Where one column's bytes end the next one's start.
+    # The next column's bytes start where one column's bytes end.
     offsets = np.delete(own + np.repeat(bases[:-1], counts), starts[1:-1]).astype("<i4")
     return offsets, np.frombuffer(b"".join(texts), np.uint8)
 
@@ -250,18 +253,18 @@ def _plain(field: FieldSpec, stored: _Stored) -> Column | None:
 
 
 def _nulls(stored: _Stored) -> NDArray[np.bool_] | None:
-    """Which rows are null, of no length if none is; None if they are not those that were counted."""
+    """Mark the rows that are null, with no elements if none is; None if their numbers are not those of the footers."""
     counts = [column.num_nulls for column in stored.columns]
     if not any(counts):
         return np.zeros(0, np.bool_)
     parts = _parts(stored, _choose_nulls)
     if parts is None:
         return None
-    found = _unpacked(parts, stored.ends, np.dtype(np.uint8))
+    bits = _unpacked(parts, stored.ends, np.dtype(np.uint8))
     every = int(np.bitwise_count(parts.data).sum(dtype=np.int64))
-    is_right = np.array_equal(np.add.reduceat(found, stored.ends[:-1], dtype=np.int64), counts)
-    # A bit past the last row is counted, but of no row.
-    return found.view(np.bool_) if is_right and every == sum(counts) else None
+    is_right = np.array_equal(np.add.reduceat(bits, stored.ends[:-1], dtype=np.int64), counts)
+    # Bits past the last row would be in this count, but are of no row.
+    return bits.view(np.bool_) if is_right and every == sum(counts) else None
 
 
 def _choose_nulls(column: ColumnMetadata) -> tuple[BufferRef | None, int, int]:
@@ -270,8 +273,8 @@ def _choose_nulls(column: ColumnMetadata) -> tuple[BufferRef | None, int, int]:
 
 
 def _is_in_order(column: Column, stored: _Stored) -> bool:
-    """Whether values ascend in the files whose footers say so."""
-    flags = np.array([one.is_sorted for one in stored.columns])
+    """Return True if values ascend in the files whose footers say so."""
+    flags = np.array([column.is_sorted for column in stored.columns])
     if not flags.any():
         return True
     flat = column.values if column.ids is None else column.ids

@@ -1,6 +1,6 @@
-"""A server's caches: their bounds, out of the memory that its process may take, and what they tell of themselves.
+"""Caches of a server: their bounds, as shares of the process's memory, and their metrics.
 
-They are the process's, since segments are: roles of one process share them, and the server sets their bounds.
+Caches belong to the process, since segments do: roles of one process share them, and the server sets their bounds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from merlot.server.settings import ServerSettings
 
 
 def set_bounds(settings: ServerSettings) -> None:
-    """Have the caches keep to their bounds from now on."""
+    """Set the bounds of the caches from now on."""
     total = memory.total_bytes()
     decoded = total // 4 if settings.decoded_bytes is None else settings.decoded_bytes
     joined = joined_segments.default_bytes(total) if settings.joined_bytes is None else settings.joined_bytes

@@ -1,7 +1,7 @@
-"""A server's local segment files: fetched whole and verified, reused after a restart, set aside when corrupt.
+"""Local segment files of a server: fetched whole and verified, reused after a restart, set aside when corrupt.
 
-`{data}/segments/{table}/{name}@{crc}.mseg`; `{data}/quarantine/` keeps the last few corrupt ones for whoever wants to
-know what happened. All calls block; calls for different segments may run at once.
+`{data}/segments/{table}/{name}@{crc}.mseg`; `{data}/quarantine/` keeps the last few corrupt files for an investigation.
+All calls block; calls for different segments may run at once.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ from merlot.store.retry import OutOfSpaceError
 _LOG = logging.getLogger(__name__)
 
 SPARE_BYTES = 16 << 20
-"""Left free on the disk, so that a full one is seen before it is hit."""
+"""Bytes left free on the disk, so that a full disk is noticed before it is hit."""
 MAX_QUARANTINED = 16
 SMALL_BYTES = 1 << 20
-"""Files up to this size are read and checked in one piece, and mapped when a query first reads them."""
+"""Size up to which a file is read and verified in one piece, and mapped when a query first reads it."""
 TURN_S = 0.01
-"""How long the load of a small file waits for the one before it."""
+"""Seconds for which the load of a small file waits for the one before it."""
 
 
-class Source(StrEnum):
-    """Where a segment came from."""
+class LoadSource(StrEnum):
+    """Place that a segment was loaded from."""
 
     DISK = "disk"
     DEEP_STORE = "deep_store"
 
 
-class SegmentFiles:
-    """Files under one directory, which belongs to one server."""
+class LocalSegmentFiles:
+    """Files below one directory, which belongs to one server."""
 
     def __init__(self, directory: Path) -> None:
         self._segments = directory / "segments"
         self._quarantine = directory / "quarantine"
-        # Rows of all tables are in it: whoever has another account on the machine may not read them.
+        # It contains rows of all tables: other accounts on the machine may not read them.
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._segments.mkdir(exist_ok=True)
         self._folders: dict[TableName, str] = {}
-        """Of tables, by name: one text for all their segments."""
+        """Folders of tables, by name: one text for all segments of a table."""
         self._doubted = {file.name.rpartition(".")[0] for file in self._quarantine.glob("*")}
-        """`table.key` of what was set aside: its checksums may be right, and what a query met still in it. Before it is
-        served again, every value of it is read."""
+        """Segments (`table.key`) that were set aside. Their checksums may be right, and the damage that a query met may
+        still be there: before such a segment is served again, every value of it is read."""
         self._turn = threading.Lock()
 
     def path_of(self, table: TableName, key: str) -> Path:
-        """Where the file of this version is, or would be."""
+        """Return where the file of this version is, or would be."""
         return self._segments / table / f"{key}{SUFFIX}"
 
     def open_local(self, table: TableName, record: SegmentRecord) -> ImmutableSegment | None:
-        """The segment if its file is here and every byte of it is right; a corrupt file is set aside."""
+        """Return the segment if its file is here and every byte of it is right; a corrupt file is set aside."""
         try:
             if self._is_small(table, record):
                 folder = self._folders.setdefault(table, str(self._segments / table))
@@ -80,10 +80,10 @@ class SegmentFiles:
             return None
 
     def fetch(self, table: TableName, record: SegmentRecord, store: DeepStore) -> ImmutableSegment:
-        """Copy from the deep store, verify, open.
+        """Fetch a segment from the deep store, verify it, and open it.
 
-        NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError, UnavailableError.
-        """
+        Raises NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError,
+        UnavailableError."""
         folder = self._folders.setdefault(table, str(self._segments / table))
         _make_room(folder, record.size_bytes)
         size_bytes, deadline = record.size_bytes, time.monotonic() + patience_s(record.size_bytes)
@@ -110,20 +110,20 @@ class SegmentFiles:
         return opened[-1]
 
     def sidecar_path(self, table: TableName, key: SegmentKey, config: str) -> Path:
-        """Where the sidecar of this version and configuration is, or would be."""
+        """Return where the sidecar of this version and configuration is, or would be."""
         return self._segments / table / sidecar_name(key, config)
 
     def sidecars(self, table: TableName) -> dict[str, list[Path]]:
-        """Sidecars that are here, by `name@crc`."""
-        found: dict[str, list[Path]] = {}
+        """Return the sidecars that are here, by `name@crc`."""
+        sidecars_of: dict[str, list[Path]] = {}
         with contextlib.suppress(FileNotFoundError):
             for file in (self._segments / table).iterdir():
                 if file.name.endswith(SIDECAR_SUFFIX):
-                    found.setdefault(file.name.rsplit(".", 2)[0], []).append(file)
-        return found
+                    sidecars_of.setdefault(file.name.rsplit(".", 2)[0], []).append(file)
+        return sidecars_of
 
     def make_room(self, table: TableName) -> None:
-        """OutOfSpaceError unless some bytes are free for a file to be made."""
+        """Raise OutOfSpaceError unless some bytes are free for a file to be made."""
         _make_room(str(self._segments / table), 0)
 
     def quarantine(self, table: TableName, key: str, reason: str) -> None:
@@ -151,30 +151,31 @@ class SegmentFiles:
             raise UnavailableError(f"cannot keep segment file path={path} reason={error.strerror}") from error
 
     def remove(self, table: TableName, keys: Collection[str]) -> None:
-        """Delete files; whoever has one open keeps it."""
+        """Delete files; readers that have one open keep it."""
         for key in keys:
             self.path_of(table, key).unlink(missing_ok=True)
 
     def sweep(self, table: TableName, keep: Collection[str], sidecars: Collection[Path] = ()) -> None:
-        """Delete what a former life left behind: unfinished files, versions that are not in `keep`, and sidecars that
-        are not among these."""
+        """Delete what a former process left behind: unfinished files, versions that are not in `keep`, and sidecars
+        that are not among `sidecars`."""
         directory = self._segments / table
-        kept = {*(f"{key}{SUFFIX}" for key in keep), *(path.name for path in sidecars)}
+        names = {*(f"{key}{SUFFIX}" for key in keep), *(path.name for path in sidecars)}
         with contextlib.suppress(FileNotFoundError):
             for file in directory.iterdir():
-                if file.name not in kept:
+                if file.name not in names:
                     file.unlink(missing_ok=True)
-            if not kept:
+            if not names:
                 directory.rmdir()
 
     def tables(self) -> list[TableName]:
-        """Tables that have files here."""
+        """Return the tables that have files here."""
         return [TableName(path.name) for path in self._segments.iterdir() if path.is_dir()]
 
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """One small file after the other: on a fast disk, threads that each make a dozen short calls spend more than
-        half of their time on handing the GIL over. A store that takes longer than a turn is asked side by side."""
+        """Read one small file after the other: on a fast disk, threads that each make a dozen short calls spend more
+        than half of their time on handing the GIL over. If a store takes longer than a turn, it is read by several
+        threads at once."""
         has_turn = self._turn.acquire(timeout=TURN_S)
         try:
             yield
@@ -183,11 +184,11 @@ class SegmentFiles:
                 self._turn.release()
 
     def _is_small(self, table: TableName, record: SegmentRecord) -> bool:
-        """Whether its file is looked into when it is read, and not before."""
+        """Return True if the segment's file is opened only when it is first read."""
         return record.size_bytes <= SMALL_BYTES and f"{table}.{record.key_text}" not in self._doubted
 
     def _open(self, path: Path, table: TableName, record: SegmentRecord) -> ImmutableSegment:
-        """Open and verify; raises CorruptionError too if it is a sound file of something else."""
+        """Open and verify a file. Raises CorruptionError also if it is a sound file of another segment."""
         segment = ImmutableSegment.open(path, verify=True)
         if segment.key != record.key:
             segment.close()
@@ -199,7 +200,7 @@ class SegmentFiles:
 
 
 def _make_room(directory: str, size_bytes: int) -> None:
-    """Make the folder; OutOfSpaceError unless the file and some spare bytes fit."""
+    """Make the folder; raise OutOfSpaceError unless the file and some spare bytes fit."""
     try:
         try:
             disk = os.statvfs(directory)
@@ -226,8 +227,9 @@ def _read(path: str) -> bytes:
 
 
 def _write(path: str, content: bytes) -> None:
-    """A whole file or none, as far as processes go. What a crash of the machine leaves of it, the next start checks
-    and fetches again where it must: waiting for the disk, twice for each small file, took most of a load's time."""
+    """Write a whole file or none, as far as crashes of processes go. What a crash of the machine leaves of it is
+    checked at the next start, and fetched again if necessary: waiting for the disk, twice for each small file, took
+    most of a load's time."""
     folder, _, name = path.rpartition("/")
     partial = f"{folder}/.{name}.{secrets.token_hex(4)}.tmp"
     try:

@@ -1,4 +1,4 @@
-"""A server's HTTP side: what every role has, and what it holds, for people."""
+"""HTTP endpoints of a server: those of every role, and what it holds, for people."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from aiohttp import web
 
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.process import process_routes
-from merlot.server.keeper import TableKeeper
+from merlot.server.table_data_manager import TableDataManager
 
 
 @dataclass(frozen=True, slots=True)
 class HealthSources:
-    """`not_ready` tells why another server should not stop for this one, or None; `keepers` are the tables."""
+    """Sources of the answers. `not_ready` tells why another server should not stop for this one, or None; `managers`
+    are the tables."""
 
     not_ready: Callable[[], str | None]
-    keepers: Callable[[], Collection[TableKeeper]]
+    managers: Callable[[], Collection[TableDataManager]]
 
 
 def make_app(sources: HealthSources) -> web.Application:
-    """Health, metrics, what tells of the process, and `/tables`: what is loaded of each, and what could not be."""
+    """Make the app with health, metrics, process information, and `/tables`: what is loaded of each table, and what
+    failed."""
 
     async def tables(_: web.Request) -> web.Response:
-        return web.json_response({keeper.table: _describe(keeper) for keeper in sources.keepers()})
+        return web.json_response({manager.table: _describe(manager) for manager in sources.managers()})
 
     app = web.Application()
     health = health_routes(readiness_of(sources.not_ready))
@@ -32,6 +34,6 @@ def make_app(sources: HealthSources) -> web.Application:
     return app
 
 
-def _describe(keeper: TableKeeper) -> dict[str, object]:
-    failures = {key: failure.message for key, failure in keeper.failures.items()}
-    return {"loaded": sorted(keeper.segments.keys), "errors": failures, "isSettled": keeper.is_settled}
+def _describe(manager: TableDataManager) -> dict[str, object]:
+    failures = {key: failure.message for key, failure in manager.failures.items()}
+    return {"loaded": sorted(manager.segments.keys), "errors": failures, "isSettled": manager.is_settled}

@@ -1,8 +1,9 @@
 """Indexes and star-trees that a table was given after its segments were built, made while queries go on.
 
-One task per table looks for segments that lack something, and has sidecars made of them on a thread that the whole
-server has one of; each rests as long as it worked. A segment is handed out with its sidecar once that is whole and was
-read back; until then, and whenever that fails, it is handed out without. What is no longer asked for is deleted.
+One task per table looks for segments that lack something, and has sidecars made of them on a thread that all tables of
+the server share; after each piece of work it rests as long as it worked. A segment is handed out with its sidecar once
+that is complete and was read back; until then, and whenever that fails, it is handed out without. Sidecars that are no
+longer asked for are deleted.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar.build import build_sidecar
 from merlot.segment.sidecar.plan import NOTHING, SidecarPlan, plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
-from merlot.server.files import SegmentFiles
-from merlot.server.loader import Failure
+from merlot.server.files import LocalSegmentFiles
+from merlot.server.loader import LoadFailure
 from merlot.server.tables import TableSegments
 from merlot.spec.indexing import IndexingSpec
 from merlot.uris import redact
@@ -38,99 +39,99 @@ _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PLANNED_AT_A_TIME: Final = 64
-"""Segments whose footers are looked at in one turn of the thread."""
+"""Segments whose footers are read in one turn of the thread."""
 RECHECK_S: Final = 60.0
-"""Until segments are looked at again, for those that turned out to have no sidecar any more."""
+"""Seconds until segments are checked again, for those whose sidecar turned out to be gone."""
 MOST_REST_S: Final = 1.0
-"""After a turn, which is followed by a rest as long as itself: queries come first where the processor is busy. A lower
-priority of the thread would hold them up instead: it keeps the interpreter's lock while it waits for the processor."""
+"""Longest rest. A turn is followed by a rest as long as itself: queries come first where the processor is busy. A lower
+priority of the thread would delay them instead: it keeps the interpreter's lock while it waits for the processor."""
 
 
 def index_threads() -> ThreadPoolExecutor:
-    """The thread that makes sidecars: one for all tables of a server."""
+    """Return the executor that makes sidecars: one thread for all tables of a server."""
     return ThreadPoolExecutor(1, thread_name_prefix="server-index")
 
 
-class SupersededError(MerlotError):
-    """What is being made is no longer wanted."""
+class SidecarSupersededError(MerlotError):
+    """Raised when the sidecar that is being made is no longer wanted."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What a segment needs, and how that went."""
+class _SidecarRevision:
+    """Sidecar that a segment needs, and how making it went."""
 
     plan: SidecarPlan
-    failure: Failure | None = None
+    failure: LoadFailure | None = None
     left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexerParts:
-    """What an indexer works with. `executor` has one thread."""
+class IndexerDeps:
+    """Dependencies of an indexer. `executor` has one thread."""
 
-    files: SegmentFiles
+    files: LocalSegmentFiles
     executor: Executor
     clock: Clock
     on_change: Callable[[], None]
-    """Is told when `progress` says something else."""
+    """Called when `progress` has changed."""
 
 
 class TableIndexer:
-    """Sidecars of one table on one server. Used on the event loop but for `with_local`; `run` is its task."""
+    """Sidecars of one table on one server. Used on the event loop, except for `with_local`; `run` is its task."""
 
-    def __init__(self, table: TableName, segments: TableSegments, parts: IndexerParts) -> None:
+    def __init__(self, table: TableName, segments: TableSegments, deps: IndexerDeps) -> None:
         self._table = table
         self._segments = segments
-        self._files = parts.files
-        self._executor = parts.executor
-        self._clock = parts.clock
-        self._on_change = parts.on_change
+        self._files = deps.files
+        self._executor = deps.executor
+        self._clock = deps.clock
+        self._on_change = deps.on_change
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
         self._indexing = IndexingSpec()
         self._revision = 0
         self._looked_revision = 0
-        """The revision by which all segments were looked at last."""
-        self._known: dict[str, _Known] = {}
+        """Revision by which all segments were checked last."""
+        self._sidecars: dict[str, _SidecarRevision] = {}
         self._plans: dict[SidecarPlan, SidecarPlan] = {}
         self._on_disk: dict[str, list[Path]] = {}
         self._is_stopping = False
         self._running: asyncio.Future[Any] | None = None
 
     def follow(self, indexing: IndexingSpec, revision: int) -> None:
-        """What the table asks for now."""
+        """Follow the indexes that the table asks for now."""
         if indexing != self._indexing:
             self._indexing = indexing
-            self._known, self._plans = {}, {}
+            self._sidecars, self._plans = {}, {}
         if revision != self._revision:
             self._revision = revision
             self.wake()
 
     def wake(self) -> None:
-        """Look again soon: segments have come in. Any thread."""
+        """Run a pass soon: segments have come in. Any thread."""
         self._wake_up.call()
 
     @property
     def progress(self) -> IndexingRecord:
-        """How many segments need a sidecar, and how many have theirs."""
-        wanted = {key: known for key, known in self._known.items() if not known.plan.is_empty}
-        problems = sorted({one.message for one in self._failures()})
+        """Number of segments that need a sidecar, and of those that have theirs."""
+        wanted = {key: sidecar for key, sidecar in self._sidecars.items() if not sidecar.plan.is_empty}
+        problems = sorted({failure.message for failure in self._failures()})
         return IndexingRecord(
             revision=self._looked_revision if self._indexing.asks_for_indexes else 0,
             wanted=len(wanted),
-            built=sum(self._is_done(key, known) for key, known in wanted.items()),
-            left_out=sum(known.left_out for known in wanted.values()),
+            built=sum(self._is_done(key, sidecar) for key, sidecar in wanted.items()),
+            left_out=sum(sidecar.left_out for sidecar in wanted.values()),
             problem=problems[0][:500] if problems else "",
         )
 
-    # What is on disk
+    # Sidecars on the disk
 
     def look_at_disk(self) -> None:
-        """Note the sidecars that a former life left. Blocks."""
+        """Note the sidecars that a former process left. Blocks."""
         self._on_disk = self._files.sidecars(self._table)
 
     def with_local(self, segment: ImmutableSegment) -> ImmutableSegment:
-        """A segment that was just opened, with its sidecar if the one that is asked for is on disk and right. Any
+        """Return a segment that was just opened, with its sidecar if the right one is on the disk and sound. Any
         thread."""
         paths = self._on_disk.get(str(segment.key))
         if not paths:
@@ -148,11 +149,11 @@ class TableIndexer:
             return segment
 
     def used_files(self) -> list[Path]:
-        """Files that segments are read with."""
-        return [path for one in self._segments.segments.values() if (path := one.sidecar_path) is not None]
+        """Return the sidecar files that segments are read with."""
+        return [path for segment in self._segments.segments.values() if (path := segment.sidecar_path) is not None]
 
     async def check(self, key: str) -> None:
-        """Read every byte of a segment's sidecar; one that is not right is taken away and made again."""
+        """Read every byte of a segment's sidecar; a damaged one is removed and made again."""
         segment = self._segments.get(key)
         path = None if segment is None else segment.sidecar_path
         if segment is None or path is None:
@@ -165,16 +166,16 @@ class TableIndexer:
             await self._in_thread(lambda: path.unlink(missing_ok=True))
             self.wake()
 
-    # Making them
+    # Making sidecars
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run passes until cancelled."""
         while True:
             wake_at = await self._guarded_pass()
             await self._wake_up.wait(max(0.0, wake_at - self._clock.monotonic()))
 
     async def stop(self) -> None:
-        """Make nothing more; returns when nothing is being made."""
+        """Make nothing more; return when nothing is being made."""
         self._is_stopping = True
         if self._running is not None:
             await asyncio.gather(self._running, return_exceptions=True)
@@ -182,62 +183,65 @@ class TableIndexer:
     async def _guarded_pass(self) -> float:
         try:
             return await self._pass()
-        except SupersededError:
+        except SidecarSupersededError:
             return self._clock.monotonic()
         except Exception:  # noqa: BLE001 - the outermost loop of the task
             _LOG.exception("indexes not looked after table=%s", self._table)
             return self._clock.monotonic() + RECHECK_S
 
     async def _pass(self) -> float:
-        """Look at segments that came in, make what is missing; returns when to look again."""
+        """Check segments that came in, and make what is missing; return when to check again."""
         indexing, revision = self._indexing, self._revision
         await self._plan(indexing)
         self._looked_revision = revision
         self._on_change()
-        for key, known in list(self._known.items()):
+        for key, sidecar in list(self._sidecars.items()):
             segment = self._segments.get(key)
-            is_due = known.failure is None or known.failure.retry_at <= self._clock.monotonic()
-            if segment is None or not is_due or self._is_done(key, known):
+            is_due = sidecar.failure is None or sidecar.failure.retry_at <= self._clock.monotonic()
+            if segment is None or not is_due or self._is_done(key, sidecar):
                 continue
             started = self._clock.monotonic()
-            await self._tend(key, segment, known.plan, indexing)
+            await self._tend(key, segment, sidecar.plan, indexing)
             self._on_change()
             await self._rest(started)
             if self._indexing is not indexing:
-                raise SupersededError(f"indexes are asked for anew table={self._table}")
-        return min([self._clock.monotonic() + RECHECK_S, *(one.retry_at for one in self._failures())])
+                raise SidecarSupersededError(f"indexes are asked for anew table={self._table}")
+        return min([self._clock.monotonic() + RECHECK_S, *(failure.retry_at for failure in self._failures())])
 
-    def _failures(self) -> list[Failure]:
-        """Of segments that still lack something: one that failed may have been fetched anew with its sidecar."""
+    def _failures(self) -> list[LoadFailure]:
+        """Return the failures of segments that still lack something. A segment that failed may have been fetched again,
+        with its sidecar."""
         return [
-            one.failure for key, one in self._known.items() if one.failure is not None and not self._is_done(key, one)
+            sidecar.failure
+            for key, sidecar in self._sidecars.items()
+            if sidecar.failure is not None and not self._is_done(key, sidecar)
         ]
 
     async def _plan(self, indexing: IndexingSpec) -> None:
-        """Find what each segment needs that was not looked at yet."""
+        """Plan the sidecars of segments that were not planned yet."""
         segments = self._segments.segments
-        for key in self._known.keys() - segments.keys():
-            del self._known[key]
-        unknown = [(key, one) for key, one in segments.items() if key not in self._known]
+        for key in self._sidecars.keys() - segments.keys():
+            del self._sidecars[key]
+        unplanned = [(key, segment) for key, segment in segments.items() if key not in self._sidecars]
         if not indexing.asks_for_indexes:
-            self._known.update((key, _Known(NOTHING)) for key, _ in unknown)
+            self._sidecars.update((key, _SidecarRevision(NOTHING)) for key, _ in unplanned)
             return
-        for start in range(0, len(unknown), PLANNED_AT_A_TIME):
-            some = unknown[start : start + PLANNED_AT_A_TIME]
+        for start in range(0, len(unplanned), PLANNED_AT_A_TIME):
+            some = unplanned[start : start + PLANNED_AT_A_TIME]
             started = self._clock.monotonic()
             plans = await self._in_thread(partial(_plans, some, indexing))
             await self._rest(started)
             if self._indexing is not indexing:
-                raise SupersededError(f"indexes are asked for anew table={self._table}")
+                raise SidecarSupersededError(f"indexes are asked for anew table={self._table}")
             # One object for the many segments that need the same.
-            self._known.update((key, _Known(self._plans.setdefault(plan, plan))) for key, plan in plans)
+            self._sidecars.update((key, _SidecarRevision(self._plans.setdefault(plan, plan))) for key, plan in plans)
 
-    def _is_done(self, key: str, known: _Known) -> bool:
+    def _is_done(self, key: str, sidecar: _SidecarRevision) -> bool:
         segment = self._segments.get(key)
         path = None if segment is None else segment.sidecar_path
-        if segment is None or known.plan.is_empty:
+        if segment is None or sidecar.plan.is_empty:
             return path is None
-        return path == self._files.sidecar_path(self._table, segment.key, known.plan.digest)
+        return path == self._files.sidecar_path(self._table, segment.key, sidecar.plan.digest)
 
     async def _tend(self, key: str, segment: ImmutableSegment, plan: SidecarPlan, indexing: IndexingSpec) -> None:
         """Give a segment the sidecar that it needs, or none."""
@@ -245,7 +249,7 @@ class TableIndexer:
         if not plan.is_empty:
             try:
                 sidecar = await self._in_thread(partial(self._make, segment, plan, indexing))
-            except SupersededError:
+            except SidecarSupersededError:
                 return
             except MerlotError as error:
                 self._failed(key, error)
@@ -256,16 +260,16 @@ class TableIndexer:
                 self._failed(key, UnavailableError(text))
                 return
         if self._segments.get(key) is not segment:
-            # It was let go, or fetched anew, meanwhile.
+            # The segment was dropped, or fetched again, meanwhile.
             await self._remove([] if sidecar is None else [sidecar.path])
             return
         self._segments.replace(key, segment.beside(sidecar))
-        self._known[key] = _Known(plan, left_out=0 if sidecar is None else len(sidecar.left_out))
+        self._sidecars[key] = _SidecarRevision(plan, left_out=0 if sidecar is None else len(sidecar.left_out))
         before = segment.sidecar_path
         await self._remove([] if before is None or (sidecar and before == sidecar.path) else [before])
 
     def _make(self, segment: ImmutableSegment, plan: SidecarPlan, indexing: IndexingSpec) -> Sidecar:
-        """In the thread: the sidecar that is on disk, or a new one."""
+        """Return the sidecar that is on the disk, or make a new one; in the thread."""
         metadata = segment.look()
         path = self._files.sidecar_path(self._table, segment.key, plan.digest)
         if path.exists():
@@ -278,7 +282,7 @@ class TableIndexer:
 
         def check() -> None:
             if self._is_stopping or self._indexing is not indexing:
-                raise SupersededError(f"sidecar is no longer wanted path={path}")
+                raise SidecarSupersededError(f"sidecar is no longer wanted path={path}")
 
         started = self._clock.monotonic()
         try:
@@ -293,11 +297,11 @@ class TableIndexer:
         return Sidecar.open(path, metadata, verify=True)
 
     def _failed(self, key: str, error: MerlotError) -> None:
-        known = self._known.get(key)
-        if known is None:
+        planned = self._sidecars.get(key)
+        if planned is None:
             return
-        failure = Failure.after(known.failure, redact(str(error)), self._clock.monotonic())
-        self._known[key] = replace(known, failure=failure)
+        failure = LoadFailure.after(planned.failure, redact(str(error)), self._clock.monotonic())
+        self._sidecars[key] = replace(planned, failure=failure)
         telemetry.SERVER_INDEX_FAILURES.labels(self._table).inc()
         text = "segment is served without new indexes table=%s segment=%s attempt=%d cause=%s"
         _LOG.warning(text, self._table, key, failure.attempts, error)
@@ -311,25 +315,26 @@ class TableIndexer:
             await self._in_thread(partial(path.unlink, missing_ok=True))
 
     async def _rest(self, started: float) -> None:
-        """As long as the work took that began then."""
+        """Rest as long as the work took that began at `started`."""
         await asyncio.sleep(min(MOST_REST_S, self._clock.monotonic() - started))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         running = self._running = self._loop.run_in_executor(self._executor, work)
         try:
-            # Whoever is cancelled leaves the thread at work: `stop` waits for it.
+            # Cancelling this task leaves the thread at work: `stop` waits for it.
             return await asyncio.shield(running)
         except RuntimeError as error:
             raise UnavailableError(f"the server stops table={self._table}") from error
 
 
 def _plans(segments: Sequence[tuple[str, ImmutableSegment]], indexing: IndexingSpec) -> list[tuple[str, SidecarPlan]]:
-    """In the thread. A segment whose footer cannot be read now needs nothing: a query will find out what is wrong."""
-    found = []
+    """Plan the sidecars of segments, in the thread. A segment whose footer cannot be read now needs nothing: a query
+    will discover what is wrong."""
+    plans = []
     for key, segment in segments:
         try:
-            found.append((key, plan_of(segment.look(), indexing)))
+            plans.append((key, plan_of(segment.look(), indexing)))
         except MerlotError as error:
             _LOG.warning("segment could not be looked at for indexes segment=%s cause=%s", key, error)
-            found.append((key, NOTHING))
-    return found
+            plans.append((key, NOTHING))
+    return plans

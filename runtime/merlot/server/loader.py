@@ -1,8 +1,8 @@
-"""What to load, keep and let go: a pure decision from what is desired and what is held.
+"""Decide which segments to load, keep and drop: a pure function of what is desired and what is held.
 
-A version that is no longer desired is *retired*: still served, since brokers may hold an older view, and dropped when
-its grace is over. Its grace begins only when whatever takes its place can be asked: the new version is loaded here, or
-another server has the segment. So a broken replacement never takes good rows away.
+A version that is no longer desired is *retired*: it is still served, since brokers may hold an older view, and dropped
+when its grace period is over. The grace period begins only when its replacement can be queried: the new version is
+loaded here, or another server has the segment. So a broken replacement never takes good rows away.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ LONGEST_RETRY_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a segment is not loaded, and when to try again (monotonic seconds)."""
+class LoadFailure:
+    """Failure to load a segment: why, and when to try again (monotonic seconds)."""
 
     message: str
     attempts: int
     retry_at: float
 
     @staticmethod
-    def after(previous: Failure | None, message: str, now: float) -> Failure:
-        """The next failure of the same segment: waits double."""
+    def after(previous: LoadFailure | None, message: str, now: float) -> LoadFailure:
+        """Return the next failure of the same segment; each wait is twice as long as the one before."""
         attempts = 1 if previous is None else previous.attempts + 1
         wait = min(FIRST_RETRY_S * 2 ** min(attempts - 1, 20), LONGEST_RETRY_S)
-        return Failure(message, attempts, now + wait)
+        return LoadFailure(message, attempts, now + wait)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """What a server has of a table. Keys are `name@crc`; `retired` tells since when, and is part of `loaded`."""
+    """Segments that a server has of a table, by keys `name@crc`. `retired` tells since when; its keys are part of
+    `loaded`."""
 
     loaded: Collection[str] = ()
     retired: Mapping[str, float] = field(default_factory=dict)
     loading: Collection[str] = ()
-    failures: Mapping[str, Failure] = field(default_factory=dict)
+    failures: Mapping[str, LoadFailure] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actions:
-    """What to do now, and when to look again though nothing happens."""
+    """Actions to carry out now, and the time of the next check if nothing happens before."""
 
     load: tuple[SegmentRecord, ...] = ()
     retire: tuple[str, ...] = ()
@@ -57,14 +58,15 @@ class Actions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """Records assigned to this server, by their keys; `irreplaceable`: keys that no other server has."""
+    """Records assigned to this server, by their keys; `irreplaceable` are keys that no other server has."""
 
     records: Mapping[str, SegmentRecord] = field(default_factory=dict)
     irreplaceable: Collection[str] = ()
 
 
 def decide(desired: Desired, holdings: Holdings, now: float, grace_s: float) -> Actions:
-    """The difference between desired and held, as actions. Idempotent: carrying them out leaves nothing to do."""
+    """Return the actions that make what is held equal to what is desired. Idempotent: after they are carried out,
+    nothing is left to do."""
     wanted = desired.records
     waiting = [key for key in holdings.failures if key in wanted and holdings.failures[key].retry_at > now]
     busy = {*holdings.loaded, *holdings.loading, *waiting}

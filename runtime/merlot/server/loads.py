@@ -1,8 +1,8 @@
-"""Brings the segments of one table in: a queue that a few threads drain, whose outcomes the event loop takes together.
+"""Load the segments of one table: a queue that a few threads drain. The event loop takes their outcomes together.
 
 A task and four changes of thread per segment would cost more than reading a small one. A thread takes one segment after
-the other, and tells the loop once until the loop has taken what there is. All but the threads' part is used on the
-event loop.
+the other, and calls the loop once until the loop has taken all outcomes. Everything but `_work` runs on the event
+loop.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from merlot.clock import Clock
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import MerlotError, UnavailableError
 from merlot.segment.immutable import ImmutableSegment
-from merlot.server.files import Source
+from merlot.server.files import LoadSource
 
 _LOG = logging.getLogger(__name__)
 
 TURN_S = 0.1
-"""A thread works for one table so long at a time; others have segments to load as well."""
+"""Seconds for which a thread works for one table at a time; other tables have segments to load as well."""
 
-Bring = Callable[[SegmentRecord], tuple[ImmutableSegment, Source] | None]
-"""In a thread: the segment, or None where there is none; raises MerlotError."""
+Bring = Callable[[SegmentRecord], tuple[ImmutableSegment, LoadSource] | None]
+"""Load a segment, in a thread; None where there is none. Raises MerlotError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one segment: at most one of `segment` and `error`."""
+class LoadOutcome:
+    """Outcome of loading one segment: at most one of `segment` and `error` is set."""
 
     key: str
     segment: ImmutableSegment | None
-    source: Source | None
+    source: LoadSource | None
     error: MerlotError | None
     seconds: float
 
 
 class LoadQueue:
-    """`on_outcomes` is called on a thread when there are outcomes to take."""
+    """Queue of segments to load. `on_outcomes` is called on a thread when there are outcomes to take."""
 
     def __init__(self, executor: Executor, num_threads: int, clock: Clock, on_outcomes: Callable[[], None]) -> None:
         self._executor = executor
@@ -50,41 +50,41 @@ class LoadQueue:
         self._on_outcomes = on_outcomes
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[tuple[str, SegmentRecord, Bring]] = deque()
-        self._outcomes: deque[Outcome] = deque()
-        self._is_told = False
+        self._outcomes: deque[LoadOutcome] = deque()
+        self._is_loop_called = False
         self._keys: set[str] = set()
         self._turns: set[asyncio.Future[None]] = set()
 
     @property
     def keys(self) -> Collection[str]:
-        """What is asked for and was not taken yet."""
+        """Keys that are asked for and whose outcome was not taken yet."""
         return self._keys
 
     def add(self, records: Iterable[SegmentRecord], bring: Bring) -> None:
-        """Bring these in, after what was asked for before."""
+        """Load these segments, after those that were asked for before."""
         for record in records:
             key = record.key_text
             self._keys.add(key)
             self._waiting.append((key, record, bring))
         self._start_turns()
 
-    def take(self) -> list[Outcome]:
-        """What has come in since."""
-        # In this order: whoever adds one now and takes the loop for told has added it before it is looked for.
-        self._is_told = False
-        taken = []
+    def take(self) -> list[LoadOutcome]:
+        """Return the outcomes that have come in since the last call."""
+        # In this order: a thread that sees the loop as called has added its outcome before the loop below looks for it.
+        self._is_loop_called = False
+        outcomes = []
         while self._outcomes:
-            taken.append(self._outcomes.popleft())
-        self._keys.difference_update([one.key for one in taken])
-        return taken
+            outcomes.append(self._outcomes.popleft())
+        self._keys.difference_update([outcome.key for outcome in outcomes])
+        return outcomes
 
     async def wait(self) -> None:
-        """Until everything has come in."""
+        """Wait until everything has come in."""
         while self._turns:
             await asyncio.wait(self._turns)
 
     async def stop(self) -> None:
-        """Bring in nothing more; returns when no thread works for it."""
+        """Load nothing more; return when no thread works for the queue."""
         self._waiting.clear()
         await self.wait()
         self._keys.clear()
@@ -102,7 +102,7 @@ class LoadQueue:
         self._start_turns()
 
     def _work(self) -> None:
-        """In a thread."""
+        """Load segments until the turn is over; in a thread."""
         ends = self._clock.monotonic() + TURN_S
         is_over = False
         while not is_over:
@@ -111,20 +111,20 @@ class LoadQueue:
             except IndexError:
                 return
             self._outcomes.append(self._bring(key, record, bring))
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_loop_called:
+                self._is_loop_called = True
                 self._on_outcomes()
             is_over = self._clock.monotonic() >= ends
 
-    def _bring(self, key: str, record: SegmentRecord, bring: Bring) -> Outcome:
+    def _bring(self, key: str, record: SegmentRecord, bring: Bring) -> LoadOutcome:
         started = self._clock.monotonic()
-        found: tuple[ImmutableSegment | None, Source | None] = (None, None)
+        loaded: tuple[ImmutableSegment | None, LoadSource | None] = (None, None)
         error: MerlotError | None = None
         try:
-            found = bring(record) or found
+            loaded = bring(record) or loaded
         except MerlotError as problem:
             error = problem
         except Exception as problem:  # noqa: BLE001 - the outermost loop of a load
             _LOG.exception("segment not loaded by a bug segment=%s", key)
             error = UnavailableError(f"internal error, see the server's log error={type(problem).__name__}")
-        return Outcome(key, *found, error, self._clock.monotonic() - started)
+        return LoadOutcome(key, *loaded, error, self._clock.monotonic() - started)

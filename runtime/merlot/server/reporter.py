@@ -1,7 +1,7 @@
-"""Writes a table's report whenever what it should say has changed, and tells those who wait for it.
+"""Write a table's report whenever it has to change, and wake those who wait for it.
 
-One task per table, on the event loop. The keeper says what is so; whatever it serves is served before it is reported,
-so that brokers never ask too early.
+One task per table, on the event loop. The table data manager says what to report; whatever it serves is served before
+it is reported, so that brokers never ask too early.
 """
 
 from __future__ import annotations
@@ -27,47 +27,48 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_S = 1.0
-"""Until the metastore is asked again after it failed."""
+"""Seconds until the metastore is asked again after it failed."""
 SETTLE_S = 0.05
-"""Segments that come in within it are reported together."""
+"""Seconds within which segments that come in are reported together."""
 SHARE = 4
-"""Reports take one part of the time and the rest of the server so many: a report costs what all keys cost."""
+"""Rest after a report, as a multiple of its time: a report costs in proportion to all keys."""
 LOADING_SHARE = 8
-"""The same while segments come in."""
+"""Rest after a report while segments come in."""
 LONGEST_WAIT_S = 1.0
-"""Longest rest after a report that waited more than it worked: who was frozen, or waited for the metastore, has all the
-more to say."""
+"""Longest rest after a report that waited more than it worked: a server that was frozen, or waited for the metastore,
+has all the more to report."""
 TAKE_OVER_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What a report shall say: keys that are served, messages by key of what is not, the manifest's revision, and how
-    far indexes are."""
+class ReportContents:
+    """Contents of a report: keys that are served, messages by key of what is not, the manifest's revision, and the
+    progress of indexing."""
 
     loaded: Collection[str]
     errors: Mapping[str, str]
     revision: int
     indexing: IndexingRecord = NOT_INDEXING
     is_missed: Callable[[str], bool] = lambda _: True
-    """Whether a key that was loaded once, and is not now, is one that the server still has to have."""
+    """Return True if the server still has to have a key that was loaded once, and is not now."""
 
 
 def rest_s(took_s: float, worked_s: float, *, is_loading: bool) -> float:
-    """How long to rest after a report that took so long, of which the processor was busy so long."""
+    """Return the seconds to rest after a report that took `took_s`, of which the processor was busy `worked_s`."""
     share = LOADING_SHARE if is_loading else SHARE
     return max(share * worked_s, min(share * took_s, LONGEST_WAIT_S))
 
 
 class TableReporter:
-    """The report of one table. `standing` says what is so, `is_loading` whether more is about to come in."""
+    """Report of one table. `standing` returns what to report, `is_loading` whether more segments are about to come
+    in."""
 
     def __init__(
         self,
         writer: ReportWriter,
         *,
         name: str,
-        standing: Callable[[], Standing],
+        standing: Callable[[], ReportContents],
         is_loading: Callable[[], bool],
         io: Executor,
         clock: Clock,
@@ -81,39 +82,40 @@ class TableReporter:
         self._writer = writer
         self._dirty = asyncio.Event()
         self._is_loaded = asyncio.Event()
-        """Nothing is asked for that has not come in."""
+        """Set while everything that was asked for has come in."""
         self._writing = asyncio.Lock()
         self._written = asyncio.Condition()
         self._num_asked = 0
-        """Reports that somebody waits for; `_num_written` of them have been written."""
+        """Number of requests for a report; those up to `_num_written` are met."""
         self._num_written = 0
-        self.told_as_of = -math.inf
-        """The time, monotonic, whose state stands in the metastore; any thread."""
+        self.reported_as_of = -math.inf
+        """Monotonic time whose state the report in the metastore shows; any thread may read."""
         self._worked_s = 0.0
-        """Of the processor's time, for the last report."""
+        """Seconds of the processor's time that the last report took."""
         self._is_doubtful = False
         self._is_withdrawn = False
         self._is_superseded = False
 
     def mark(self) -> None:
-        """What is so has changed."""
+        """Note that the report has to change."""
         self._dirty.set()
 
     def loading_began(self) -> None:
-        """More is asked for."""
+        """Note that segments are asked for."""
         self._is_loaded.clear()
 
     def loading_ended(self) -> None:
-        """All that was asked for has come in, or failed."""
+        """Note that all segments that were asked for have come in, or failed."""
         self._is_loaded.set()
 
     def doubt(self) -> None:
-        """Look at what stands in the metastore, and mend it: it may be from before a session was lost."""
+        """Check the report in the metastore and mend it: it may be from before a session was lost."""
         self._is_doubtful = True
         self._dirty.set()
 
     async def take_over(self) -> None:
-        """The old life of this instance may still write: whoever comes last has it."""
+        """Write the report as this process's. A former process of this instance may still write; the last writer
+        wins."""
         for _ in range(TAKE_OVER_ATTEMPTS):
             with contextlib.suppress(ConflictError):
                 await self.write()
@@ -126,11 +128,11 @@ class TableReporter:
         await self.write()
 
     async def clear(self) -> None:
-        """Take the report away."""
+        """Delete the report."""
         await self._in_io(self._writer.clear)
 
     async def written(self) -> None:
-        """Wait until the report says what is so now: one that is being written already may not."""
+        """Wait until the report shows the present state; a report that is being written already may not."""
         async with self._written:
             self._num_asked += 1
             mine = self._num_asked
@@ -138,7 +140,7 @@ class TableReporter:
             await self._written.wait_for(lambda: self._num_written >= mine)
 
     async def run(self, on_written: Callable[[], None]) -> None:
-        """Until cancelled."""
+        """Write reports until cancelled."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()
@@ -159,9 +161,9 @@ class TableReporter:
                 await asyncio.sleep(max(SETTLE_S / 2, longest_s) if has_changed else longest_s)
 
     async def write(self) -> bool:
-        """Say what is so; returns whether that was news."""
+        """Write the report; return True if it has changed."""
         async with self._writing:
-            # What is so is looked at under the lock: of two reports, the one written last is the newer one.
+            # The state is read under the lock: of two reports, the one written last is the newer one.
             asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
             started, as_of = time.thread_time(), self._clock.monotonic()
             standing = self._standing()
@@ -170,15 +172,15 @@ class TableReporter:
             if is_doubtful:
                 self._writer.doubt()
             has_changed, wrote_s = await self._in_io(partial(self._write, loaded, standing))
-            self._worked_s, self.told_as_of = looked_s + wrote_s, as_of
+            self._worked_s, self.reported_as_of = looked_s + wrote_s, as_of
         async with self._written:
             self._num_written = max(self._num_written, asked)
             self._written.notify_all()
         self._note_superseded()
         return has_changed
 
-    def _write(self, loaded: Collection[str], standing: Standing) -> tuple[bool, float]:
-        """Whether that was news, and the processor's time that it took."""
+    def _write(self, loaded: Collection[str], standing: ReportContents) -> tuple[bool, float]:
+        """Return whether the report has changed, and the processor's time that this took."""
         started = time.thread_time()
         has_changed = self._writer.write(
             loaded,
@@ -195,7 +197,7 @@ class TableReporter:
         self._is_superseded = self._writer.is_superseded
 
     async def _rest(self, longest_s: float) -> None:
-        """Until all segments have come in, or so long."""
+        """Wait until all segments have come in, at most `longest_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest_s):
                 await self._is_loaded.wait()

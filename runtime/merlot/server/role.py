@@ -1,8 +1,8 @@
-"""A server from start to drain: in which order it comes into sight of brokers, and in which it leaves.
+"""A server from start to drain: the order in which it becomes visible to brokers, and in which it leaves.
 
-Start: open what is on disk, report it, take calls, register: whoever sees the server alive finds its report true.
-Drain: report nothing and unregister, so that brokers choose others; answer those that have not heard of it yet; then
-refuse (code 210 makes a broker ask another replica), let running queries end, close.
+Start: open what is on the disk, report it, accept calls, register. A broker that sees the server alive finds its report
+true. Drain: report nothing and unregister, so that brokers choose other servers; answer brokers that have not heard of
+it yet; then refuse (code 210 makes a broker ask another replica), let running queries end, close.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
 from merlot.server.caches import set_bounds
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.server.health import HealthSources, make_app
 from merlot.server.indexing import index_threads
-from merlot.server.keeper import RETRY_S, Surroundings, TableKeeper
-from merlot.server.realtime.intake import Turns
-from merlot.server.realtime.leaving import hand_over
-from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.handover import hand_over
+from merlot.server.realtime.memory_budget import MemoryBudget
+from merlot.server.realtime.poller import DecodeSlots
 from merlot.server.realtime.secrets import read_secret
 from merlot.server.realtime.table import StreamThreads
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.server.settings import ServerSettings
+from merlot.server.table_data_manager import RETRY_S, TableDataDeps, TableDataManager
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
@@ -57,42 +57,45 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SEAL_THREADS = 1
-"""Segments of streams that are made at a time: rows come in meanwhile."""
+"""Threads that make segments of streams; rows come in meanwhile."""
 STREAM_WRITE_THREADS = 4
-"""Partitions that write to the metastore at a time: writes of one table queue anyway."""
+"""Partitions that write to the metastore at a time; writes of one table queue anyway."""
 SNAPSHOT_THREADS = 1
-"""Partitions of upsert tables whose checkpoint is kept at a time."""
+"""Partitions of upsert tables whose checkpoint is written at a time."""
 UPSERT_THREADS = 1
 """Partitions of upsert tables of batches whose index is built at a time."""
-INTAKE_THREADS = 2
-"""That work on rows of streams at a time."""
+DECODE_THREADS = 2
+"""Threads that decode messages of streams at a time."""
 
 OpenDeepStore = Callable[[str], DeepStore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """`deep_store` is the cluster's, for tables that name none. Port 0: any; port None: no such endpoint."""
+    """Configuration of a server. `deep_store` is the cluster's, for tables that name none. Port 0: any; port None: no
+    such endpoint."""
 
     data_dir: Path
     deep_store: str
     deep_store_prefixes: tuple[str, ...] = ()
-    """Below which tables may name deep stores of their own, besides the cluster's."""
+    """Prefixes below which tables may name deep stores of their own, besides the cluster's."""
     host: str = "127.0.0.1"
-    """What others reach this server by; also what it listens on, unless `bind_host` says otherwise."""
+    """Address by which others reach this server; it also listens on it, unless `bind_host` says otherwise."""
     bind_host: str | None = None
     http_port: int | None = 0
     query_port: int | None = 0
     instance: str | None = None
-    """Default: Server_{host}_{query port}. Assignments go by it: it should outlive the process."""
+    """Name of the instance, by default Server_{host}_{query port}. Assignments go by it: it should outlive the
+    process."""
     tenant: str = "default"
     grace_s: float = 60.0
-    """How long a replaced or removed version is still served."""
+    """Seconds for which a replaced or removed version is still served."""
     drain_linger_s: float = 2.0
-    """How long queries are still answered after the server has left the brokers' sight."""
+    """Seconds for which queries are still answered after the server is hidden from brokers."""
     drain_timeout_s: float = 30.0
     warm_up_s: float | None = None
-    """Load the query kernels at the start, and wait this long for it; 0: meanwhile; None: when a query needs one."""
+    """Seconds to wait at the start until the query kernels are loaded; 0: load them meanwhile; None: when a query needs
+    one."""
     scrub: ScrubConfig = field(default_factory=ScrubConfig)
     settings: ServerSettings = field(default_factory=ServerSettings)
     stream_hosts: tuple[str, ...] = (EVERY_HOST,)
@@ -100,13 +103,13 @@ class ServerConfig:
     stream_folders: tuple[str, ...] = ()
     """Folders below which streams of files may be."""
     hand_over_s: float = 0.0
-    """How long a stop waits at most until what this server consumes is committed, or consumed elsewhere."""
+    """Longest wait, in seconds, of a stop until what this server consumes is committed, or consumed elsewhere."""
     secrets_dir: Path | None = None
-    """A folder with one per Secret, whose files are properties of streams' clients."""
+    """Folder with a subfolder per Secret, whose files are properties of stream clients."""
 
 
 class ServerRole:
-    """One server on the running event loop."""
+    """Server on the running event loop."""
 
     def __init__(
         self,
@@ -130,46 +133,47 @@ class ServerRole:
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
         self._snapshots = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="server-snapshot")
         self._scheduler = Scheduler(SchedulerConfig.of(config.settings))
-        self._keepers: dict[TableName, TableKeeper] = {}
+        self._managers: dict[TableName, TableDataManager] = {}
         self._tasks: dict[TableName, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._watches: list[Watch] = []
         self._tables_changed = WakeUp()
         set_bounds(config.settings)
-        self._handler = QueryHandler(self._keepers.get, self._scheduler, self._clock, config.host, config.settings)
+        self._handler = QueryHandler(self._managers.get, self._scheduler, self._clock, config.host, config.settings)
         self._registration: Registration | None = None
         self._endpoint: TcpEndpoint | None = None
         self._http: HttpServer | None = None
-        self._surroundings: Surroundings | None = None
+        self._deps: TableDataDeps | None = None
         self._loop = asyncio.get_running_loop()
         self._was_lost = False
         self._is_draining = False
         self._behind: dict[TableName, frozenset[str] | None] = {}
-        """By table: what it was assigned when this process began, and has not brought in yet; None: nobody knows."""
+        """Segments, by table, that the server was assigned when this process began and has not loaded yet; None if
+        unknown."""
         self.http_port = 0
         self.query_port = 0
 
     @property
     def instance(self) -> InstanceId:
-        """Its name in assignments and reports."""
+        """Name of the server in assignments and reports."""
         name = self._config.instance or f"Server_{self._config.host}_{self.query_port}"
         return InstanceId(name)
 
     @property
-    def keepers(self) -> Collection[TableKeeper]:
-        """The tables it knows."""
-        return self._keepers.values()
+    def managers(self) -> Collection[TableDataManager]:
+        """Managers of the tables that it knows."""
+        return self._managers.values()
 
     async def handle(self, request: ServerRequest) -> ServerResponse:
         """Answer a request of an in-process channel."""
         return self._handler.answer_now(request) or await self._handler(request)
 
     def not_ready(self) -> str | None:
-        """Why another process should not stop for this one; None if it has caught up with what it missed while away.
+        """Return why another process should not stop for this one; None if it has caught up with what it missed while
+        away.
 
         Queries come as soon as it is registered, for whatever it reports. What is assigned to it later takes nothing
-        from what it serves: a server that were not ready at every load would look like one that can be spared.
-        """
+        from what it serves: if a server were not ready at every load, it would look like one that can be spared."""
         if self._is_draining:
             return "draining"
         if self._registration is None:
@@ -179,8 +183,8 @@ class ServerRole:
 
     def _catch_up(self) -> None:
         for name, before in list(self._behind.items()):
-            keeper = self._keepers.get(name)
-            missing = frozenset[str]() if keeper is None else keeper.missing
+            manager = self._managers.get(name)
+            missing = frozenset[str]() if manager is None else manager.missing
             left = missing if before is None or missing is None else before & missing
             if left == frozenset():
                 del self._behind[name]
@@ -188,7 +192,7 @@ class ServerRole:
                 self._behind[name] = left
 
     async def start(self) -> None:
-        """Come into sight, with all segments that are on disk. UnavailableError if a port is taken."""
+        """Become visible to brokers, with all segments that are on the disk. UnavailableError if a port is taken."""
         bind_host = self._config.bind_host or self._config.host
         warming = self._start_warming()
         await self._start_http(bind_host)
@@ -197,12 +201,12 @@ class ServerRole:
                 self._handler, lambda: self.instance, answer_now=self._handler.answer_now, clock=self._clock
             )
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
-        self._surroundings = self._make_surroundings()
+        self._deps = self._make_deps()
         changed = self._tables_changed.call
         self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, changed)))
         self._watches.append(self._metastore.on_session(self._on_session))
         await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
-        self._behind = {keeper.table: keeper.missing for keeper in self.keepers}
+        self._behind = {manager.table: manager.missing for manager in self.managers}
         await self._in_io(self._sweep_unknown_tables)
         if warming is not None:
             await asyncio.to_thread(warming.join, self._config.warm_up_s)
@@ -211,30 +215,31 @@ class ServerRole:
         self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
         self._background.append(self._loop.create_task(self._clear_mark()))
         self._background.append(self._loop.create_task(self._watch_tables()))
-        self._background.append(self._loop.create_task(scrub(lambda: self.keepers, self._config.scrub)))
+        self._background.append(self._loop.create_task(scrub(lambda: self.managers, self._config.scrub)))
         _LOG.info(
             "server started instance=%s query_port=%d http_port=%d", self.instance, self.query_port, self.http_port
         )
 
     async def drain(self) -> None:
-        """Hand over what is consumed, leave the brokers' sight and let queries end; `stop` must follow."""
+        """Hand over what is consumed, hide from brokers and let queries end; `stop` must follow."""
         self._is_draining = True
         _LOG.info("server drains instance=%s", self.instance)
         await self._hand_over()
         registration = self._registration
         if registration is not None:
             await self._in_io(registration.close)
-        for keeper in self.keepers:
+        for manager in self.managers:
             with contextlib.suppress(MerlotError):
-                await keeper.withdraw()
+                await manager.withdraw()
         await asyncio.sleep(self._config.drain_linger_s)
         self._handler.is_draining = True
         if not await self._scheduler.wait_idle(self._config.drain_timeout_s):
             _LOG.warning("queries still run, given up instance=%s", self.instance)
 
     async def _hand_over(self) -> None:
-        """What consumes streams waits for the controller, in sight and answering meanwhile."""
-        consuming = [keeper.table for keeper in self.keepers if keeper.has_stream]
+        """Wait until the controller has handed over consumed partitions; the server stays visible and answers
+        meanwhile."""
+        consuming = [manager.table for manager in self.managers if manager.has_stream]
         if consuming and self._config.hand_over_s:
             await asyncio.to_thread(
                 hand_over, self._metastore, self.instance, consuming, self._config.hand_over_s, self._clock
@@ -255,8 +260,8 @@ class ServerRole:
             await self._endpoint.stop(grace_s=0.5)
         if self._http is not None:
             await self._http.stop()
-        for keeper in self.keepers:
-            keeper.segments.close()
+        for manager in self.managers:
+            manager.segments.close()
         self._scheduler.close()
         await asyncio.to_thread(self._close_threads)
         _LOG.info("server stopped instance=%s", self.instance)
@@ -273,7 +278,7 @@ class ServerRole:
     async def _start_http(self, bind_host: str) -> None:
         if self._config.http_port is None:
             return
-        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.keepers)))
+        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.managers)))
         self.http_port = await self._http.start(bind_host, self._config.http_port)
 
     def _start_warming(self) -> threading.Thread | None:
@@ -284,11 +289,11 @@ class ServerRole:
         # A broker in another process would not know that a query waits for a compiler.
         return start_loading(compiles=self._config.query_port is not None)
 
-    def _make_surroundings(self) -> Surroundings:
-        return Surroundings(
+    def _make_deps(self) -> TableDataDeps:
+        return TableDataDeps(
             metastore=self._metastore,
             instance=self.instance,
-            files=SegmentFiles(self._config.data_dir),
+            files=LocalSegmentFiles(self._config.data_dir),
             io=self._io,
             loads=self._loads,
             indexes=self._indexes,
@@ -301,8 +306,8 @@ class ServerRole:
                 seals=self._seals,
                 writes=self._stream_writes,
                 snapshots=self._snapshots,
-                turns=Turns(INTAKE_THREADS),
-                room=MemoryRoom(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
+                turns=DecodeSlots(DECODE_THREADS),
+                memory=MemoryBudget(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
                 folder=self._config.data_dir / "sealing",
                 snapshot_folder=self._config.data_dir / "snapshots",
                 secrets_of=partial(read_secret, self._config.secrets_dir),
@@ -323,7 +328,7 @@ class ServerRole:
         )
 
     def _store_of(self, spec: TableSpec) -> DeepStore:
-        """Any thread: two that open one store at once do no harm."""
+        """Return the deep store of a table. Any thread: if two open one store at once, it does no harm."""
         uri = self._allowed.uri_of(spec.deep_store_uri)
         assert uri is not None
         store = self._stores.get(uri)
@@ -332,7 +337,7 @@ class ServerRole:
         return store
 
     async def _clear_mark(self) -> None:
-        """What it was to stop for is over: brokers may come again."""
+        """Clear the drain mark: the stop is over, and brokers may come again."""
         while True:
             try:
                 await self._in_io(lambda: unmark(self._metastore, self.instance))
@@ -352,39 +357,40 @@ class ServerRole:
                 self._loop.call_later(RETRY_S, self._tables_changed.call)
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
-        """Keep a keeper per table: new ones open what is on disk first, those of dropped tables clean up."""
-        assert self._surroundings is not None
-        new = [TableKeeper(name, self._surroundings) for name in names if name not in self._keepers]
-        await asyncio.gather(*(self._open_table(keeper) for keeper in new))
-        for name in [name for name in self._keepers if name not in names]:
+        """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up."""
+        assert self._deps is not None
+        new = [TableDataManager(name, self._deps) for name in names if name not in self._managers]
+        await asyncio.gather(*(self._open_table(manager) for manager in new))
+        for name in [name for name in self._managers if name not in names]:
             await self._drop_table(name)
 
-    async def _open_table(self, keeper: TableKeeper) -> None:
+    async def _open_table(self, manager: TableDataManager) -> None:
         try:
-            await keeper.open_local()
+            await manager.open_local()
         except NotFoundError:
             return  # dropped meanwhile
         except InvalidInputError as error:
-            # Such as a manifest of another version: the other tables are served; its keeper goes on trying.
-            _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", keeper.table, error)
-        self._keepers[keeper.table] = keeper
-        self._tasks[keeper.table] = asyncio.create_task(keeper.run())
+            # Such as a manifest of another version. The other tables are served; this one's manager goes on trying.
+            _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", manager.table, error)
+        self._managers[manager.table] = manager
+        self._tasks[manager.table] = asyncio.create_task(manager.run())
 
     async def _drop_table(self, name: TableName) -> None:
-        keeper, task = self._keepers.pop(name), self._tasks.pop(name)
+        manager, task = self._managers.pop(name), self._tasks.pop(name)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await keeper.forget()
+        await manager.forget()
         _LOG.info("table dropped table=%s", name)
 
     def _sweep_unknown_tables(self) -> None:
-        assert self._surroundings is not None
-        for name in self._surroundings.files.tables():
-            if name not in self._keepers:
-                self._surroundings.files.sweep(name, ())
+        assert self._deps is not None
+        for name in self._deps.files.tables():
+            if name not in self._managers:
+                self._deps.files.sweep(name, ())
 
     def _on_session(self, state: SessionState) -> None:
-        """On a thread of the metastore: after a lost session nothing that was written can be taken for granted."""
+        """Rewrite reports after a lost session: nothing that was written can be taken for granted. On a thread of the
+        metastore."""
         if state is SessionState.LOST:
             self._was_lost = True
         elif state is SessionState.CONNECTED and self._was_lost:
@@ -392,9 +398,9 @@ class ServerRole:
             run_on(self._loop, self._rewrite_reports)
 
     def _rewrite_reports(self) -> None:
-        for keeper in self.keepers:
-            keeper.rewrite_report()
-            keeper.wake()
+        for manager in self.managers:
+            manager.rewrite_report()
+            manager.wake()
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._io, work)

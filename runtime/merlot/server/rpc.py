@@ -1,7 +1,7 @@
-"""Answers brokers' requests: the plan (cached by its bytes), the segments (held while the query runs), the result.
+"""Answer brokers' requests: the plan (cached by its bytes), the segments (held while the query runs), the result.
 
-Nothing is raised for what is wrong with a query: it becomes Pinot's code and a message. Codes that say nothing about
-the query (shutting down, no capacity, table or segment missing) make the broker ask another replica.
+No exception is raised for what is wrong with a query: it becomes Pinot's code and a message. Codes that say nothing
+about the query (shutting down, no capacity, table or segment missing) make the broker ask another replica.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.query.plan.validity import check, check_filter, check_length
 from merlot.segment import lost_pages
 from merlot.server.explain import explain
-from merlot.server.keeper import TableKeeper
-from merlot.server.pruning import Kept, prune
+from merlot.server.pruning import PrunedSegments, prune
 from merlot.server.scheduler import Scheduler
 from merlot.server.settings import ServerSettings
-from merlot.server.table_state import TableState
+from merlot.server.table_data_manager import TableDataManager
+from merlot.server.table_state import ServedTableState
 from merlot.server.tables import Acquired
 from merlot.tree.errors import InvalidPlanError
 from merlot.tree.nodes import Column, Expr, Literal
@@ -48,9 +48,10 @@ MAX_PLANS: Final = 2_000
 MAX_LONG_PLANS: Final = 32
 MAX_KEPT_BYTES: Final = 262_144
 INLINE_SEGMENTS: Final = 32
-"""Whose docs are looked at on the event loop."""
+"""Segments whose docs may be read on the event loop."""
 JUDGED_SEGMENTS: Final = 4_096
-"""Of one request, to be judged by statistics there: a range of times takes 10 us, a bloom filter 0.1 ms."""
+"""Segments of one request that may be pruned by statistics on the event loop: a range of times takes 10 us, a Bloom
+filter 0.1 ms."""
 INLINE_QUERY_BYTES: Final = 4_096
 _LOST: Final = "pages of a segment's file could not be read"
 _LIGHT: Final = functions.names_that("is_light") | {
@@ -60,36 +61,37 @@ _LIGHT: Final = functions.names_that("is_light") | {
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A leaf, and the columns it reads with the types that the broker knew."""
+    """Prepared leaf, and the columns it reads with the types that the broker knew."""
 
     leaf: Leaf
     columns: Mapping[str, SqlType]
     is_light: bool
-    """Sums and counts of plain columns under plain comparisons: a few nanoseconds a row, whatever the rows are."""
+    """True for sums and counts of plain columns under plain comparisons: a few nanoseconds a row, whatever the rows
+    are."""
     is_explain: bool = False
-    """What would be done is asked for, not the answer."""
+    """True if the query asks for the plan, not for the answer."""
 
-    def fits(self, state: TableState) -> bool:
-        """Whether this server's copy of the schema has the columns, with the types that the broker knew."""
+    def fits(self, state: ServedTableState) -> bool:
+        """Return True if this server's copy of the schema has the columns, with the types that the broker knew."""
         return self.columns.items() <= state.column_types.items()
 
 
 class _StaleSchemaError(InvalidPlanError):
-    """The query names columns or types that this server's copy of the schema does not have."""
+    """Raised if the query names columns or types that this server's copy of the schema does not have."""
 
 
 class QueryHandler:
-    """The handler of a server's endpoint. Used on the event loop."""
+    """Handler of a server's endpoint. Used on the event loop."""
 
     def __init__(
         self,
-        keeper_of: Callable[[TableName], TableKeeper | None],
+        manager_of: Callable[[TableName], TableDataManager | None],
         scheduler: Scheduler,
         clock: Clock,
         host: str,
         settings: ServerSettings,
     ) -> None:
-        self._keeper_of = keeper_of
+        self._manager_of = manager_of
         self._scheduler = scheduler
         self._clock = clock
         self._host = host
@@ -97,19 +99,19 @@ class QueryHandler:
         self.is_draining = False
 
     async def __call__(self, request: ServerRequest) -> ServerResponse:
-        """The answer to any request, by a thread; whoever has not tried `answer_now` may do so before."""
+        """Answer any request, by a thread; callers may try `answer_now` first."""
         started = self._clock.monotonic()
         return self._observed(request, await self._respond(request), started)
 
     def answer_now(self, request: ServerRequest) -> ServerResponse | None:
-        """The answer to a query that surely takes well under a millisecond; None if that is not known.
+        """Return the answer to a query that surely takes well under a millisecond; None if that is not certain.
 
         Two changes of thread, and waiting for the interpreter's lock, cost more than a point query itself: few rows, in
         memory, light work."""
         if not _is_short(request):
             return None
-        keeper = None if self.is_draining else self._keeper_of(request.table)
-        if keeper is None or keeper.state is None:
+        manager = None if self.is_draining else self._manager_of(request.table)
+        if manager is None or manager.state is None:
             return None
         started = self._clock.monotonic()
         acquired: Acquired | None = None
@@ -118,22 +120,22 @@ class QueryHandler:
             if not prepared.is_light or prepared.is_explain:
                 return None
             is_few = len(request.segments) <= INLINE_SEGMENTS
-            take = keeper.segments.acquire if is_few else keeper.segments.acquire_again
+            take = manager.segments.acquire if is_few else manager.segments.acquire_again
             acquired = take(request.segments)
             faults = lost_pages.num_faults()
-            kept = None if acquired is None else _light_work(prepared, acquired, keeper.state)
-            if acquired is None or kept is None:
+            pruned = None if acquired is None else _light_work(prepared, acquired, manager.state)
+            if acquired is None or pruned is None:
                 return None
-            context = self._light_context(keeper, keeper.state, request)
-            partial = _executed(prepared, kept, acquired, context, faults)
+            context = self._light_context(manager, manager.state, request)
+            partial = _executed(prepared, pruned, acquired, context, faults)
             response = ServerResponse(partial=partial, missing=acquired.missing)
         except TooMuchWorkError:
             return None
         except MerlotError as error:
-            response = self._respond_error(request, keeper, error)
+            response = self._respond_error(request, manager, error)
         finally:
             if acquired is not None:
-                keeper.segments.release(acquired)
+                manager.segments.release(acquired)
         return self._observed(request, response, started)
 
     def _observed(self, request: ServerRequest, response: ServerResponse, started: float) -> ServerResponse:
@@ -147,25 +149,25 @@ class QueryHandler:
     async def _respond(self, request: ServerRequest) -> ServerResponse:
         if self.is_draining:
             return ServerResponse(error=(QueryErrorCode.SERVER_SHUTTING_DOWN, "server is shutting down"))
-        keeper = self._keeper_of(request.table)
-        if keeper is None or keeper.state is None:
+        manager = self._manager_of(request.table)
+        if manager is None or manager.state is None:
             return ServerResponse(
                 error=(QueryErrorCode.SERVER_TABLE_MISSING, f"server has no such table table={request.table}")
             )
         try:
             try:
-                return await self._run(request, keeper, keeper.state)
+                return await self._run(request, manager, manager.state)
             except _StaleSchemaError:
-                return await self._run(request, keeper, await keeper.refresh())
+                return await self._run(request, manager, await manager.refresh())
         except MerlotError as error:
-            return self._respond_error(request, keeper, error)
+            return self._respond_error(request, manager, error)
 
-    async def _run(self, request: ServerRequest, keeper: TableKeeper, state: TableState) -> ServerResponse:
-        acquired = keeper.segments.acquire(request.segments)
+    async def _run(self, request: ServerRequest, manager: TableDataManager, state: ServedTableState) -> ServerResponse:
+        acquired = manager.segments.acquire(request.segments)
         if not acquired.segments and not acquired.rows:
-            keeper.segments.release(acquired)
+            manager.segments.release(acquired)
             return ServerResponse(missing=acquired.missing)
-        context = self._heavy_context(keeper, state, request)
+        context = self._heavy_context(manager, state, request)
         asked_at = self._clock.monotonic()
 
         def work() -> Partial:
@@ -183,14 +185,14 @@ class QueryHandler:
                 request.table,
                 work,
                 request.timeout_ms / 1000,
-                on_done=lambda: keeper.segments.release(acquired),
+                on_done=lambda: manager.segments.release(acquired),
             )
         except asyncio.CancelledError:
             context.cancel.cancel()
             raise
         return ServerResponse(partial=partial, missing=acquired.missing)
 
-    def _context(self, state: TableState, request: ServerRequest) -> ExecutionContext:
+    def _context(self, state: ServedTableState, request: ServerRequest) -> ExecutionContext:
         return ExecutionContext(
             schema=state.spec.table_schema,
             indexing=state.spec.indexing,
@@ -202,44 +204,49 @@ class QueryHandler:
             host=self._host,
         )
 
-    def _heavy_context(self, keeper: TableKeeper, state: TableState, request: ServerRequest) -> ExecutionContext:
-        """Of a query in a thread: it is answered from segments apart while these are being joined."""
+    def _heavy_context(
+        self, manager: TableDataManager, state: ServedTableState, request: ServerRequest
+    ) -> ExecutionContext:
+        """Return the context of a query in a thread: it is answered from separate segments while these are being
+        coalesced."""
         loop = asyncio.get_running_loop()
 
         def join_later(work: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(self._join_later, keeper, request.segments, work)
+            loop.call_soon_threadsafe(self._join_later, manager, request.segments, work)
 
         return replace(self._context(state, request), join_later=join_later)
 
-    def _light_context(self, keeper: TableKeeper, state: TableState, request: ServerRequest) -> ExecutionContext:
-        """Of a query on the loop: alone, of few docs, and with nothing to be made for others."""
+    def _light_context(
+        self, manager: TableDataManager, state: ServedTableState, request: ServerRequest
+    ) -> ExecutionContext:
+        """Return the context of a query on the loop: one thread, few docs, and nothing to be made for other queries."""
         return replace(
             self._context(state, request),
             pool=None,
             most_docs=self._settings.inline_docs,
-            join_later=functools.partial(self._join_later, keeper, request.segments),
+            join_later=functools.partial(self._join_later, manager, request.segments),
         )
 
-    def _join_later(self, keeper: TableKeeper, segments: Sequence[str], work: Callable[[], None]) -> None:
-        """Have a column of segments joined, these held while that lasts."""
-        acquired = keeper.segments.acquire(segments)
+    def _join_later(self, manager: TableDataManager, segments: Sequence[str], work: Callable[[], None]) -> None:
+        """Coalesce a column of segments on another thread, and hold the segments meanwhile."""
+        acquired = manager.segments.acquire(segments)
         future = asyncio.get_running_loop().run_in_executor(self._scheduler.joiner, work)
 
         def done(joining: asyncio.Future[None]) -> None:
-            keeper.segments.release(acquired)
+            manager.segments.release(acquired)
             error = None if joining.cancelled() else joining.exception()
             if error is not None:
-                _LOG.warning("segments not joined table=%s cause=%s", keeper.table, error)
+                _LOG.warning("segments not joined table=%s cause=%s", manager.table, error)
 
         future.add_done_callback(done)
 
-    def _respond_error(self, request: ServerRequest, keeper: TableKeeper, error: MerlotError) -> ServerResponse:
+    def _respond_error(self, request: ServerRequest, manager: TableDataManager, error: MerlotError) -> ServerResponse:
         if not isinstance(error, CorruptionError | NotFoundError):
             return ServerResponse(error=(error.code, str(error)))
-        # A file was changed or taken away. Have the segments looked through, and the broker ask another replica.
+        # A file was changed or removed. The segments are checked, and the broker asks another replica.
         text = "query met corrupt or missing data table=%s request=%s cause=%s"
         _LOG.error(text, request.table, request.request_id, error)
-        keeper.suspect(request.segments)
+        manager.suspect(request.segments)
         return ServerResponse(
             error=(QueryErrorCode.SERVER_SEGMENT_MISSING, f"server set segments aside table={request.table}")
         )
@@ -249,45 +256,47 @@ def _is_short(request: ServerRequest) -> bool:
     return len(request.query) + len(request.where) <= INLINE_QUERY_BYTES and len(request.segments) <= JUDGED_SEGMENTS
 
 
-def _light_work(prepared: _Prepared, acquired: Acquired, state: TableState) -> Kept | None:
-    """The segments to look at on the event loop; None unless they are there and few, their columns were read before,
-    and the schema is the broker's."""
+def _light_work(prepared: _Prepared, acquired: Acquired, state: ServedTableState) -> PrunedSegments | None:
+    """Return the segments to read on the event loop. None unless they are all here and few, their columns were read
+    before, and the schema is the broker's."""
     if not (acquired.segments or acquired.rows) or not prepared.fits(state):
         return None
-    # Reading so few docs costs less than judging their segments by statistics; and sets of segments that are always
-    # the same are found joined.
-    kept = Kept(acquired.segments)
+    # Reading so few docs costs less than pruning their segments by statistics; and sets of segments that are always
+    # the same are coalesced already.
+    pruned = PrunedSegments(acquired.segments)
     if len(acquired.segments) > INLINE_SEGMENTS:
         schema = state.spec.table_schema
         if not acquired.statistics.has(schema, prepared.leaf):
             return None
-        kept = prune(prepared.leaf, acquired.segments, acquired.statistics, schema)
-    is_light = len(kept.segments) <= INLINE_SEGMENTS and acquired.has_read(prepared.columns, kept.positions)
-    return kept if is_light else None
+        pruned = prune(prepared.leaf, acquired.segments, acquired.statistics, schema)
+    is_light = len(pruned.segments) <= INLINE_SEGMENTS and acquired.has_read(prepared.columns, pruned.positions)
+    return pruned if is_light else None
 
 
 def _work(prepared: _Prepared, acquired: Acquired, context: ExecutionContext) -> Partial:
     context.cancel.check()
     faults = lost_pages.num_faults()
-    kept = prune(prepared.leaf, acquired.segments, acquired.statistics, context.schema)
-    partial = _executed(prepared, kept, acquired, context, faults)
-    if len(kept.segments) <= INLINE_SEGMENTS:
-        acquired.note_read(prepared.columns, kept.positions)
+    pruned = prune(prepared.leaf, acquired.segments, acquired.statistics, context.schema)
+    partial = _executed(prepared, pruned, acquired, context, faults)
+    if len(pruned.segments) <= INLINE_SEGMENTS:
+        acquired.note_read(prepared.columns, pruned.positions)
     return partial
 
 
-def _executed(prepared: _Prepared, kept: Kept, acquired: Acquired, context: ExecutionContext, faults: int) -> Partial:
-    """Return the answer; raise CorruptionError if pages were lost since `faults` was counted, or earlier in one of the
-    segments: zeros in their place may have been read, whatever came of it."""
+def _executed(
+    prepared: _Prepared, pruned: PrunedSegments, acquired: Acquired, context: ExecutionContext, faults: int
+) -> Partial:
+    """Return the answer. Raises CorruptionError if pages were lost since `faults` was counted, or earlier in one of the
+    segments: zeros may have been read in their place, whatever the result was."""
     try:
-        found = execute(prepared.leaf, (*kept.segments, *acquired.rows), context)
+        partial = execute(prepared.leaf, (*pruned.segments, *acquired.rows), context)
     except Exception as error:
         if _has_lost(acquired, faults):
             raise CorruptionError(_LOST) from error
         raise
     if _has_lost(acquired, faults):
         raise CorruptionError(_LOST)
-    return acquired.count(kept.count(found))
+    return acquired.count(pruned.count(partial))
 
 
 def _has_lost(acquired: Acquired, faults: int) -> bool:
@@ -296,7 +305,8 @@ def _has_lost(acquired: Acquired, faults: int) -> bool:
 
 
 def _prepare(query: bytes, where: bytes) -> _Prepared:
-    """A tree takes some twenty times its bytes: many short plans are kept, few long ones, and none that is huge."""
+    """Prepare a query. A tree takes some twenty times the bytes of its text: many short plans are cached, few long
+    ones, and no huge ones."""
     size = len(query) + len(where)
     check_length(size)
     if size <= INLINE_QUERY_BYTES:
@@ -319,12 +329,12 @@ def _prepare_anew(query: bytes, where: bytes) -> _Prepared:
 
 
 def _prepare_rest_anew(query: bytes) -> _Prepared:
-    """Of a query without WHERE: the same for all that differ in constants."""
+    """Prepare a query without its WHERE: the result is the same for all that differ in constants."""
     bound = from_json(query)
     check(bound)
     leaf = plan(bound).leaf
     work = leaf.work
-    roots = [*work.keys, *work.aggregates, *work.columns, *(one.filter for one in work.aggregates)]
+    roots = [*work.keys, *work.aggregates, *work.columns, *(aggregate.filter for aggregate in work.aggregates)]
     columns: dict[str, SqlType] = {}
     are_light = [_scan(root, columns) for root in roots]
     return _Prepared(leaf, columns, work.kind is LeafKind.AGGREGATION and all(are_light), bound.explain)
@@ -336,7 +346,8 @@ _prepare_rest = functools.lru_cache(maxsize=MAX_PLANS)(_prepare_rest_anew)
 
 
 def _scan(expr: Expr | None, columns: dict[str, SqlType]) -> bool:
-    """Add the columns of an expression; returns whether no row can cost much: no arrays, no functions but comparisons.
+    """Add the columns of an expression to `columns`. Return True if no row can cost much: no arrays, no functions but
+    comparisons.
 
     One walk for both, since it is done for every query."""
     if expr is None or isinstance(expr, Literal):
@@ -351,14 +362,14 @@ def _scan(expr: Expr | None, columns: dict[str, SqlType]) -> bool:
     return is_light
 
 
-def _check_schema(prepared: _Prepared, state: TableState) -> None:
+def _check_schema(prepared: _Prepared, state: ServedTableState) -> None:
     if not prepared.fits(state):
         raise _StaleSchemaError("schema of the server differs from the broker's")
 
 
 @functools.lru_cache(maxsize=1024)
 def _counter(table: TableName, code: int) -> Any:
-    """Looking up a child costs more than counting."""
+    """Return the counter; cached, since looking up a child costs more than counting."""
     return telemetry.SERVER_QUERIES.labels(table, code)
 
 

@@ -1,11 +1,11 @@
-"""Who may run a query now: a bounded number at once, the rest in line, tables taking turns.
+"""Schedule queries: a bounded number runs at once, the others wait in queues, and tables take turns.
 
 A running query has a thread of its own (*caller*), and borrows from a shared pool of *helpers* for its other segments;
 kernels release the GIL, so the system's scheduler shares the cores fairly among callers. Short queries are mostly
-Python, and more of them at once than there are cores only fight for the GIL: eight callers answered 1,900 calls of
-100 us per second, two answered 3,200. So no more than the cores may be *young*; a query that has run for `SHORT_S` is
-old and makes room for a young one. A short query thus never waits for a long one, and a table that floods the server
-only lengthens its own line. Used on the event loop only.
+Python, and more of them at once than there are cores only fight for the GIL: eight callers answered 1,900 calls of 100
+us per second, two answered 3,200. So no more than the cores may be *young*; a query that has run for `SHORT_S` is old
+and admits a young one. A short query thus never waits for a long one, and a table that floods the server only lengthens
+its own queue. Used on the event loop only.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from merlot.server.settings import ServerSettings
 T = TypeVar("T")
 
 SHORT_S = 0.01
-"""Most point queries end sooner."""
+"""Seconds within which most point queries end."""
 
 
 class OutOfCapacityError(UnavailableError):
-    """The line is full: another replica may have room."""
+    """Raised when the queue is full: another replica may have capacity."""
 
     code: ClassVar[int] = QueryErrorCode.SERVER_OUT_OF_CAPACITY
 
 
 class SchedulingTimeoutError(UnavailableError):
-    """The query's time was over before its turn came."""
+    """Raised when the query's time was over before its turn came."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_SCHEDULING_TIMEOUT
 
@@ -46,13 +46,13 @@ class SchedulerConfig:
 
     max_young: int
     max_running: int
-    """Young and old."""
+    """Most queries that run at once, young and old."""
     max_waiting: int
     helpers: int
 
     @classmethod
     def of(cls, settings: ServerSettings) -> Self:
-        """With room for old queries besides the young."""
+        """Return bounds that admit old queries besides the young ones."""
         threads = settings.query_threads
         return cls(
             max_young=threads, max_running=max(8, 4 * threads), max_waiting=settings.max_waiting, helpers=threads
@@ -60,40 +60,40 @@ class SchedulerConfig:
 
 
 @dataclass(slots=True)
-class _Slot:
+class _QuerySlot:
     is_young: bool = True
 
 
 class Scheduler:
-    """Owns the threads that queries run on."""
+    """Scheduler of queries; owns the threads that they run on."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self._callers = ThreadPoolExecutor(config.max_running, thread_name_prefix="query")
         self.helpers: Executor = ThreadPoolExecutor(config.helpers, thread_name_prefix="segments")
         self.joiner: Executor = ThreadPoolExecutor(1, thread_name_prefix="join")
-        """Joins columns of segments for queries to come, one after another beside those that run."""
-        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        """Executor that coalesces columns of segments for queries to come, one after another beside those that run."""
+        self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._num_waiting = 0
         self._num_running = 0
         self._num_young = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def run(self, line: str, work: Callable[[], T], timeout_s: float, on_done: Callable[[], None]) -> T:
-        """Run `work` in a thread when its turn in the table's `line` comes.
+    async def run(self, queue: str, work: Callable[[], T], timeout_s: float, on_done: Callable[[], None]) -> T:
+        """Run `work` in a thread when its turn in the table's `queue` comes.
 
-        `on_done` is called on the loop when nothing of it runs any more; cancelling this call does not stop the
+        `on_done` is called on the loop when none of the work runs any more; cancelling this call does not stop the
         thread, which ends by its CancelToken. OutOfCapacityError, SchedulingTimeoutError.
         """
         try:
-            await self._enter(line, timeout_s)
+            await self._enter(queue, timeout_s)
         except BaseException:
             on_done()
             raise
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._callers, work)
-        slot = _Slot()
+        slot = _QuerySlot()
         ageing = loop.call_later(SHORT_S, self._grow_old, slot)
 
         def finished(done: asyncio.Future[T]) -> None:
@@ -107,7 +107,7 @@ class Scheduler:
         return await asyncio.shield(future)
 
     async def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until no query runs or waits; returns whether that came true."""
+        """Wait until no query runs or waits; return False if that takes longer."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -121,20 +121,20 @@ class Scheduler:
         self.helpers.shutdown(wait=False, cancel_futures=True)
         self.joiner.shutdown(wait=False, cancel_futures=True)
 
-    async def _enter(self, line: str, timeout_s: float) -> None:
+    async def _enter(self, queue: str, timeout_s: float) -> None:
         if self._has_room():
             return self._start()
         if self._num_waiting >= self._config.max_waiting:
             raise OutOfCapacityError(f"too many queries wait limit={self._config.max_waiting}")
         turn = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(line, deque()).append(turn)
+        self._queues.setdefault(queue, deque()).append(turn)
         self._count_waiting(1)
         try:
             async with asyncio.timeout(timeout_s):
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self._leave(_Slot())  # the turn came just as we gave up: pass it on
+                self._leave(_QuerySlot())  # the turn came just as we gave up: pass it on
             if isinstance(error, TimeoutError):
                 raise SchedulingTimeoutError(f"query waited too long for a thread waited_s={timeout_s:.3f}") from None
             raise
@@ -150,12 +150,12 @@ class Scheduler:
         self._idle.clear()
         telemetry.SERVER_RUNNING.set(self._num_running)
 
-    def _grow_old(self, slot: _Slot) -> None:
+    def _grow_old(self, slot: _QuerySlot) -> None:
         slot.is_young = False
         self._num_young -= 1
         self._admit_next()
 
-    def _leave(self, slot: _Slot) -> None:
+    def _leave(self, slot: _QuerySlot) -> None:
         self._num_young -= slot.is_young
         self._num_running -= 1
         telemetry.SERVER_RUNNING.set(self._num_running)
@@ -164,11 +164,11 @@ class Scheduler:
             self._idle.set()
 
     def _admit_next(self) -> None:
-        while self._lines and self._has_room():
-            line, turns = self._lines.popitem(last=False)
+        while self._queues and self._has_room():
+            queue, turns = self._queues.popitem(last=False)
             turn = turns.popleft()
             if turns:
-                self._lines[line] = turns  # to the end: tables take turns
+                self._queues[queue] = turns  # to the end: tables take turns
             if not turn.done():
                 self._start()
                 turn.set_result(None)

@@ -1,4 +1,6 @@
-"""Reads all served files again and again, slowly, so that a bit that rots on disk is found before a query finds it."""
+"""Read all served files again and again, slowly, so that a bit that rots on the disk is detected before a query reads
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +9,31 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from merlot.server.keeper import TableKeeper
+from merlot.server.table_data_manager import TableDataManager
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubConfig:
-    """How fast. `idle_s`: between two rounds, however little there is to read."""
+    """Speed of scrubbing. `idle_s` are the seconds between two rounds, however little there is to read."""
 
     bytes_per_s: int = 20 << 20
     idle_s: float = 600.0
 
 
-async def scrub(keepers: Callable[[], Collection[TableKeeper]], config: ScrubConfig) -> None:
-    """Until cancelled."""
+async def scrub(managers: Callable[[], Collection[TableDataManager]], config: ScrubConfig) -> None:
+    """Scrub until cancelled."""
     while True:
         await asyncio.sleep(config.idle_s)
         num_corrupt = 0
-        for keeper, key, size_bytes in _everything(keepers()):
+        for manager, key, size_bytes in _everything(managers()):
             await asyncio.sleep(size_bytes / config.bytes_per_s)
-            num_corrupt += not await keeper.check(key)
+            num_corrupt += not await manager.check(key)
         _LOG.info("all segment files read again num_corrupt=%d", num_corrupt)
 
 
-def _everything(keepers: Collection[TableKeeper]) -> Iterator[tuple[TableKeeper, str, int]]:
-    for keeper in list(keepers):
-        for key, segment in list(keeper.segments.segments.items()):
-            yield keeper, key, segment.size_bytes
+def _everything(managers: Collection[TableDataManager]) -> Iterator[tuple[TableDataManager, str, int]]:
+    for manager in list(managers):
+        for key, segment in list(manager.segments.segments.items()):
+            yield manager, key, segment.size_bytes

@@ -1,4 +1,4 @@
-"""What a deployment may tune of a server. Everything else is a constant where it is used (ADR 27)."""
+"""Settings of a server that a deployment may tune. Everything else is a constant where it is used (ADR 27)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class ServerSettings:
     """Threads, bounds and shares of the memory."""
 
     query_threads: int = CORES
-    """Short queries that run at a time, and threads that their segments are shared among."""
+    """Short queries that run at a time, and threads among which their segments are shared."""
     max_waiting: int = 1_000
-    """Queries that wait for a thread; brokers take those beyond to another replica."""
+    """Queries that wait for a thread; brokers take further ones to another replica."""
     inline_docs: int = 65_536
-    """Docs that a query may look at, once indexes have said where, and be answered on the event loop, without a thread:
-    others wait meanwhile. 0: only queries that look at none."""
+    """Docs that a query may read, once indexes have narrowed them down, and still be answered on the event loop,
+    without a thread; other queries wait meanwhile. 0: only queries that read none."""
     docs_per_thread: int = DOCS_PER_THREAD
-    """Docs to look at that are worth one more thread of a query."""
+    """Docs to read that are worth one more thread of a query."""
     load_threads: int = 4
-    """Segments that are fetched and checked at a time."""
+    """Segments that are fetched and verified at a time."""
     open_segments: int = MAX_OPENED
-    """Small segments that stay open, of the whole process."""
+    """Small segments that the whole process keeps open."""
     decoded_bytes: int | None = None
-    """Columns decoded from files, in memory; None: a quarter of it."""
+    """Bytes of decoded columns in memory; None: a quarter of the memory."""
     joined_bytes: int | None = None
-    """Small segments joined in memory; None: an eighth of it, 512 MiB at most."""
+    """Bytes of coalesced small segments in memory; None: an eighth of the memory, 512 MiB at most."""
     consuming_bytes: int | None = None
-    """Rows of streams that are not sealed yet, in memory; None: a quarter of it."""
+    """Bytes of rows of streams that are not sealed yet; None: a quarter of the memory."""

@@ -1,4 +1,4 @@
-"""A table as its keeper last read it from shared state."""
+"""State of a table as its manager last read it from shared state."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from merlot.spec.table import TableSpec
 from merlot.tree.types import SqlType
 
 CONSUMED_CRC: Final = "0"
-"""The crc in keys that stand for a segment's rows as they were consumed."""
+"""Crc in keys that stand for a segment's rows as they were consumed."""
 
 
 @dataclass(frozen=True)
-class TableState:
-    """A table as it was last read."""
+class ServedTableState:
+    """State of a table as it was last read."""
 
     spec: TableSpec
     revision: int
     view: TableView
     assigned: Mapping[str, SegmentRecord]
-    """What this server is assigned, by `name@crc`; without segments that it consumes."""
+    """Segments that this server is assigned, by `name@crc`; without segments that it consumes."""
     upserting: Upserting = field(default_factory=Upserting)
-    """Of an upsert table of batches."""
+    """Settings of an upsert table of batches."""
 
     def is_missed(self, key: str, loaded: Collection[str]) -> bool:
-        """Whether a key that the server answered for once, and does not now, is still one that it has to have."""
+        """Return True if a key for which the server once answered, and does not now, is still one that it has to
+        have."""
         name, _, crc = key.rpartition("@")
         if is_edition(key):
-            return not any(one.startswith(f"{name}@") for one in loaded)  # until it answers for another one
+            return not any(other.startswith(f"{name}@") for other in loaded)  # until another edition answers
         record = self.view.segment(name)
         if crc != CONSUMED_CRC or record is None:
             return key in self.assigned
@@ -43,12 +44,12 @@ class TableState:
 
     @cached_property
     def column_types(self) -> Mapping[str, SqlType]:
-        """What a broker that knows the same revision takes the columns for."""
+        """Types of the columns for a broker that knows the same revision."""
         return {field.name: SqlType(field.type, field.multi_value) for field in self.spec.table_schema.fields}
 
     @cached_property
     def limits(self) -> ExecutionLimits:
-        """The table's bounds, or the default ones."""
+        """Limits of the table, or the default ones."""
         limits, default = self.spec.limits, ExecutionLimits()
         return ExecutionLimits(
             max_groups=limits.max_groups or default.max_groups,

@@ -1,7 +1,7 @@
 """Open segments of each table, with a count of their readers. Used on the event loop only.
 
-Versions stand side by side under their keys, `name@crc`: a query gets exactly the version it asks for, or is told that
-it is missing. A segment that is dropped is out of sight at once and closed when its last reader leaves.
+Versions exist side by side under their keys, `name@crc`: a query gets exactly the version it asks for, or is told that
+it is missing. A segment that is dropped cannot be acquired any more, and is closed when its last reader releases it.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from merlot.query.answer.partial import Partial
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import Segment
 from merlot.server.pruning import SetStatistics
-from merlot.server.realtime.line import CONSUMING_SUFFIX, Resolved
+from merlot.server.realtime.partition_log import CONSUMING_SUFFIX, ResolvedRows
 
 SHARED_KEYS = 64
-"""Requests for at least so many segments share what was acquired by an equal one before."""
+"""Segments of a request from which on it shares what an equal request acquired before."""
 MAX_SHARED = 16
-"""Sets of segments kept acquired: one per broker and turn, while routes stay the same."""
+"""Most sets of segments that stay acquired: one per broker and turn, while routes stay the same."""
 
 Dispose = Callable[[ImmutableSegment], None]
 
 
-class Cut(Protocol):
-    """What a table's stream is at one moment, to a single request: all of it is taken from the same."""
+class ReadView(Protocol):
+    """Read view of a table's partitions at one moment, for a single request."""
 
-    def resolve(self, key: str) -> Resolved | None:
-        """What answers for a `name@0`, or beside the segments of an edition; None if it is not here."""
+    def resolve(self, key: str) -> ResolvedRows | None:
+        """Return what answers for a `name@0`, or beside the segments of an edition; None if it is not here."""
 
-    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, Resolved | None]]:
-        """What comes behind the keys, of partitions of which only sealed segments are asked for."""
+    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, ResolvedRows | None]]:
+        """Return what comes behind the keys, of partitions of which only sealed segments are asked for."""
 
-    def dressed(self, segment: ImmutableSegment) -> Segment | None:
-        """A sealed segment with the docs of it that are rows of the table; None if that is not known yet."""
+    def masked(self, segment: ImmutableSegment) -> Segment | None:
+        """Return a sealed segment masked with its valid docs; None if these are not known yet."""
 
 
 class KeyIndexes(Protocol):
-    """Which docs of an upsert table's segments are rows of it; what is known of that may be behind the segments."""
+    """Indexes that know the valid docs of an upsert table's segments; they may be behind the segments."""
 
-    def cut(self) -> Cut:
+    def cut(self) -> ReadView:
         """Return the state of this moment, for one request."""
 
     def answerable(self, keys: Collection[str]) -> list[str]:
-        """Return what may be asked for while these segments are served."""
+        """Return the keys that can be queried while these segments are served."""
 
     def needed(self, view: TableView) -> set[str]:
-        """Return the segments that answer although the view has others in their place."""
+        """Return the segments that answer although the view has replaced them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,36 +64,38 @@ class _Held:
     num_readers: int = 0
     is_dropped: bool = False
     read_columns: frozenset[str] = frozenset()
-    """Columns that a query has read: their pages are in memory, as far as one can know."""
+    """Columns that a query has read: their pages are probably in memory."""
 
 
 @dataclass(slots=True, eq=False)
 class Acquired:
-    """Segments that stay open until released, in the order they were asked for; `missing` are keys not held."""
+    """Segments that stay open until released, in the order they were asked for; `missing` are keys that are not
+    held."""
 
     segments: tuple[Segment, ...]
     missing: tuple[str, ...]
     held: tuple[_Held, ...]
     statistics: SetStatistics
     rows: tuple[Segment, ...] = ()
-    """Of streams, as they were when they were asked for: they need no releasing, and nothing is known of them before
-    they are looked at."""
+    """Consumed rows of streams, as they were when they were asked for. They need no releasing, and have no
+    statistics."""
     newest_ms: int = 0
-    """When the newest message of the partition that is farthest behind was made; 0: no rows of streams were asked for,
+    """Timestamp of the newest message in the partition that is farthest behind; 0 if no rows of streams were asked for,
     or none has come."""
     num_readers: int = 1
     is_shared: bool = False
-    """Kept for the next request, with or without readers."""
+    """True if it is kept for the next request, with or without readers."""
 
     def has_read(self, columns: Collection[str], positions: Sequence[int] | None = None) -> bool:
-        """Whether queries have read these columns of its segments, all or some, and no footer has to be read again."""
+        """Return True if queries have read these columns of all or some of its segments, and no footer has to be read
+        again."""
         return all(
             held.read_columns and held.segment.is_open and held.read_columns.issuperset(columns)
             for held in self._held_at(positions)
         )
 
     def count(self, partial: Partial) -> Partial:
-        """The partial answer with what Pinot's clients are told of consuming segments."""
+        """Return the partial answer with the figures on consuming segments that Pinot's clients expect."""
         if not self.rows:
             return partial
         stats = replace(
@@ -104,7 +106,7 @@ class Acquired:
         return Partial(partial.content, stats)
 
     def note_read(self, columns: Collection[str], positions: Sequence[int] | None = None) -> None:
-        """A query is about to read these columns, of all segments or some."""
+        """Note that a query is about to read these columns, of all segments or some."""
         noted = frozenset(columns or ("*",))
         for held in self._held_at(positions):
             if not noted <= held.read_columns:
@@ -115,25 +117,25 @@ class Acquired:
 
 
 @functools.lru_cache(maxsize=1024)
-def _union(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:
-    """The same object for the same columns: thousands of segments note them."""
-    return one | other
+def _union(columns: frozenset[str], other: frozenset[str]) -> frozenset[str]:
+    """Return the union; the same object for the same columns, since thousands of segments note them."""
+    return columns | other
 
 
 def _is_resolved(key: str) -> bool:
-    """Whether a key is no segment's own."""
+    """Return True if a key is not a segment's own."""
     return key.endswith(CONSUMING_SUFFIX) or is_edition(key)
 
 
 class TableSegments:
-    """The open segments of one table."""
+    """Open segments of one table."""
 
-    def __init__(self, table: TableName, dispose: Dispose, cut: Callable[[], Cut | None] = lambda: None) -> None:
+    def __init__(self, table: TableName, dispose: Dispose, cut: Callable[[], ReadView | None] = lambda: None) -> None:
         self.table = table
         self.is_upsert = False
-        """Whether some docs of segments are no rows of the table: they are handed out by a cut then, or not at all."""
+        """True if some docs of segments are no rows of the table: segments are then handed out by a read view only."""
         self.has_editions = False
-        """Whether requests say of which edition they want them: then the same keys are the same docs."""
+        """True if requests name the edition of the segments they want: the same keys are then the same docs."""
         self._dispose = dispose
         self._cut = cut
         self._held: dict[str, _Held] = {}
@@ -153,12 +155,12 @@ class TableSegments:
         return MappingProxyType({key: held.segment for key, held in self._held.items()})
 
     def get(self, key: str) -> ImmutableSegment | None:
-        """The open segment of a key; for whoever looks after files, not for queries."""
+        """Return the open segment of a key; for the care of files, not for queries."""
         held = self._held.get(key)
         return None if held is None else held.segment
 
     def add(self, segment: ImmutableSegment) -> None:
-        """Serve it from now on. One that stood under the same key is dropped."""
+        """Serve a segment from now on. A segment under the same key is dropped."""
         key = sys.intern(str(segment.key))
         if key in self._held:
             self.drop(key)
@@ -166,17 +168,17 @@ class TableSegments:
         self._held[key] = _Held(segment)
 
     def replace(self, key: str, segment: ImmutableSegment) -> None:
-        """Serve a version in another form, such as with more indexes, for queries from now on."""
+        """Serve another form of a version, such as with more indexes, to queries from now on."""
         read_columns = self._held[key].read_columns
         self.add(segment)
         self._held[key].read_columns = read_columns
 
     def editions_changed(self) -> None:
-        """What was missing may be here now."""
+        """Forget shared sets: what was missing may be here now."""
         self._unshare(0)
 
     def drop(self, key: str) -> ImmutableSegment | None:
-        """Hand it out no more; close it when its last reader leaves. Returns it if it has readers."""
+        """Hand a segment out no more, and close it when its last reader releases it. Return it if it has readers."""
         held = self._held.pop(key, None)
         if held is None:
             return None
@@ -186,7 +188,7 @@ class TableSegments:
         return held.segment if held.num_readers else None
 
     def acquire(self, keys: Sequence[str]) -> Acquired:
-        """Every asked version that is here, kept open until `release`."""
+        """Acquire every requested version that is here; it stays open until `release`."""
         shared = self.acquire_again(keys)
         if shared is not None:
             return shared
@@ -197,7 +199,7 @@ class TableSegments:
         return self._share(keys, acquired) if self.has_editions else acquired
 
     def acquire_again(self, keys: Sequence[str]) -> Acquired | None:
-        """What an equal request was given before, if that is kept: there is no need to look at each key then."""
+        """Acquire what an equal request was given before, if that is kept: then no key has to be looked up."""
         is_fixed = not self.is_upsert or self.has_editions
         if len(keys) < SHARED_KEYS or not is_fixed:
             return None
@@ -210,7 +212,7 @@ class TableSegments:
 
     @contextmanager
     def borrowed(self, key: str) -> Iterator[ImmutableSegment | None]:
-        """A sealed segment as it is stored, for whoever works out which of its docs count; None if it is not here."""
+        """Hold a sealed segment as it is stored, to compute its valid docs; None if it is not here."""
         held = self._held.get(key)
         if held is None:
             yield None
@@ -223,17 +225,17 @@ class TableSegments:
             if held.is_dropped:
                 self._close_if_unread(held)
 
-    def _acquire_consumed(self, keys: Sequence[str], consumed: Sequence[str], cut: Cut | None) -> Acquired:
-        """Sealed segments and rows that are consumed; these are all of a line, or none. Of an upsert table of batches,
-        segments of the editions that are named."""
+    def _acquire_consumed(self, keys: Sequence[str], consumed: Sequence[str], cut: ReadView | None) -> Acquired:
+        """Acquire sealed segments and consumed rows; of a partition log these are all, or none. In an upsert table of
+        batches, acquire segments of the editions that are named."""
         sealed = [key for key in keys if not _is_resolved(key)]
         missing: list[str] = []
         rows: list[Segment] = []
         times_ms: list[int] = []
-        found = [(key, None if cut is None else cut.resolve(key)) for key in consumed]
+        results = [(key, None if cut is None else cut.resolve(key)) for key in consumed]
         if self.is_upsert and cut is not None:
-            found += cut.behind(keys)
-        for key, resolved in found:
+            results += cut.behind(keys)
+        for key, resolved in results:
             if resolved is None:
                 missing.append(key)
             else:
@@ -255,26 +257,26 @@ class TableSegments:
             self._unshare(MAX_SHARED)
         return acquired
 
-    def _acquire(self, keys: Iterable[str], cut: Cut | None) -> Acquired:
-        found: list[_Held] = []
+    def _acquire(self, keys: Iterable[str], cut: ReadView | None) -> Acquired:
+        acquired: list[_Held] = []
         segments: list[Segment] = []
         missing: list[str] = []
         for key in keys:
             held = self._held.get(key)
-            segment = None if held is None else self._dressed(held.segment, cut)
+            segment = None if held is None else self._masked(held.segment, cut)
             if held is None or segment is None:
                 missing.append(key)
             else:
                 held.num_readers += 1
-                found.append(held)
+                acquired.append(held)
                 segments.append(segment)
-        statistics = SetStatistics([held.segment for held in found])
-        return Acquired(tuple(segments), tuple(missing), tuple(found), statistics)
+        statistics = SetStatistics([held.segment for held in acquired])
+        return Acquired(tuple(segments), tuple(missing), tuple(acquired), statistics)
 
-    def _dressed(self, segment: ImmutableSegment, cut: Cut | None) -> Segment | None:
+    def _masked(self, segment: ImmutableSegment, cut: ReadView | None) -> Segment | None:
         if not self.is_upsert:
             return segment
-        return None if cut is None else cut.dressed(segment)
+        return None if cut is None else cut.masked(segment)
 
     def release(self, acquired: Acquired) -> None:
         """Give back what `acquire` gave, once."""
@@ -283,7 +285,7 @@ class TableSegments:
             self._release(acquired)
 
     def _unshare(self, max_shared: int) -> None:
-        """Keep so many sets for later requests; the others are released with their last reader."""
+        """Keep `max_shared` sets for later requests; the others are released with their last reader."""
         while len(self._shared) > max_shared:
             _, acquired = self._shared.popitem(last=False)
             acquired.is_shared = False

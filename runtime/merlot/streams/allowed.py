@@ -1,8 +1,9 @@
-"""Which hosts a Table may have servers connect to (brokers, registries of schemas, and whoever gives out tokens), and
-which folders it may have them read.
+"""Hosts that a Table may have servers connect to (brokers, schema registries, token endpoints), and folders that it may
+have them read.
 
-Whoever writes Tables is not whoever runs the servers: these send the keys of a Secret, which the author of a Table may
-name and need not know, to any host that the Table names, and tell which ports of the cluster's network answer.
+The author of a Table need not be the one who runs the servers. Servers send the keys of a Secret, which the author may
+name without knowing them, to any host that the Table names; and they reveal which ports of the cluster's network
+answer.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ BROKER_PORT: Final = 9092
 PORTS: Final = {"http": 80, "https": 443}
 HINT: Final = "whoever runs Merlot may allow more by --stream-hosts (streams.hosts of the chart)"
 _HOST: Final = re.compile(r"(?:([A-Za-z_]+)://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
-"""A broker; what has other characters may be read differently by a client."""
+"""Pattern of a broker; a text with other characters may be read differently by a client."""
 _PATTERN: Final = re.compile(r"([A-Za-z0-9._*?-]+|\[[0-9A-Fa-f:.]+\])(:([0-9*?]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedStreams:
-    """`hosts`: patterns of host:port with * and ?; without a port they stand for all ports of a host. `folders`: where
-    streams of files may be."""
+    """Allowed hosts and folders. `hosts` are patterns of host:port with * and ?; a pattern without a port stands for
+    all ports of a host. Streams of files may be below `folders`."""
 
     hosts: tuple[str, ...] = (EVERY_HOST,)
     folders: AllowedFolders = field(default_factory=AllowedFolders)
 
     def __post_init__(self) -> None:
-        """InvalidInputError for what is no pattern of a host."""
+        """Raise InvalidInputError for a text that is no pattern of a host."""
         for pattern in self.hosts:
             if _PATTERN.fullmatch(pattern) is None:
                 raise InvalidInputError(f"not a host, or host:port, with * and ? got={pattern!r}")
@@ -48,7 +49,7 @@ class AllowedStreams:
             raise PlaceNotAllowedError(f"stream.{path}: {problem}")
 
     def problems_of(self, declared: StreamIngestion) -> Iterator[tuple[str, str]]:
-        """Each field below `stream` that names what a Table may not, with what would let it."""
+        """Yield each field below `stream` that names what a Table may not, with what would allow it."""
         if declared.type == "files" and declared.topic and (problem := self.folders.problem_of(declared.topic)):
             yield "topic", problem
         if EVERY_HOST in self.hosts:
@@ -69,10 +70,10 @@ def _holds(pattern: str, host: str) -> bool:
 
 
 def _hosts_of(declared: StreamIngestion) -> Iterator[tuple[str, str | None]]:
-    """Path and host:port; None where it cannot be told."""
+    """Yield path and host:port of each host; None where it cannot be determined."""
     for name, value in declared.properties.items():
         if name in BROKERS:
-            yield from ((f"properties.{name}", _broker(one)) for one in value.split(",") if one.strip())
+            yield from ((f"properties.{name}", _broker(broker)) for broker in value.split(",") if broker.strip())
         elif name.endswith(".url"):
             yield f"properties.{name}", _of_url(value)
     if declared.decoder.schema_registry is not None:
@@ -80,14 +81,14 @@ def _hosts_of(declared: StreamIngestion) -> Iterator[tuple[str, str | None]]:
 
 
 def _broker(text: str) -> str | None:
-    found = _HOST.fullmatch(text.strip())
-    return None if found is None else f"{found[2]}:{found[3] or BROKER_PORT}"
+    match = _HOST.fullmatch(text.strip())
+    return None if match is None else f"{match[2]}:{match[3] or BROKER_PORT}"
 
 
 def _of_url(url: str) -> str | None:
     scheme, _, rest = url.partition("://")
     authority = urlsplit(url).netloc
-    found = _HOST.fullmatch(authority)
-    if found is None or found[1] is not None or scheme not in PORTS or not rest.startswith(authority):
+    match = _HOST.fullmatch(authority)
+    if match is None or match[1] is not None or scheme not in PORTS or not rest.startswith(authority):
         return None
-    return f"{found[2]}:{found[3] or PORTS[scheme]}"
+    return f"{match[2]}:{match[3] or PORTS[scheme]}"

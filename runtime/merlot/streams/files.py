@@ -3,10 +3,10 @@
 Partitions are the folder's subfolders with numbers as names (`0`, `1`, …), or else the folder itself is partition 0.
 A partition's files are in the order of the number that their names end with before the ending (`trips-0007.jsonl` is 7,
 `trips.jsonl` is 0; it has up to eight digits); a writer that has begun a file writes no more to those before it. Names
-that begin with `.` or `_` are passed over. Links are followed, to files below the folders that streams may read.
+that begin with `.` or `_` are skipped. Links are followed, to files below the folders that streams may read.
 
-An offset is where a line begins: the file's number × 2^36 + the byte within it. Bytes, since a reader finds the place
-again without counting lines; the number, since files before it may be deleted.
+An offset is where a line begins: the file's number × 2^36 + the byte within it. Bytes let a reader find the line again
+without counting; the number is needed since files before it may be deleted.
 
 A line is read once it has its line break, or once there is a next file. Lines without text are no messages.
 """
@@ -30,23 +30,24 @@ from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
 from merlot.streams.protocol import Messages, OffsetOutOfRangeError, OffsetRange, StreamSettings, TopicGoneError
 
 FILE_BITS = 36
-"""A file may have 64 GiB."""
+"""Bits of an offset for the byte within a file: a file may have 64 GiB."""
 MAX_NUMBER = 99_999_999
 CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
-"""A longer line is cut, so that it is a bad message and not the end of the partition."""
+"""Longest line. A longer line is cut, so that it is a bad message and not the end of the partition."""
 _POSITION = (1 << FILE_BITS) - 1
 LOOK_S = 0.002
-"""Between two looks for lines, at first."""
+"""Seconds between two checks for new lines, at first."""
 LONGEST_LOOK_S = 0.016
-"""While none come: 64 partitions that looked every 2 ms left a core no time for rows."""
+"""Longest pause between checks while no lines come: 64 partitions that checked every 2 ms left a core no time for
+rows."""
 _BREAK = ord("\n")
 _IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r\x0b\f"))
 _NUMBER = re.compile(r"([0-9]+)(\.[^.]*)?$")
 
 
 class FilesStream:
-    """The stream of a folder."""
+    """Stream of a folder."""
 
     def __init__(self, settings: StreamSettings, allowed: AllowedFolders = EVERY_FOLDER) -> None:
         if not settings.topic:
@@ -55,32 +56,32 @@ class FilesStream:
         self._root = Path(settings.topic)
 
     def identity(self) -> str:
-        """Nothing: a folder that is filled anew is told by files that are gone, or have shrunk."""
+        """Return nothing: a folder that is filled anew is recognized by files that are gone, or have shrunk."""
         return ""
 
     def partitions(self) -> Sequence[int]:
-        """The numbered subfolders, or 0."""
+        """Return the numbers of the subfolders, or 0."""
         return sorted(self._folders())
 
     def offsets(self, partition: int) -> OffsetRange:
-        """From the first line of the first file up to where an unfinished last line begins."""
+        """Return the range from the first line of the first file up to where an unfinished last line begins."""
         return _available(_files(self._folder(partition), self._allowed))
 
     def offset_at(self, partition: int, time_ms: int) -> int:
-        """Always InvalidInputError: lines have no time of their own."""
+        """Raise InvalidInputError: lines have no time of their own."""
         raise InvalidInputError(f"lines of files have no times; start at earliest or latest folder={self._root}")
 
     def reader(self, partition: int, start: int) -> FilesReader:
-        """A reader of a partition's lines."""
+        """Return a reader of a partition's lines."""
         return FilesReader(self._folder(partition), start, self._allowed)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _folders(self) -> Mapping[int, Path]:
         root = self._allowed.resolved(self._root)
         try:
-            numbered = {int(one.name): one for one in root.iterdir() if one.name.isdecimal() and one.is_dir()}
+            numbered = {int(path.name): path for path in root.iterdir() if path.name.isdecimal() and path.is_dir()}
         except FileNotFoundError as error:
             raise TopicGoneError(f"no such folder path={self._root}") from error
         except OSError as error:
@@ -95,7 +96,7 @@ class FilesStream:
 
 
 class FilesReader:
-    """Reads the files of one partition, one after the other."""
+    """Reader of the files of one partition, one after the other."""
 
     def __init__(self, folder: Path, start: int, allowed: AllowedFolders = EVERY_FOLDER) -> None:
         self._folder = folder
@@ -103,7 +104,7 @@ class FilesReader:
         self._next = start
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
-        """Lines from where the last poll ended, of one file."""
+        """Return lines from where the last poll ended, of one file."""
         deadline = time.monotonic() + timeout_s
         wait_s = LOOK_S
         while True:
@@ -121,18 +122,18 @@ class FilesReader:
                 wait_s = min(2 * wait_s, LONGEST_LOOK_S)
 
     def seek(self, offset: int) -> None:
-        """Go on from another place."""
+        """Go on from another offset."""
         self._next = offset
 
     def close(self) -> None:
-        """Nothing is held between two polls."""
+        """Do nothing: nothing is held between two polls."""
 
     def _take(self, max_messages: int) -> _Lines:
-        """The next lines of the file that is read; moves on past them, or to the next file."""
+        """Return the next lines of the current file, and move on past them, or to the next file."""
         # Files before lines: a file that has a next one is no longer written to.
         files = _files(self._folder, self._allowed)
         number, position = self._next >> FILE_BITS, self._next & _POSITION
-        later = [found for found in files if found > number]
+        later = [other for other in files if other > number]
         if number not in files:
             if position or not (later or self._next == 0):
                 raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
@@ -160,7 +161,7 @@ class FilesReader:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Lines of a file, and the bytes within it where they begin; `used` counts blank ones too."""
+    """Lines of a file, and the bytes within it where they begin; `used` includes blank ones."""
 
     texts: pa.LargeBinaryArray
     starts: npt.NDArray[np.int64]
@@ -171,7 +172,7 @@ _NO_LINES = _Lines(pa.array([], pa.large_binary()), np.zeros(0, dtype=np.int64),
 
 
 def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) -> _Lines:
-    """Whole lines from where the file stands, a chunk or one long line of them."""
+    """Return whole lines from the file's position on: a chunk, or one long line."""
     data = file.read(CHUNK_BYTES)
     end = data.rfind(b"\n") + 1
     while not end and (more := file.read(max(len(data), CHUNK_BYTES))):
@@ -201,7 +202,7 @@ def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) 
 def _rows(
     data: bytes, starts: npt.NDArray[np.int64], breaks: npt.NDArray[np.int64], at_most: int
 ) -> npt.NDArray[np.int64]:
-    """The first lines with text. Only those that begin with a blank are looked at whole."""
+    """Return the first lines with text. Only lines that begin with a blank are read whole."""
     # An empty line begins with its own line break.
     is_doubtful = _IS_BLANK[np.frombuffer(data, np.uint8)[starts]]
     for row in np.flatnonzero(is_doubtful):
@@ -210,14 +211,15 @@ def _rows(
 
 
 def _joined(data: bytes, breaks: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
-    """All lines, without their breaks: three times as fast as an object for each."""
+    """Return all lines, without their breaks; three times as fast as an object for each."""
     offsets = np.concatenate([[0], breaks - np.arange(len(breaks))])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.replace(b"\n", b""))]
     return pa.Array.from_buffers(pa.large_binary(), len(breaks), buffers)
 
 
 def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_final: bool) -> _Lines:
-    """The beginning of a line that is longer than any may be, as one message; nothing before it has its line break."""
+    """Return the beginning of a line that is longer than any may be, as one message; nothing before it has its line
+    break."""
     used = len(data)
     while b"\n" not in more:
         used += len(more)
@@ -236,7 +238,7 @@ def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_fin
 def _files(folder: Path, allowed: AllowedFolders) -> Mapping[int, Path]:
     """Return the files of a partition by their numbers, ascending; raise PlaceNotAllowedError if one of them, or the
     folder, has become a link that leads out of the folders that are allowed."""
-    found: dict[int, Path] = {}
+    files: dict[int, Path] = {}
     folder = allowed.resolved(folder)
     try:
         with os.scandir(folder) as entries:
@@ -250,15 +252,15 @@ def _files(folder: Path, allowed: AllowedFolders) -> Mapping[int, Path]:
     for name in names:
         match = _NUMBER.search(name)
         number = int(match[1]) if match else 0
-        if number in found:
-            two = [found[number].name, name]
+        if number in files:
+            two = [files[number].name, name]
             raise InvalidInputError(
                 f"two files of a stream have one number folder={folder} number={number} files={two}"
             )
         if number > MAX_NUMBER:
             raise InvalidInputError(f"a file of a stream has too large a number folder={folder} file={name}")
-        found[number] = allowed.resolved(folder / name) if name in links else folder / name
-    return dict(sorted(found.items()))
+        files[number] = allowed.resolved(folder / name) if name in links else folder / name
+    return dict(sorted(files.items()))
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -275,7 +277,7 @@ def _available(files: Mapping[int, Path]) -> OffsetRange:
 
 
 def _whole_bytes(path: Path) -> int:
-    """Bytes up to the end of the last whole line."""
+    """Return the number of bytes up to the end of the last whole line."""
     try:
         return _whole_bytes_of(path)
     except OSError as error:
@@ -288,8 +290,8 @@ def _whole_bytes_of(path: Path) -> int:
         while end:
             start = max(end - CHUNK_BYTES, 0)
             file.seek(start)
-            found = file.read(end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            position = file.read(end - start).rfind(b"\n")
+            if position >= 0:
+                return start + position + 1
             end = start
     return 0

@@ -1,7 +1,7 @@
-"""The folders whose files streams may read: those that the process was started with, and what is below them.
+"""Folders whose files streams may read: those that the process was started with, and what is below them.
 
-A Table's author names a folder, and whoever writes to that folder names files. Neither may have the process read other
-files by a path or by a link, so a path is judged by where it leads.
+The author of a Table names a folder, and whoever writes to that folder names files. Neither may have the process read
+other files by a path or by a link, so a path is checked by where it leads.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ ROOT: Final = "/"
 
 
 class PlaceNotAllowedError(InvalidInputError):
-    """A stream names, or leads to, a host or a folder that Tables may not use."""
+    """Raised if a stream names, or leads to, a host or a folder that Tables may not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedFolders:
-    """`roots`: the folders. Links in them are followed too, once, when a path is compared."""
+    """Allowed folders, `roots`. Links in them are followed too, once, when a path is compared."""
 
     roots: tuple[str, ...] = ()
 

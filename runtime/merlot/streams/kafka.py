@@ -1,8 +1,8 @@
-"""Kafka topics as streams: the one door to confluent-kafka (librdkafka).
+"""Kafka topics as streams: the one module that uses confluent-kafka (librdkafka).
 
-A partition has a consumer of its own, so that nothing is shared between the threads that read. It belongs to no group:
-offsets are kept in the records of segments. Transactions that were aborted are not read, unless `isolation.level` says
-so. Offsets that the partition does not have are an error with its bounds, never a jump.
+A partition has a consumer of its own, so that the threads that read share nothing. It belongs to no group: offsets are
+kept in the records of segments. Messages of aborted transactions are not read, unless `isolation.level` says so.
+Offsets that the partition does not have are an error with its bounds, never a jump.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from merlot.streams.protocol import (
 )
 
 ASK_S: Final = 10.0
-"""How long the brokers have for an answer about topics and offsets."""
+"""Seconds that brokers have to answer about topics and offsets."""
 QUIET_S: Final = 5.0
-"""After that long without a message a reader asks whether its partition is still there: librdkafka does not tell of a
-topic that is deleted."""
+"""Seconds without a message after which a reader asks whether its partition still exists: librdkafka does not report a
+deleted topic."""
 QUIET_ASK_S: Final = 2.0
-"""How long that may hold up a poll beyond its timeout."""
+"""Seconds for which that question may delay a poll beyond its timeout."""
 IDENTITY_S: Final = 1.0
-"""Between two questions whether a topic is still the same one."""
+"""Seconds between two checks whether a topic is still the same one."""
 CHUNK_MESSAGES: Final = 500
-"""Messages that are objects of Python at a time. Beyond 700 the garbage collector runs for them again and again: of 2.2
-us of CPU a message that a poll of 10,000 took, 0.9 are left."""
+"""Messages that are Python objects at a time. Beyond 700 the garbage collector runs for them again and again: of 2.2 us
+of CPU a message that a poll of 10,000 took, 0.9 are left."""
 POLL_BYTES: Final = 64 << 20
-"""Of values, at which a poll takes no more: messages may have megabytes, and a backlog of them has no end."""
+"""Bytes of values at which a poll ends: messages may have megabytes, and a backlog of them has no end."""
 DEFAULTS: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "queued.max.messages.kbytes": 16_384,
@@ -54,8 +54,8 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "topic.metadata.refresh.interval.ms": 30_000,
     "log_level": 0,
 }
-"""What a table may set otherwise. librdkafka would read 64 MB ahead for each partition; and once it has read enough,
-not look for a second whether that is still so, while a reader that is faster has nothing."""
+"""Defaults that a table may override. librdkafka would read 64 MB ahead for each partition. Once it has read enough, it
+would not check for a second whether that is still so, while a faster reader has nothing."""
 OWN: Final[Mapping[str, Any]] = {
     "group.id": "merlot",
     "enable.auto.commit": False,
@@ -64,7 +64,7 @@ OWN: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
 }
-"""What is not for a table to set. A consumer needs a group's name, and never joins it."""
+"""Properties that a table cannot set. A consumer needs a group's name, and never joins the group."""
 
 _GONE = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -84,7 +84,7 @@ _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 class KafkaStream:
-    """A topic. Its one client for questions is made when the first is asked."""
+    """Stream of a topic. Its one client for metadata is made at the first question."""
 
     def __init__(self, settings: StreamSettings) -> None:
         if not settings.topic:
@@ -100,33 +100,34 @@ class KafkaStream:
         self._refusals = _Refusals()
 
     def identity(self) -> str:
-        """The topic's id, once the brokers have said it; those before 2.8 have none."""
+        """Return the topic's id, once the brokers have told it; brokers before 2.8 have none."""
         self._same.look()
         return self._same.identity
 
     def partitions(self) -> Sequence[int]:
-        """Those of the topic's metadata."""
+        """Return the partitions of the topic's metadata."""
         self._same.look()
         with self._asking() as client:
             return _partitions(client, self._topic, ASK_S)
 
     def offsets(self, partition: int) -> OffsetRange:
-        """The log's bounds; those of committed messages, unless `isolation.level` says otherwise."""
+        """Return the log's bounds; those of committed messages, unless `isolation.level` says otherwise."""
         with self._asking(partition) as client:
             return _bounds(client, TopicPartition(self._topic, partition))
 
     def offset_at(self, partition: int, time_ms: int) -> int:
-        """By the timestamps of messages, which need not be in order: the first one that is not older."""
+        """Return the offset of the first message that is not older, by the timestamps of messages, which need not be in
+        order."""
         with self._asking(partition) as client:
-            [found] = client.offsets_for_times([TopicPartition(self._topic, partition, time_ms)], timeout=ASK_S)
-            if found.error is not None:
-                raise KafkaException(found.error)
-            if found.offset >= 0:
-                return int(found.offset)
+            [position] = client.offsets_for_times([TopicPartition(self._topic, partition, time_ms)], timeout=ASK_S)
+            if position.error is not None:
+                raise KafkaException(position.error)
+            if position.offset >= 0:
+                return int(position.offset)
             return self.offsets(partition).latest
 
     def reader(self, partition: int, start: int) -> KafkaReader:
-        """A consumer of one partition."""
+        """Return a consumer of one partition."""
         self._same.make_sure()
         with _translated(self._topic, partition):
             place = TopicPartition(self._topic, partition, start)
@@ -134,7 +135,7 @@ class KafkaStream:
             return KafkaReader(_consumer(self._config, refusals), place, self._settings, (self._same, refusals))
 
     def close(self) -> None:
-        """End the clients for questions."""
+        """Close the clients for metadata."""
         self._same.close()
         with self._lock:
             if self._client is not None:
@@ -151,13 +152,13 @@ class KafkaStream:
             try:
                 yield client
             except KafkaException:
-                client.poll(0)  # what its connections have met is told now
+                client.poll(0)  # errors of its connections are reported now
                 raise
 
 
 class _SameTopic:
-    """Whether a topic is the one that it was. Deleted and made anew under its name, it has other messages at the same
-    offsets, and nothing but its id tells. Any thread."""
+    """Check that a topic is still the same one. If it was deleted and made again under its name, it has other messages
+    at the same offsets, and only its id differs. Any thread."""
 
     def __init__(self, topic: str, config: Mapping[str, Any], identity: str) -> None:
         self._topic = topic
@@ -169,10 +170,11 @@ class _SameTopic:
         self._next_s = -math.inf
         self._is_other = False
         self.identity = identity
-        """The first one that was seen, if none was given; empty: the brokers do not say, or have not yet."""
+        """Id of the topic that was given or first seen; empty if the brokers do not tell, or have not yet."""
 
     def look(self) -> None:
-        """Ask the brokers now and then, and do not wait for what they say; TopicGoneError once it is another one."""
+        """Ask the brokers now and then, without waiting for the answer. TopicGoneError once the topic is another
+        one."""
         if time.monotonic() >= self._next_s:
             self._ask()
         if self._is_other:
@@ -182,7 +184,7 @@ class _SameTopic:
             )
 
     def make_sure(self) -> None:
-        """Ask, and wait for the answer, if there is one to compare with; TopicGoneError as `look`, UnavailableError if
+        """Ask and wait for the answer, if there is an id to compare with. TopicGoneError as `look`; UnavailableError if
         no answer comes."""
         if self.identity:
             try:
@@ -191,11 +193,11 @@ class _SameTopic:
                 text = "brokers do not say whether the topic is still the same"
                 raise UnavailableError(f"{text} topic={self._topic}") from error
             except KafkaException:
-                pass  # whoever asks for messages is told why
+                pass  # callers that ask for messages get the cause
         self.look()
 
     def close(self) -> None:
-        """Let go of the client."""
+        """Close the client."""
         with self._lock:
             self._admin, self._next_s = None, math.inf
 
@@ -212,7 +214,7 @@ class _SameTopic:
             return self._asked
 
     def _hear(self, asked: Future[Any]) -> None:
-        """No answer says nothing: whoever asks for messages is told why."""
+        """Take the answer. If there is none, nothing follows: callers that ask for messages get the cause."""
         if asked.cancelled() or asked.exception() is not None:
             return
         identity = asked.result().topic_id
@@ -222,26 +224,26 @@ class _SameTopic:
 
 
 class _Refusals:
-    """What a client hears about passwords and certificates from its connections: librdkafka tries again, and answers
-    whoever asks for something that there was no answer. Called on the threads that use the client."""
+    """Errors of a client's connections about passwords and certificates. librdkafka retries, and tells its callers only
+    that there was no answer. Called on the threads that use the client."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
 
     def hear(self, error: KafkaError) -> None:
-        """What librdkafka tells of."""
+        """Note an error that librdkafka reports."""
         if error.code() in _REFUSED:
             self._last = error
 
     def raise_last(self) -> None:
-        """KafkaException, if there is something that nobody was told of."""
+        """Raise KafkaException if there is an error that was not raised yet."""
         last, self._last = self._last, None
         if last is not None:
             raise KafkaException(last)
 
 
-class _Taken:
-    """What a poll has taken so far, as columns."""
+class _PolledColumns:
+    """Messages that a poll has taken so far, as columns."""
 
     def __init__(self, wants_keys: bool, wants_headers: bool) -> None:
         self.offsets: list[int] = []
@@ -255,19 +257,19 @@ class _Taken:
         return len(self.offsets)
 
     def add(self, chunk: Sequence[Message]) -> None:
-        """Take what messages have, and let go of them."""
-        self.offsets += [int(one.offset() or 0) for one in chunk]
-        values = [one.value() for one in chunk]
+        """Add the contents of messages, which can be freed afterwards."""
+        self.offsets += [int(message.offset() or 0) for message in chunk]
+        values = [message.value() for message in chunk]
         self.num_bytes += sum(map(len, filter(None, values)))
         self._values += values
-        self._stamps += [one.timestamp()[1] for one in chunk]
+        self._stamps += [message.timestamp()[1] for message in chunk]
         if self._keys is not None:
-            self._keys += [one.key() for one in chunk]
+            self._keys += [message.key() for message in chunk]
         if self._headers is not None:
-            self._headers += [_headers(one) for one in chunk]
+            self._headers += [_headers(message) for message in chunk]
 
     def messages(self, next_offset: int) -> Messages:
-        """All of it."""
+        """Return everything as messages."""
         return Messages(
             values=pa.array(self._values, pa.large_binary()),
             offsets=np.array(self.offsets, np.int64),
@@ -279,7 +281,7 @@ class _Taken:
 
 
 class KafkaReader:
-    """Reads one partition."""
+    """Reader of one partition."""
 
     def __init__(
         self,
@@ -298,13 +300,13 @@ class KafkaReader:
         self._consumer.assign([start])
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
-        """One message as soon as there is one, and all that came with it."""
+        """Return one message as soon as there is one, and all that came with it."""
         self._same.look()
         with _translated(self._topic, self._partition, self._refusals):
             if self._held is not None:
                 self._raise_held()
             first = self._consumer.poll(timeout_s)
-            taken = _Taken(self._wants_keys, self._wants_headers)
+            taken = _PolledColumns(self._wants_keys, self._wants_headers)
             if first is None:
                 self._refusals.raise_last()
                 self._ask_if_quiet()
@@ -321,13 +323,13 @@ class KafkaReader:
             return taken.messages(self._next)
 
     def seek(self, offset: int) -> None:
-        """Go on from another place; also after an error."""
+        """Go on from another offset; also after an error."""
         with _translated(self._topic, self._partition):
             self._held, self._next = None, offset
             self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _ask_if_quiet(self) -> None:
@@ -337,8 +339,8 @@ class KafkaReader:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         self._heard_s = time.monotonic()
 
-    def _take(self, chunk: list[Message], taken: _Taken) -> None:
-        errors = [one.error() for one in chunk]
+    def _take(self, chunk: list[Message], taken: _PolledColumns) -> None:
+        errors = [message.error() for message in chunk]
         if any(errors):
             chunk = self._sorted_out(chunk, errors)
         taken.add(chunk)
@@ -346,18 +348,18 @@ class KafkaReader:
             self._next = max(self._next, taken.offsets[-1] + 1)
 
     def _sorted_out(self, got: list[Message], errors: Sequence[KafkaError | None]) -> list[Message]:
-        """The messages before the first error; that is held until they are taken. The end of a partition is none, but
-        says how far gaps reach."""
-        kept: list[Message] = []
-        for one, error in zip(got, errors, strict=True):
+        """Return the messages before the first error, which is held until they are taken. The end of a partition is no
+        error, but tells how far gaps reach."""
+        messages: list[Message] = []
+        for message, error in zip(got, errors, strict=True):
             if error is None:
-                kept.append(one)
+                messages.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._next = max(self._next, int(one.offset() or 0))
+                self._next = max(self._next, int(message.offset() or 0))
             elif not _passes_by_itself(error):
                 self._held = error
                 break
-        return kept
+        return messages
 
     def _raise_held(self) -> None:
         error, self._held = self._held, None
@@ -374,7 +376,7 @@ class KafkaReader:
 
 
 def _client_properties(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Without those of the schema registry, which librdkafka does not know."""
+    """Return the properties without those of the schema registry, which librdkafka does not know."""
     return {name: value for name, value in properties.items() if name not in REGISTRY_PROPERTIES}
 
 
@@ -392,15 +394,15 @@ def _refused_properties() -> Iterator[None]:
 
 
 def _headers(message: Message) -> Headers:
-    found: Any = message.headers()
-    return found or ()
+    headers: Any = message.headers()
+    return headers or ()
 
 
 def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
-    found = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-    if found.error is not None:
-        raise KafkaException(found.error)
-    return sorted(found.partitions)
+    metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+    if metadata.error is not None:
+        raise KafkaException(metadata.error)
+    return sorted(metadata.partitions)
 
 
 def _bounds(consumer: Consumer, place: TopicPartition) -> OffsetRange:
@@ -409,7 +411,7 @@ def _bounds(consumer: Consumer, place: TopicPartition) -> OffsetRange:
 
 
 def _passes_by_itself(error: KafkaError) -> bool:
-    """What librdkafka goes on trying by itself, and says meanwhile."""
+    """Return True if librdkafka goes on trying by itself, and reports the error meanwhile."""
     return bool(error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE))
 
 

@@ -1,4 +1,4 @@
-"""From a table's declaration to its stream, and from its policies to offsets."""
+"""Open the stream of a table's declaration, and compute offsets from its policies."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def open_stream(
     identity: str = "",
     folders: AllowedFolders = EVERY_FOLDER,
 ) -> Stream:
-    """The stream of a declaration; `secrets` are the properties of its Secret, `identity` is what the stream said of
-    its topic before, a stream of files reads below `folders`. Nothing is asked of the stream yet. InvalidInputError if
-    it is not installed, or cannot be made of these properties."""
+    """Open the stream of a declaration. `secrets` are the properties of its Secret, `identity` is what the stream said
+    of its topic before; a stream of files reads below `folders`. Nothing is asked of the stream yet. InvalidInputError
+    if it is not installed, or cannot be made of these properties."""
     sources = declared.metadata.values()
     settings = StreamSettings(
         topic=declared.topic,
@@ -52,16 +52,16 @@ def _kafka(settings: StreamSettings) -> Stream:
 
 
 def _installed(name: str, settings: StreamSettings) -> Stream:
-    found = entry_points(group=ENTRY_POINTS, name=name)
-    if not found:
+    entries = entry_points(group=ENTRY_POINTS, name=name)
+    if not entries:
         raise InvalidInputError(f"no installed package offers the stream type={name}")
-    stream: Stream = next(iter(found)).load()(settings)
+    stream: Stream = next(iter(entries)).load()(settings)
     return stream
 
 
 def first_offset(declared: StreamIngestion, stream: Stream, partition: int, *, is_new: bool = False) -> int:
-    """Where the first segment of a partition begins. `is_new`: the partition was made while the table consumed others,
-    so all of it is read."""
+    """Return the offset where the first segment of a partition begins. `is_new`: the partition was made while the table
+    consumed others, so all of it is read."""
     available = stream.offsets(partition)
     if is_new or declared.start == "earliest":
         return available.earliest
@@ -69,8 +69,8 @@ def first_offset(declared: StreamIngestion, stream: Stream, partition: int, *, i
 
 
 def after_gap(policy: OutOfRange, wanted: int, available: OffsetRange) -> int | None:
-    """Where to go on when `wanted` is not there; None: nowhere. Behind the end of a stream there may be messages that
-    were consumed before it was cut, so the oldest ones would come twice."""
+    """Return the offset to go on from when `wanted` is not there; None to stop. Behind the end of a stream there may be
+    messages that were consumed before it was cut, so the oldest ones would come twice."""
     match policy:
         case OutOfRange.STOP:
             return None

@@ -1,8 +1,8 @@
-"""The interfaces between a stream and those who consume it.
+"""Interfaces between a stream and its consumers.
 
-An offset names a place between two messages of a partition: reading from it gives the message behind it. Offsets grow,
-not always by one: a log has gaps where messages were compacted or a transaction was aborted, and offsets of files count
-bytes. So `next_offset` of a poll, never the last message's offset, says where to go on.
+An offset names a position between two messages of a partition: reading from it gives the message behind it. Offsets
+grow, not always by one: a log has gaps where messages were compacted or a transaction was aborted, and offsets of files
+count bytes. So `next_offset` of a poll, never the last message's offset, says where to go on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class OffsetRange(NamedTuple):
-    """What a partition has at the moment."""
+    """Range of offsets that a partition has at the moment."""
 
     earliest: int
     """Offset of its first message, or `latest` if it has none."""
@@ -31,7 +31,8 @@ class OffsetRange(NamedTuple):
 
 
 class OffsetOutOfRangeError(MerlotError):
-    """Messages from `wanted` on are not in the partition: deleted, or never written. `available` is what there is."""
+    """Raised if messages from `wanted` on are not in the partition: deleted, or never written. `available` is the range
+    that is there."""
 
     def __init__(self, where: str, wanted: int, available: OffsetRange) -> None:
         super().__init__(
@@ -42,15 +43,16 @@ class OffsetOutOfRangeError(MerlotError):
 
 
 class TopicGoneError(NotFoundError):
-    """The topic or the partition does not exist, or no longer."""
+    """Raised if the topic or the partition does not exist, or no longer."""
 
 
 class NotYetError(UnavailableError):
-    """What is needed to read messages is not there, and may be in a moment: keep them, and try the same again."""
+    """Raised if something needed to read messages is missing, and may be there in a moment: keep the messages, and try
+    again."""
 
 
 class StreamAccessError(InvalidInputError):
-    """The stream refuses these credentials, or what they may do; the user must change them."""
+    """Raised if the stream refuses these credentials, or lacks rights for them; the user must change them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,85 +60,86 @@ class Messages:
     """One poll of one partition, as columns of equal length."""
 
     values: pa.LargeBinaryArray
-    """Payloads; null: a message without one, which in Kafka deletes its key."""
+    """Payloads; null for a message without one, which in Kafka deletes its key."""
     offsets: npt.NDArray[np.int64]
-    """Increasing."""
+    """Offsets of the messages, increasing."""
     timestamps_ms: npt.NDArray[np.int64]
-    """When messages were made, or reached the stream; -1 where the stream does not say."""
+    """Times at which messages were made, or reached the stream; -1 where the stream does not say."""
     keys: pa.LargeBinaryArray | None = None
-    """Null where a message has none; None if nobody asked for them, or the stream has none."""
+    """Keys, null where a message has none; None if they were not asked for, or the stream has none."""
     headers: Sequence[Headers] | None = None
-    """None if nobody asked for them, or the stream has none."""
+    """Headers; None if they were not asked for, or the stream has none."""
     next_offset: int
-    """Where the next poll goes on: behind the last message and behind what is known to hold none."""
+    """Offset at which the next poll goes on: behind the last message and behind what is known to hold none."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
 
 class PartitionReader(Protocol):
-    """Reads one partition in order; used by one thread at a time."""
+    """Reader of one partition, in order; used by one thread at a time."""
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
-        """Up to that many messages, as soon as there are any; none after the timeout.
+        """Return up to `max_messages` messages, as soon as there are any; none after the timeout.
 
         Raises OffsetOutOfRangeError, TopicGoneError, StreamAccessError; UnavailableError if the stream does not answer:
         the same poll may be tried again."""
         ...
 
     def seek(self, offset: int) -> None:
-        """Go on from another place. That it is not there is the next poll's to say."""
+        """Go on from another offset. If that is not there, the next poll raises."""
         ...
 
     def close(self) -> None:
-        """Give back what the reader holds; no call follows."""
+        """Release what the reader holds; no call follows."""
         ...
 
 
 class Stream(Protocol):
-    """A topic. Safe on any thread. Of a topic that is not the one of the settings' identity, or of what the stream saw
-    first, nothing is read: TopicGoneError."""
+    """Topic of a stream. Safe on any thread. Nothing is read of a topic whose identity is not that of the settings, or
+    not the one that was first seen: TopicGoneError."""
 
     def identity(self) -> str:
-        """What tells the topic from another one that is made under its name after it; empty if the stream does not
-        say, or has not yet. Does not wait. Raises TopicGoneError."""
+        """Return what distinguishes the topic from another one that is later made under its name; empty if the stream
+        does not tell, or has not yet. Does not wait. Raises TopicGoneError."""
         ...
 
     def partitions(self) -> Sequence[int]:
-        """Those that there are at the moment, ascending; raises TopicGoneError, UnavailableError, StreamAccessError."""
+        """Return the present partitions, ascending. Raises TopicGoneError, UnavailableError, StreamAccessError."""
         ...
 
     def offsets(self, partition: int) -> OffsetRange:
-        """What the partition has; raises as `partitions`."""
+        """Return the offsets that the partition has. Raises as `partitions`."""
         ...
 
     def offset_at(self, partition: int, time_ms: int) -> int:
-        """Offset of the first message that is not older, or the partition's `latest`; raises as `partitions`."""
+        """Return the offset of the first message that is not older, or the partition's `latest`. Raises as
+        `partitions`."""
         ...
 
     def reader(self, partition: int, start: int) -> PartitionReader:
-        """A reader that begins at an offset."""
+        """Return a reader that begins at an offset."""
         ...
 
     def close(self) -> None:
-        """Give back what the stream holds; its readers are closed by their owners."""
+        """Release what the stream holds; its readers are closed by their owners."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """What a stream is made of."""
+    """Settings that a stream is made of."""
 
     topic: str | None
     properties: Mapping[str, str]
-    """Of the manifest and of the Secret together; never logged."""
+    """Properties of the manifest and of the Secret together; never logged."""
     wants_keys: bool = False
     wants_headers: bool = False
     identity: str = ""
-    """What `Stream.identity` said when offsets were first taken from the topic; empty: nobody knows."""
+    """Identity that `Stream.identity` returned when offsets were first taken from the topic; empty if unknown."""
 
 
 class StreamFactory(Protocol):
-    """What an entry point of `merlot.streams` names."""
+    """Function that an entry point of `merlot.streams` names."""
 
     def __call__(self, settings: StreamSettings) -> Stream: ...

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.store.deepstore import DeepStore
 
 WRITE: Final = "write"
 STEPS: Final[dict[str, tuple[type, tuple[str, ...]]]] = {
     "seal": (ConsumingSegment, ("seal",)),
     "upload": (DeepStore, ("put",)),
-    "adopt": (SegmentFiles, ("adopt",)),
+    "adopt": (LocalSegmentFiles, ("adopt",)),
     "commit": (ZooKeeperMetastore, ("multi",)),
     WRITE: (ZooKeeperMetastore, ("create", "put", "delete", "multi")),
 }

@@ -1,4 +1,4 @@
-"""One server's keeper of `orders` over a real metastore, deep store and folder."""
+"""Table data manager of `orders` on one server, over a real metastore, deep store and folder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from merlot.cluster.instances.reports import ReportReader, ServerReport
 from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.server.files import SegmentFiles
-from merlot.server.keeper import Surroundings, TableKeeper
-from merlot.server.realtime.intake import Turns
-from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.files import LocalSegmentFiles
+from merlot.server.realtime.memory_budget import MemoryBudget
+from merlot.server.realtime.poller import DecodeSlots
 from merlot.server.realtime.table import StreamThreads
+from merlot.server.table_data_manager import TableDataDeps, TableDataManager
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
 from merlot.streams.allowed import AllowedStreams
@@ -24,8 +24,8 @@ from merlot.streams.folders import EVERY_FOLDER
 from merlot.testing.sample import ORDERS
 
 
-class KeeperBench:
-    """Everything around a keeper. Closing it ends the keepers that it started."""
+class TableDataBench:
+    """Dependencies of a table data manager. Closing it ends the managers that it started."""
 
     me = InstanceId("Server_me_1")
     other = InstanceId("Server_other_2")
@@ -34,7 +34,7 @@ class KeeperBench:
         self._folder = folder
         self.metastore = SqliteMetastore(folder / "metastore.sqlite")
         self.deep_store = DeepStore(deep_store or str(folder / "deep"), retry=RetryPolicy(attempts=2, first_wait=0.01))
-        self.files = SegmentFiles(folder / "server")
+        self.files = LocalSegmentFiles(folder / "server")
         self.quarantine = folder / "server" / "quarantine"
         self._exits = AsyncExitStack()
 
@@ -51,10 +51,10 @@ class KeeperBench:
         """Where the server keeps this version."""
         return self.files.path_of(ORDERS, key)
 
-    async def start_keeper(self, *, grace_s: float = 60.0) -> TableKeeper:
+    async def start_manager(self, *, grace_s: float = 60.0) -> TableDataManager:
         """A new life of the same server."""
         pool = self._exits.enter_context(ThreadPoolExecutor(4))
-        around = Surroundings(
+        deps = TableDataDeps(
             metastore=self.metastore,
             instance=self.me,
             files=self.files,
@@ -69,31 +69,31 @@ class KeeperBench:
                 seals=pool,
                 writes=pool,
                 snapshots=pool,
-                turns=Turns(2),
-                room=MemoryRoom(1 << 30),
+                turns=DecodeSlots(2),
+                memory=MemoryBudget(1 << 30),
                 folder=self._folder / "sealing",
                 snapshot_folder=self._folder / "snapshots",
                 secrets_of=lambda _: {},
                 allowed=AllowedStreams(folders=EVERY_FOLDER),
             ),
         )
-        keeper = TableKeeper(ORDERS, around)
-        await keeper.open_local()
-        task = asyncio.create_task(keeper.run())
+        manager = TableDataManager(ORDERS, deps)
+        await manager.open_local()
+        task = asyncio.create_task(manager.run())
 
         async def stop() -> None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            keeper.segments.close()
+            manager.segments.close()
 
         self._exits.push_async_callback(stop)
-        return keeper
+        return manager
 
-    async def stop_keepers(self) -> None:
+    async def stop_managers(self) -> None:
         """End every life so far."""
         await self._exits.aclose()
 
     async def close(self) -> None:
         """End everything."""
-        await self.stop_keepers()
+        await self.stop_managers()
         self.metastore.close()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from merlot.upsert.expiry import Watermark
-from merlot.upsert.valid_docs import Bits, Cut, SegmentDocs
+from merlot.upsert.valid_docs import Bits, SegmentDocs, ValidDocsView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class SegmentSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class PartitionCheckpoint:
     """State of a partition at an offset of its stream."""
 
     end_offset: int
@@ -42,6 +42,6 @@ class Checkpoint:
     segments: Mapping[int, SegmentSnapshot]
     """Snapshots by segment number."""
 
-    def cut(self) -> Cut:
+    def cut(self) -> ValidDocsView:
         """Return the valid docs of all segments; raise CorruptionError."""
-        return Cut({number: snapshot.docs() for number, snapshot in self.segments.items()})
+        return ValidDocsView({number: snapshot.docs() for number, snapshot in self.segments.items()})

@@ -54,12 +54,12 @@ class ComparisonColumn:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether values are compared as they are stored."""
+        """True if values are compared as they are stored."""
         return not self._reads_text and not self.is_floating
 
     @property
     def is_floating(self) -> bool:
-        """Return whether values are doubles, whose i64 keep their order but not their distances."""
+        """True if values are doubles, whose i64 keep their order but not their distances."""
         return self.field.type in _FLOATING
 
     def values(self, rows: pa.Table) -> Longs:

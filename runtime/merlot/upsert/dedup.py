@@ -25,7 +25,7 @@ Flags = NDArray[np.bool_]
 class Firsts:
     """Verdicts on the rows of a batch, (N,) each, and the watermark after it."""
 
-    kept: Flags
+    is_kept: Flags
     late: Flags
     mark: Watermark
 
@@ -36,7 +36,7 @@ def first_rows(
     """Find the rows whose keys are not in the index, or dead there; the index stays unchanged."""
     numbers, firsts = _numbered(keys)
     present = index.find(Keys(keys.high[firsts], keys.low[firsts]))
-    kept, late = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
+    is_kept, late = np.zeros(len(values), np.bool_), np.zeros(len(values), np.bool_)
     to_live = -1 if rules.time_to_live is None else int(rules.time_to_live)
     largest = kernels.keep_first(
         numbers,
@@ -48,10 +48,10 @@ def first_rows(
         to_live,
         mark.frozen.alive_from,
         rules.skips_late,
-        kept,
+        is_kept,
         late,
     )
-    return Firsts(kept, late, replace(mark, largest=int(largest)))
+    return Firsts(is_kept, late, replace(mark, largest=int(largest)))
 
 
 def _numbered(keys: Keys) -> tuple[Longs, Longs]:

@@ -28,7 +28,7 @@ _FIRST_SLOTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entries:
+class RowEntries:
     """Rows to enter, (N,) each; `values` (N, C), whose NULLs are filled in from the row that is replaced.
 
     places are those of `kernels.upsert`; alive_from and deleted_from are the bounds that each row sees."""
@@ -48,7 +48,7 @@ class Entries:
         object.__setattr__(self, "replaced", np.zeros(len(self.places), np.int64))
 
 
-class Found(NamedTuple):
+class FoundKeys(NamedTuple):
     """Keys that are in the index, and the first comparison value of each, (N,) each."""
 
     is_there: NDArray[np.bool_]
@@ -73,7 +73,7 @@ class Shard:
         """Bytes of the table."""
         return int(self._table.nbytes)
 
-    def upsert(self, rows: Longs, entries: Entries) -> None:
+    def upsert(self, rows: Longs, entries: RowEntries) -> None:
         """Enter rows of a batch in order."""
         keys, done = entries.keys, 0
         bounds = entries.alive_from, entries.deleted_from
@@ -87,9 +87,9 @@ class Shard:
                 return
             self._grow()
 
-    def find(self, rows: Longs, keys: Keys, found: Found) -> None:
+    def find(self, rows: Longs, keys: Keys, result: FoundKeys) -> None:
         """Look keys up: see the kernel."""
-        kernels.find(rows, keys.high, keys.low, self._table, self._capacity, found.is_there, found.values)
+        kernels.find(rows, keys.high, keys.low, self._table, self._capacity, result.is_there, result.values)
 
     def take_from(self, other: Shard, rows: Longs, keys: Keys) -> None:
         """Move the keys of rows here from another shard, unless they are here already."""
@@ -151,7 +151,7 @@ class Shard:
 
     @property
     def _first_slots(self) -> int:
-        """Return the slots of the first table; they differ between neighbours, so that these grow at different
+        """Slots of the first table; they differ between neighbours, so that these grow at different
         times."""
         return _FIRST_SLOTS + self._number % 8
 
@@ -174,7 +174,7 @@ class Shard:
 
 
 class KeyIndex:
-    """All shards of a partition. With `rotates` there are two sets: the older one has keys not written since the last
+    """Shards of a partition. With `rotates` there are two sets: the older one has keys not written since the last
     rotation."""
 
     def __init__(self, num_values: int, *, rotates: bool = False) -> None:
@@ -204,16 +204,16 @@ class KeyIndex:
         """Bytes of the tables."""
         return sum([shard.nbytes for shard in self.shards])
 
-    def upsert(self, entries: Entries) -> None:
+    def upsert(self, entries: RowEntries) -> None:
         """Enter a batch, as if its rows came one after the other."""
         for number, rows in _by_shard(entries.keys):
             if self._old is not None:
                 self._young[number].take_from(self._old[number], rows, entries.keys)
             self._young[number].upsert(rows, entries)
 
-    def find(self, keys: Keys) -> Found:
+    def find(self, keys: Keys) -> FoundKeys:
         """Look keys up."""
-        entries = Found(np.zeros(len(keys.low), np.bool_), np.full(len(keys.low), kernels.NULL))
+        entries = FoundKeys(np.zeros(len(keys.low), np.bool_), np.full(len(keys.low), kernels.NULL))
         for number, rows in _by_shard(keys):
             for shards in (self._young, self._old or ()):
                 if shards:

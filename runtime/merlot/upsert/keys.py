@@ -51,7 +51,7 @@ class KeyColumns:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether keys are stored whole, rather than hashed."""
+        """True if keys are stored whole, rather than hashed."""
         return self._places is not None
 
     def of(self, rows: pa.Table) -> Keys:

@@ -38,7 +38,7 @@ class Chains:
     num_previous: int
     """Number of previous rows; they come first."""
     prior: Longs
-    """For each row of the batch, (N,): the row before it, or -1."""
+    """Row before each row of the batch, (N,); -1 if there is none."""
 
     def own(self, values: Any) -> Any:
         """Return the part of an array that belongs to the batch."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import upsert as kernels
 from merlot.spec.schema import FieldSpec
-from merlot.upsert.index import Entries
+from merlot.upsert.index import RowEntries
 from merlot.upsert.mergers import Chains, MergerError, merger_of
 from merlot.upsert.rules import Rules
 
@@ -23,7 +23,7 @@ unusable and rebuilt."""
 
 
 def merge(
-    rows: pa.Table, rules: Rules, entries: Entries, is_merged: Flags, replaced_row: Longs, previous: PreviousRows
+    rows: pa.Table, rules: Rules, entries: RowEntries, is_merged: Flags, replaced_row: Longs, previous: PreviousRows
 ) -> pa.Table:
     """Merge the values of replaced rows into the rows that replace them.
 

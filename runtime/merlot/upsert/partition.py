@@ -19,26 +19,26 @@ from merlot.errors import CorruptionError, InvalidInputError
 from merlot.kernels import upsert as kernels
 from merlot.kernels.upsert import MAX_SEGMENT
 from merlot.spec.upserting import PruningStrategy, UpsertMode
-from merlot.upsert.checkpoint import Checkpoint, SegmentSnapshot
+from merlot.upsert.checkpoint import PartitionCheckpoint, SegmentSnapshot
 from merlot.upsert.dedup import first_rows
 from merlot.upsert.expiry import Watermark, advance
-from merlot.upsert.index import SHARDS, Entries, KeyIndex
+from merlot.upsert.index import SHARDS, KeyIndex, RowEntries
 from merlot.upsert.partial import PreviousRows, merge
 from merlot.upsert.rules import Rules
 from merlot.upsert.trace import Trace, Traced, undone
-from merlot.upsert.valid_docs import Changes, Cut, ValidDocs
+from merlot.upsert.valid_docs import BitChanges, ValidDocs, ValidDocsView
 
 Longs = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BatchVerdict:
     """Verdict on the rows of one batch; masks have an element per given row."""
 
     rows: pa.Table
     """Rows to append, merged and marked as the rules say."""
-    kept: Flags
+    is_kept: Flags
     """False for rows that are dropped: out of order or late."""
     out_of_order: Flags
     """True for rows older than the present row of their key."""
@@ -75,7 +75,7 @@ class PartitionUpserts:
         self._docs = ValidDocs()
         self._mark = Watermark()
         self._rotated_at = self._mark
-        self._pending: list[Changes] = []
+        self._pending: list[BitChanges] = []
         self._trace = Trace()
         self._num_docs: dict[int, int] = {}
         self._counts = Stats()
@@ -94,7 +94,7 @@ class PartitionUpserts:
         return self._mark
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> ValidDocsView:
         """Valid docs of all segments at one moment. Any thread."""
         return self._docs.cut
 
@@ -115,7 +115,7 @@ class PartitionUpserts:
         """Bytes of keys and valid docs. Any thread."""
         return self._index.nbytes + self._docs.nbytes
 
-    def add(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
+    def add(self, rows: pa.Table, segment: int, first_doc: int) -> BatchVerdict:
         """Decide rows that arrive. Those that stay become docs of `segment` from `first_doc` on."""
         if self._rules.mode is UpsertMode.DEDUP:
             return self._keep_first(rows, segment, first_doc)
@@ -135,7 +135,7 @@ class PartitionUpserts:
             self._docs.apply(changes)
         self._pending.clear()
 
-    def cut_at(self, segment: int, num_docs: int) -> tuple[Cut, Watermark] | None:
+    def cut_at(self, segment: int, num_docs: int) -> tuple[ValidDocsView, Watermark] | None:
         """Return the valid docs of all segments and the watermark as of when `segment`, the present one, had `num_docs`
         docs; everything added is published. None if that is too long ago."""
         present = self._num_docs.get(segment, 0)
@@ -146,15 +146,17 @@ class PartitionUpserts:
             return None
         return undone(self.cut, segment, num_docs, tail), replace(self._mark, largest=int(tail[0].before[0]))
 
-    def checkpoint(self, end_offset: int) -> Checkpoint:
+    def checkpoint(self, end_offset: int) -> PartitionCheckpoint:
         """Return the checkpoint of a commit; everything added is published."""
         segments = {
             number: SegmentSnapshot.of(docs, self._num_docs[number]) for number, docs in self.cut.segments.items()
         }
-        return Checkpoint(end_offset=end_offset, watermark=self._mark, segments=segments)
+        return PartitionCheckpoint(end_offset=end_offset, watermark=self._mark, segments=segments)
 
     @classmethod
-    def recovered(cls, rules: Rules, checkpoint: Checkpoint, previous_rows: PreviousRows | None = None) -> Self:
+    def recovered(
+        cls, rules: Rules, checkpoint: PartitionCheckpoint, previous_rows: PreviousRows | None = None
+    ) -> Self:
         """Rebuild a partition from its checkpoint and the rules of that time; `load` fills its index. Raises
         CorruptionError."""
         partition = cls(rules, previous_rows)
@@ -171,7 +173,7 @@ class PartitionUpserts:
 
     @property
     def may_expire(self) -> bool:
-        """Return whether any key can be dead now."""
+        """True if any key can be dead now."""
         return max(self._mark.bounds(self._rules)) > kernels.NULL
 
     def alive(self, rows: pa.Table) -> Flags:
@@ -187,7 +189,7 @@ class PartitionUpserts:
         bounds, alive = self._mark.bounds(self._rules), self.alive(rows)
         deleted, values = self._rules.deleted(rows), self._rules.comparison_values(rows)
         count = int(np.count_nonzero(alive))
-        entries = Entries(
+        entries = RowEntries(
             keys=self._rules.keys.of(rows.filter(pa.array(alive))),
             values=values[alive],
             places=_places(segment, docs[alive], deleted[alive]),
@@ -198,13 +200,13 @@ class PartitionUpserts:
         if (entries.verdicts != kernels.NEW).any():
             raise CorruptionError(f"two valid rows of one key segment={segment}")
 
-    def _decide(self, rows: pa.Table, segment: int, first_doc: int, rules: Rules) -> Outcome:
+    def _decide(self, rows: pa.Table, segment: int, first_doc: int, rules: Rules) -> BatchVerdict:
         _check(segment)
         deleted = rules.deleted(rows)
         batch, before = self._enter(rules, rows, deleted, segment, first_doc)
         decided = _Decided(batch, rules, segment, first_doc)
-        self._trace.add(Traced(segment, first_doc, decided.replaced[decided.kept], before[decided.kept]))
-        if not decided.kept.all():
+        self._trace.add(Traced(segment, first_doc, decided.replaced[decided.is_kept], before[decided.is_kept]))
+        if not decided.is_kept.all():
             moved = np.flatnonzero(decided.is_indexed)
             self._index.renumber(batch.keys, decided.places, moved)
         self._note(decided, deleted, segment, first_doc)
@@ -214,9 +216,9 @@ class PartitionUpserts:
             rows = merge(rows, rules, batch, is_merged, decided.replaced_row, self._previous_rows)
         for column, values in zip(rules.comparisons, batch.values.T, strict=True):
             rows = column.filled(rows, values)
-        return Outcome(
+        return BatchVerdict(
             rows=_appended(rows, rules, decided),
-            kept=decided.kept,
+            is_kept=decided.is_kept,
             out_of_order=decided.out_of_order,
             late=decided.late,
             num_invalidated=int(np.count_nonzero(batch.replaced)),
@@ -224,12 +226,12 @@ class PartitionUpserts:
 
     def _enter(
         self, rules: Rules, rows: pa.Table, deleted: Flags, segment: int, first_doc: int
-    ) -> tuple[Entries, Longs]:
+    ) -> tuple[RowEntries, Longs]:
         values = rules.comparison_values(rows)
         sent_ms = rules.sent_ms(rows)
         self._mark, (alive_from, deleted_from), before = advance(self._mark, rules, values[:, 0].copy(), sent_ms)
         docs = np.arange(first_doc, first_doc + rows.num_rows)
-        entries = Entries(
+        entries = RowEntries(
             keys=rules.keys.of(rows),
             values=values,
             places=_places(segment, docs, deleted),
@@ -239,17 +241,19 @@ class PartitionUpserts:
         self._index.upsert(entries)
         return entries, before
 
-    def _keep_first(self, rows: pa.Table, segment: int, first_doc: int) -> Outcome:
+    def _keep_first(self, rows: pa.Table, segment: int, first_doc: int) -> BatchVerdict:
         """Drop rows whose keys exist (mode DEDUP)."""
         keys, values = self._rules.keys.of(rows), self._rules.comparison_values(rows)[:, 0]
         firsts = first_rows(self._rules, self._index, self._mark, keys, values, self._rules.sent_ms(rows))
-        first_of_keys = rows if firsts.kept.all() else rows.filter(pa.array(firsts.kept))
+        first_of_keys = rows if firsts.is_kept.all() else rows.filter(pa.array(firsts.is_kept))
         self._keep_all(first_of_keys, segment, first_doc)
-        counts, dropped = self._counts, int(np.count_nonzero(~firsts.kept))
+        counts, dropped = self._counts, int(np.count_nonzero(~firsts.is_kept))
         late = int(np.count_nonzero(firsts.late))
         self._counts = replace(counts, late=counts.late + late, dropped=counts.dropped + dropped)
-        nothing = np.zeros(len(firsts.kept), np.bool_)
-        return Outcome(rows=first_of_keys, kept=firsts.kept, out_of_order=nothing, late=firsts.late, num_invalidated=0)
+        nothing = np.zeros(len(firsts.is_kept), np.bool_)
+        return BatchVerdict(
+            rows=first_of_keys, is_kept=firsts.is_kept, out_of_order=nothing, late=firsts.late, num_invalidated=0
+        )
 
     def _keep_all(self, rows: pa.Table, segment: int, first_doc: int) -> None:
         """Enter rows that are the first of their keys (mode DEDUP). A key that is in the index already is dead."""
@@ -258,7 +262,7 @@ class PartitionUpserts:
         values = rules.comparison_values(rows)
         self._mark, _, _ = advance(self._mark, rules, values[:, 0], rules.sent_ms(rows))
         nothing_dead = np.full(rows.num_rows, kernels.NULL)
-        entries = Entries(
+        entries = RowEntries(
             keys=rules.keys.of(rows),
             values=values,
             places=_places(segment, docs, np.zeros(rows.num_rows, np.bool_)),
@@ -268,7 +272,7 @@ class PartitionUpserts:
         self._index.upsert(entries)
         none = np.zeros(0, np.int64)
         self._pending.append(
-            Changes(segment=segment, live=docs, tombstones=none, cleared_segments=none, cleared_docs=none)
+            BitChanges(segment=segment, live=docs, tombstones=none, cleared_segments=none, cleared_docs=none)
         )
         self._num_docs[segment] = max(self._num_docs.get(segment, 0), first_doc + rows.num_rows)
 
@@ -277,7 +281,7 @@ class PartitionUpserts:
         docs = decided.places & 0xFFFFFFFF
         outside = decided.replaced_outside
         self._pending.append(
-            Changes(
+            BitChanges(
                 segment=segment,
                 live=docs[decided.is_valid & ~deleted],
                 tombstones=docs[decided.is_valid & deleted],
@@ -285,13 +289,15 @@ class PartitionUpserts:
                 cleared_docs=outside & 0xFFFFFFFF,
             )
         )
-        self._num_docs[segment] = max(self._num_docs.get(segment, 0), first_doc + int(np.count_nonzero(decided.kept)))
+        self._num_docs[segment] = max(
+            self._num_docs.get(segment, 0), first_doc + int(np.count_nonzero(decided.is_kept))
+        )
         counts = self._counts
         self._counts = replace(
             counts,
             out_of_order=counts.out_of_order + int(np.count_nonzero(decided.out_of_order)),
             late=counts.late + int(np.count_nonzero(decided.late)),
-            dropped=counts.dropped + int(np.count_nonzero(~decided.kept)),
+            dropped=counts.dropped + int(np.count_nonzero(~decided.is_kept)),
         )
 
     def committed(self) -> None:
@@ -383,15 +389,15 @@ class PartitionUpserts:
 class _Decided:
     """Result of the verdicts on a batch."""
 
-    def __init__(self, batch: Entries, rules: Rules, segment: int, first_doc: int) -> None:
+    def __init__(self, batch: RowEntries, rules: Rules, segment: int, first_doc: int) -> None:
         verdicts = batch.verdicts
         self.out_of_order: Flags = verdicts == kernels.OLDER
         self.late: Flags = (verdicts == kernels.LATE) | (self.out_of_order & (batch.values[:, 0] < batch.alive_from))
-        self.kept: Flags = np.ones(len(verdicts), np.bool_)
+        self.is_kept: Flags = np.ones(len(verdicts), np.bool_)
         if rules.skips_late:
-            self.kept &= ~self.late
+            self.is_kept &= ~self.late
         if rules.drops_out_of_order:
-            self.kept &= ~self.out_of_order
+            self.is_kept &= ~self.out_of_order
         inside = (_segments(batch.replaced) == segment) & (batch.replaced & 0xFFFFFFFF >= first_doc)
         inside &= batch.replaced != 0
         self.replaced_row: Longs = np.where(inside, (batch.replaced & 0xFFFFFFFF) - first_doc, -1)
@@ -399,9 +405,9 @@ class _Decided:
         stands = np.ones(len(verdicts), np.bool_)
         stands[self.replaced_row[inside]] = False
         self.is_indexed: Flags = stands & ((verdicts == kernels.NEW) | (verdicts == kernels.REPLACES))
-        self.is_valid: Flags = self.kept & stands & ~self.out_of_order
+        self.is_valid: Flags = self.is_kept & stands & ~self.out_of_order
         self.replaced_outside: Longs = batch.replaced[(batch.replaced != 0) & ~inside]
-        docs = first_doc + np.cumsum(self.kept) - 1
+        docs = first_doc + np.cumsum(self.is_kept) - 1
         self.places: Longs = batch.places & ~0xFFFFFFFF | docs
         self.replaced: Longs = np.where(inside, batch.replaced & ~0xFFFFFFFF | docs[self.replaced_row], batch.replaced)
         """Place of the row that each row replaced, by its doc as it is stored."""
@@ -411,7 +417,7 @@ def _appended(rows: pa.Table, rules: Rules, decided: _Decided) -> pa.Table:
     if rules.marks_out_of_order is not None:
         place = rows.schema.get_field_index(rules.marks_out_of_order)
         rows = rows.set_column(place, rows.schema.field(place), pa.chunked_array([pa.array(decided.out_of_order)]))
-    return rows if decided.kept.all() else rows.filter(pa.array(decided.kept))
+    return rows if decided.is_kept.all() else rows.filter(pa.array(decided.is_kept))
 
 
 def _check(segment: int) -> None:

@@ -25,7 +25,7 @@ from merlot.values.types import TypeName
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How rows of a partition replace each other."""
+    """Rules by which rows of a partition replace each other."""
 
     keys: KeyColumns
     comparisons: tuple[ComparisonColumn, ...]
@@ -38,7 +38,7 @@ class Rules:
     deleted_time_to_live: float | None = None
     skips_late: bool = False
     max_future_skew_ms: int | None = None
-    """How far a comparison value may be ahead of its message's time and still raise the largest one."""
+    """Milliseconds that a comparison value may be ahead of its message's time and still raise the largest one."""
     sent: FieldSpec | None = None
     """Column of the time when the message was made. It is stored, so that a replay knows it as well."""
     pruning: PruningStrategy = PruningStrategy.COMMIT
@@ -96,7 +96,7 @@ class Rules:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Everything that the keys in an index and their values depend on."""
+        """Identity of the rules: everything that the keys in an index and their values depend on."""
         compared = [column.field for column in self.comparisons]
         return tuple((field.name, field.type, field.format) for field in (*self.keys.fields, *compared))
 
@@ -115,7 +115,7 @@ class Rules:
 
     @cached_property
     def expiring(self) -> tuple[FieldSpec, ...]:
-        """Those of `fields` that tell whether a key is dead."""
+        """The fields among `fields` that decide whether a key is dead."""
         return tuple(
             field for field in self.fields if field not in self.keys.fields or field == self.comparisons[0].field
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels.upsert import DELETED, MAX_SEGMENT
-from merlot.upsert.valid_docs import Bits, Cut, SegmentDocs
+from merlot.upsert.valid_docs import Bits, SegmentDocs, ValidDocsView
 
 Longs = NDArray[np.int64]
 
@@ -86,7 +86,7 @@ class Trace:
         return batches if sum(map(len, batches)) == stop - doc else None
 
 
-def undone(cut: Cut, segment: int, num_docs: int, tail: list[Traced]) -> Cut:
+def undone(cut: ValidDocsView, segment: int, num_docs: int, tail: list[Traced]) -> ValidDocsView:
     """Return the valid docs before the rows of a tail, when `segment` had `num_docs` docs."""
     segments = dict(cut.segments)
     current = segments.get(segment, SegmentDocs())
@@ -102,7 +102,7 @@ def undone(cut: Cut, segment: int, num_docs: int, tail: list[Traced]) -> Cut:
             segments[number] = SegmentDocs(
                 old.live.changed(docs[mine & ~deleted], to=True), old.tombstones.changed(docs[mine & deleted], to=True)
             )
-    return Cut(segments)
+    return ValidDocsView(segments)
 
 
 def _without(bits: Bits, num_docs: int) -> Bits:

@@ -60,7 +60,7 @@ class Bits:
 
     @cached_property
     def words(self) -> Words:
-        """Return the bits, lowest first, as far as there are pages."""
+        """Bits, lowest first, as far as there are pages."""
         if not self.pages:
             return _NO_WORDS
         words = self.pages[0] if len(self.pages) == 1 else np.concatenate(self.pages)
@@ -118,7 +118,7 @@ class SegmentDocs:
         return self.live.count + self.tombstones.count
 
 
-class Cut:
+class ValidDocsView:
     """Valid docs of every segment of a partition at one moment."""
 
     def __init__(self, segments: Mapping[int, SegmentDocs]) -> None:
@@ -136,7 +136,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class BitChanges:
     """Changes of a partition's bits by one batch."""
 
     segment: int
@@ -152,11 +152,11 @@ class Changes:
 class ValidDocs:
     """The writer's side."""
 
-    def __init__(self, cut: Cut | None = None) -> None:
-        self._cut = cut or Cut({})
+    def __init__(self, cut: ValidDocsView | None = None) -> None:
+        self._cut = cut or ValidDocsView({})
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> ValidDocsView:
         """Present valid docs."""
         return self._cut
 
@@ -170,7 +170,7 @@ class ValidDocs:
             ]
         )
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: BitChanges) -> None:
         """Publish the changes of a batch, all at once."""
         segments = dict(self._cut.segments)
         order = np.argsort(changes.cleared_segments, kind="stable")
@@ -182,7 +182,7 @@ class ValidDocs:
         segments[changes.segment] = SegmentDocs(
             current.live.changed(changes.live, to=True), current.tombstones.changed(changes.tombstones, to=True)
         )
-        self._cut = Cut(segments)
+        self._cut = ValidDocsView(segments)
 
     def exchange(self, removed: Mapping[int, Longs | None], target: int | None) -> None:
         """Publish at once that segments are gone and that the bits of their docs belong to `target` under new numbers.
@@ -196,7 +196,7 @@ class ValidDocs:
                 merged = SegmentDocs(merged.live.changed(live, to=True), merged.tombstones.changed(tombstones, to=True))
         if target is not None:
             segments[target] = merged
-        self._cut = Cut(segments)
+        self._cut = ValidDocsView(segments)
 
     def move_tail(self, segment: int, first_doc: int, target: int) -> None:
         """Publish that the docs of a segment from `first_doc` on are docs of another segment from 0 on."""
@@ -210,7 +210,7 @@ class ValidDocs:
         segments[target] = SegmentDocs(
             Bits().changed(live - first_doc, to=True), Bits().changed(tombstones - first_doc, to=True)
         )
-        self._cut = Cut(segments)
+        self._cut = ValidDocsView(segments)
 
 
 def _without(segment: SegmentDocs, docs: Longs) -> SegmentDocs:

@@ -1,5 +1,5 @@
 """Values of rows in memory: as vectors, as small numbers (`encoding`), and by equal keys (`groups`).
 
-What functions, aggregates, queries and merges compute with; knows no segment and no plan. Vectors are borrowed and
-never written to, tables of groups belong to one task: any thread may read the former, one thread has the latter.
+Functions, aggregates, queries and merges compute with them. This package must not know segments or plans. Vectors are
+borrowed and never written to, so any thread may read them; a table of groups belongs to one task and its thread.
 """

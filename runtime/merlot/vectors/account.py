@@ -1,11 +1,11 @@
 """Account for the memory that queries work with: values of expressions, states of aggregates, rows that are collected.
 
 A query has an account, and all accounts of a process share its total. Code that is about to make something large asks
-first (`expect`), and what stays for a while is counted (`hold`). A query that would pass its share fails; when all of
+first (`expect`), and memory that stays in use is counted (`hold`). A query that would pass its share fails; when all of
 them pass the total, or the process really takes nearly all that it may, the query that holds most is ended.
 
 The account of the query that a thread works for is a context variable, so that no function needs a parameter for it.
-For code that works for no query nothing is counted; it is refused only what the process cannot have at all.
+For code that works for no query nothing is counted; it is refused only memory that the process cannot have at all.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from merlot.vectors.errors import LimitExceededError
 
 T = TypeVar("T")
 SMALL_BYTES: Final = 1 << 16
-"""Less is not counted: locks and system calls would cost more than it."""
+"""Bytes up to which memory is not counted: locks and system calls would cost more than it."""
 MEASURED_BYTES: Final = 32 << 20
-"""After so much more was counted, the memory of the process is measured."""
+"""Bytes counted after which the memory of the process is measured again."""
 BLOCK_ITEMS: Final = 4
 OBJECT_BYTES: Final = 56
-"""Bytes that a Python object takes besides its letters."""
+"""Bytes that a Python object takes besides its characters."""
 OBJECT_WORDS: Final = 14
 """Words that a Python object takes, its pointer included: a Decimal has 104 bytes."""
 _FULL: Final = 15 / 16
@@ -41,7 +41,7 @@ _FULL: Final = 15 / 16
 
 
 class MemoryShortError(UnavailableError):
-    """The process ran short of memory, and this query held most of it."""
+    """Raised when the process ran short of memory, and this query held most of it."""
 
     code: ClassVar[int] = QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED
 
@@ -50,7 +50,7 @@ class Total:
     """Bytes that all queries of a process hold together. Any thread."""
 
     def __init__(self, max_bytes: int | None = None, measure: Callable[[], int] = memory.taken_bytes) -> None:
-        """max_bytes: of all queries; None: half of the memory."""
+        """`max_bytes` are those of all queries; None: half of the memory."""
         self._given = max_bytes
         self._measure = measure
         self._lock = threading.Lock()
@@ -101,15 +101,17 @@ class Total:
 
     def _end_largest(self, surplus: int) -> None:
         """End accounts until those that end hold the surplus."""
-        running = sorted((one for one in self._accounts if not one.is_ended), key=lambda one: one.held_bytes)
-        surplus -= sum(one.held_bytes for one in self._accounts if one.is_ended)
+        running = sorted(
+            (account for account in self._accounts if not account.is_ended), key=lambda account: account.held_bytes
+        )
+        surplus -= sum(account.held_bytes for account in self._accounts if account.is_ended)
         while surplus > 0 and running and running[-1].held_bytes:
             largest = running.pop()
             largest.is_ended = True
             surplus -= largest.held_bytes
 
     def _limits(self) -> tuple[int, int]:
-        # Asked late: tests and containers set limits after this module is read.
+        # Computed late: tests and containers set limits after this module is imported.
         if self._bounds is None:
             total = memory.total_bytes()
             self._bounds = self._given or total // 2, int(total * _FULL)
@@ -126,12 +128,12 @@ class Account:
     max_bytes: int
     total: Total | None = None
     check: Callable[[], None] | None = None
-    """Raises if the query is to stop; asked before something large is made."""
+    """Raise if the query is to stop; called before something large is made."""
     held_bytes: int = 0
     is_ended: bool = False
 
     def expect(self, what: str, num_bytes: int) -> None:
-        """Raise LimitExceededError if so much more would pass the query's share."""
+        """Raise LimitExceededError if `num_bytes` more would pass the query's share."""
         if self.held_bytes + num_bytes > self.max_bytes:
             sizes = f"bytes={num_bytes} held={self.held_bytes} limit={self.max_bytes}"
             raise LimitExceededError(f"query needs too much memory for {what} {sizes}")
@@ -141,7 +143,7 @@ class Account:
             self.check()
 
     def add(self, what: str, num_bytes: int) -> None:
-        """Count bytes, or give them back; raises as `expect`."""
+        """Count bytes, or give them back; raise as `expect`."""
         if self.total is None:
             return
         if num_bytes > 0:
@@ -158,28 +160,29 @@ class Spending:
     account: Account
     held_bytes: int = 0
     function: str = ""
-    """The function that is being applied."""
+    """Name of the function that is being applied."""
 
     def expect(self, what: str, num_bytes: int) -> None:
-        """Raise LimitExceededError if so much more would pass the query's share; what: the function if empty."""
+        """Raise LimitExceededError if `num_bytes` more would pass the query's share. If `what` is empty, the error
+        names the function."""
         if num_bytes > SMALL_BYTES:
             self.account.expect(what or self.function, num_bytes)
 
     def hold(self, what: str, num_bytes: int) -> None:
-        """Count bytes until a mark before them is gone back to, or the query ends."""
+        """Count bytes until `settle` or `release` goes back to a mark before them, or the query ends."""
         if num_bytes > SMALL_BYTES:
             self.account.add(what, num_bytes)
             self.held_bytes += num_bytes
 
     def resize(self, what: str, before: int, after: int) -> None:
-        """Count something that has `after` bytes from now on, and had `before`; 0: nothing."""
+        """Count something that has `after` bytes from now on, and had `before`; 0: it does not exist."""
         change = (after if after > SMALL_BYTES else 0) - (before if before > SMALL_BYTES else 0)
         if change:
             self.account.add(what, change)
             self.held_bytes += change
 
     def settle(self, what: str, mark: int, num_bytes: int) -> None:
-        """Hold nothing from a mark on but these bytes."""
+        """Hold only these bytes beyond the mark."""
         if num_bytes <= SMALL_BYTES:
             num_bytes = 0
         change = mark + num_bytes - self.held_bytes
@@ -188,14 +191,14 @@ class Spending:
             self.held_bytes = mark + num_bytes
 
     def release(self, mark: int) -> None:
-        """Hold nothing from a mark on."""
+        """Hold nothing beyond the mark."""
         if self.held_bytes != mark:
             self.account.add("", mark - self.held_bytes)
             self.held_bytes = mark
 
 
 class _Nobody(Spending):
-    """For code that works for no query, in any number of threads."""
+    """Spending of code that works for no query, in any number of threads."""
 
     __slots__ = ()
 
@@ -219,14 +222,14 @@ class _Nobody(Spending):
 _NOBODY: Final = _Nobody(Account(0))
 _CURRENT: Final[ContextVar[Spending]] = ContextVar("spending", default=_NOBODY)
 current: Final[Callable[[], Spending]] = _CURRENT.get
-"""What this thread spends for the query that it works for."""
+"""Return the spending of this thread for the query that it works for."""
 
 
 @dataclass(slots=True)
 class Working:
-    """A block that works for a query: whatever it holds is given back at the end.
+    """Block that works for a query: whatever it holds is given back at the end.
 
-    Running out of memory all the same becomes a LimitExceededError."""
+    If memory runs out nevertheless, LimitExceededError is raised."""
 
     max_bytes: int | None = None
     check: Callable[[], None] | None = None
@@ -252,14 +255,14 @@ class Working:
 
 
 def out_of_memory(error: BaseException | None) -> LimitExceededError | None:
-    """What a query answers that ran out of memory although it was counted; None for any other error."""
+    """Return the error of a query that ran out of memory although it was counted; None for any other error."""
     if isinstance(error, MemoryError | pa.lib.ArrowCapacityError):
         return LimitExceededError(f"query needs more memory than there is cause={first_line(error):.200}")
     return None
 
 
 class Helping:
-    """A block in another thread that works for the same query as its maker."""
+    """Block in another thread that works for the same query as its maker."""
 
     def __init__(self) -> None:
         self._account = current().account
@@ -278,24 +281,24 @@ class Helping:
 
 
 def gathered(items: Iterable[T]) -> list[T]:
-    """List texts, bytes or lists of these; raises LimitExceededError before they take more than the query may have, and
+    """List texts, bytes or lists of these. Raises LimitExceededError before they take more than the query may have, and
     what the query's check raises."""
-    found: list[T] = []
+    values: list[T] = []
     num_bytes, spending = 0, current()
     for block in _blocks(items):
         num_bytes += sum([_python_bytes(item) for item in block])
         spending.expect("", num_bytes)
-        found += block
-    return found
+        values += block
+    return values
 
 
 def listed(items: Iterable[T]) -> list[T]:
-    """List numbers; raises what the query's check raises."""
+    """List numbers. Raises what the query's check raises."""
     return list(itertools.chain.from_iterable(_blocks(items)))
 
 
 def _blocks(items: Iterable[T]) -> Iterator[list[T]]:
-    """Few items at a time, since each may take long."""
+    """Yield few items at a time, since each may take long."""
     pending, check = iter(items), current().account.check
     while block := list(itertools.islice(pending, BLOCK_ITEMS)):
         if check is not None:
@@ -305,12 +308,12 @@ def _blocks(items: Iterable[T]) -> Iterator[list[T]]:
 
 def _python_bytes(item: Any) -> int:
     if isinstance(item, list):
-        return OBJECT_BYTES + sum([_python_bytes(one) for one in item])
+        return OBJECT_BYTES + sum([_python_bytes(element) for element in item])
     return OBJECT_BYTES + len(item) if isinstance(item, str | bytes) else OBJECT_BYTES
 
 
 def size_of(values: Any) -> int:
-    """Bytes that numpy's or Arrow's values take; of Python's objects, about as many as they do."""
+    """Return the bytes that values of numpy or Arrow take, and about those that Python's objects take."""
     if isinstance(values, np.ndarray):
         return values.nbytes * (OBJECT_WORDS if values.dtype.hasobject else 1)
     return int(values.nbytes) if isinstance(values, pa.Array | pa.ChunkedArray) else 0

@@ -13,27 +13,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 LEAST_BYTES: Final = 1 << 20
-"""Every message may expand to so many bytes."""
+"""Bytes that every message may expand to."""
 TIMES: Final = 64
-"""A message may expand to so many times its size,"""
+"""A message may expand to this many times its size,"""
 MOST_BYTES: Final = 64 << 20
 """but to no more than this, or its own size."""
 MOST_PARTS: Final = 1 << 17
-"""Batches of a stream: each takes some 10 us to look at, whatever it holds."""
+"""Most batches of a stream: reading one takes some 10 us, whatever it holds."""
 BYTES_PER_ROW: Final = 8
-"""Rows that take no bytes count as so many."""
+"""Bytes that a row counts as that takes none."""
 _STRUCT_BYTES: Final = 16
-"""A buffer's offset and length, or a node's length and nulls."""
+"""Bytes of a buffer's offset and length, or of a node's length and nulls."""
 _DICTIONARY, _RECORDS = 2, 3
 """Kinds of messages that have batches."""
 
 
 class ExpandsError(ValueError):
-    """A message would expand beyond what its bytes allow."""
+    """Raised if a message would expand beyond what its bytes allow."""
 
 
 def check_stream(message: pa.Buffer) -> None:
-    """Raises ExpandsError, or what Arrow or `struct` raise at a stream that is broken."""
+    """Raise ExpandsError, or what Arrow or `struct` raise at a stream that is broken."""
     most = most_bytes(message.size)
     most_rows = max(most // BYTES_PER_ROW, message.size)
     num_bytes = num_rows = 0
@@ -45,9 +45,9 @@ def check_stream(message: pa.Buffer) -> None:
 
 
 def check_uncompressed(message: pa.Buffer) -> None:
-    """Raises ExpandsError for a stream that has compressed batches, or very many; else as `check_stream`.
+    """Raise ExpandsError for a stream that has compressed batches, or very many; else as `check_stream`.
 
-    What is not compressed expands to nothing that it does not hold, but for rows that take no bytes."""
+    An uncompressed stream expands to no more than it holds, except for rows that take no bytes."""
     for number, part in enumerate(pa.ipc.MessageReader.open_stream(message)):
         if number > MOST_PARTS:
             raise ExpandsError(f"the message has too many parts limit={MOST_PARTS}")
@@ -58,7 +58,7 @@ def check_uncompressed(message: pa.Buffer) -> None:
 
 
 def check_column(column: pa.ChunkedArray, message_bytes: int) -> None:
-    """Raises ExpandsError for texts that share their bytes, as in dictionaries and views, and would be large apart."""
+    """Raise ExpandsError for texts that share their bytes, as in dictionaries and views, and would be large apart."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     is_text = is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
@@ -73,12 +73,12 @@ def check_column(column: pa.ChunkedArray, message_bytes: int) -> None:
 
 
 def most_bytes(message_bytes: int) -> int:
-    """The bytes that a message of this size may expand to."""
+    """Return the bytes that a message of this size may expand to."""
     return max(LEAST_BYTES, min(TIMES * message_bytes, MOST_BYTES), message_bytes)
 
 
 def _expanded(metadata: pa.Buffer, body: pa.Buffer | None) -> tuple[int, int]:
-    """Bytes and rows of a message's batch, all columns and what is nested in them together."""
+    """Return bytes and rows of a message's batch, of all columns and what is nested in them together."""
     data = memoryview(metadata)
     batch = _batch(data)
     if not batch:
@@ -94,7 +94,7 @@ def _expanded(metadata: pa.Buffer, body: pa.Buffer | None) -> tuple[int, int]:
 
 
 def _batch(data: memoryview) -> int:
-    """Where the batch of a message's metadata is, a dictionary's too; 0 if it has none."""
+    """Return the position of the batch in a message's metadata, a dictionary's too; 0 if it has none."""
     root = _at(data, "<I", 0)
     kind_at, header = _field(data, root, 1), _field(data, root, 2)
     kind = data[kind_at] if kind_at else 0
@@ -113,7 +113,7 @@ def _expanded_buffer(body: memoryview, start: int, size: int) -> int:
 
 
 def _structs(data: memoryview, field: int) -> list[tuple[int, int]]:
-    """A vector of pairs; those that the bytes hold, and `struct.error` if they are fewer than it says."""
+    """Return a vector of pairs. Raises `struct.error` if the bytes hold fewer than it says."""
     if not field:
         return []
     vector = _follow(data, field)
@@ -125,7 +125,7 @@ def _structs(data: memoryview, field: int) -> list[tuple[int, int]]:
 
 
 def _field(data: memoryview, table: int, number: int) -> int:
-    """Where a field of a table is; 0 if it is left out."""
+    """Return the position of a table's field; 0 if it is left out."""
     fields = table - _at(data, "<i", table)
     place = 4 + 2 * number
     if place + 2 > _at(data, "<H", fields):
@@ -141,8 +141,8 @@ def _follow(data: memoryview, at: int) -> int:
 def _at(data: memoryview, form: str, at: int) -> int:
     if at < 0:
         raise struct.error("an offset points before its message")
-    found: int = struct.unpack_from(form, data, at)[0]
-    return found
+    number: int = struct.unpack_from(form, data, at)[0]
+    return number
 
 
 def _count(number: int) -> int:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from merlot.vectors.groups import Groups, KeyWords, group
 
 DENSE_RANGE = 1 << 22
-"""Whole numbers that span less than this are coded by their distance from the smallest, without hashing."""
+"""Range below which whole numbers are coded by their distance from the smallest, without hashing."""
 MAX_DENSE_SPACE = 1 << 25
-"""Combinations of codes up to this many may be marked in an array of bytes."""
+"""Combinations of codes up to which each may be marked in an array of bytes."""
 
 Codes = NDArray[np.int64]
 
@@ -32,14 +32,15 @@ class Encoded:
     low: int = 0
 
     def values(self, codes: Codes) -> pa.Array:
-        """Values of codes."""
+        """Return the values of codes."""
         if self.distinct is not None:
             return self.distinct.take(pa.array(codes))
         return pa.array(codes + self.low).cast(self.type)
 
 
 def encode(values: pa.Array) -> Encoded:
-    """Equal values get equal codes below num_codes; null is a value like others, as are NaN and (with 0.0) -0.0."""
+    """Encode values: equal values get equal codes below num_codes. Null is a value like others, and so are NaN and -0.0
+    (with 0.0)."""
     if pa.types.is_integer(values.type) and values.null_count == 0 and len(values):
         numbers = values.to_numpy()
         low, high = int(numbers.min()), int(numbers.max())
@@ -51,7 +52,7 @@ def encode(values: pa.Array) -> Encoded:
 
 
 def with_one_zero(values: pa.Array) -> pa.Array:
-    """Floats with 0.0 for -0.0, which equals it, and one NaN; other values as they are."""
+    """Return floats with 0.0 for -0.0, which equals it, and one NaN; other values as they are."""
     if not pa.types.is_floating(values.type):
         return values
     numbers = values.fill_null(0.0) if values.null_count else values
@@ -60,14 +61,14 @@ def with_one_zero(values: pa.Array) -> pa.Array:
 
 
 def one_zero(numbers: NDArray[Any]) -> NDArray[Any]:
-    """As with_one_zero; an array of its own."""
+    """Return a new array with 0.0 for -0.0 and one NaN."""
     same: NDArray[Any] = numbers + 0.0
     same[np.isnan(same)] = np.nan
     return same
 
 
 def group_rows(columns: Sequence[pa.Array], num_rows: int) -> Groups:
-    """Rows with equal values in all columns are one group."""
+    """Group rows with equal values in all columns."""
     keys = KeyWords(num_rows)
     for column in columns:
         _add(column, keys)
@@ -75,7 +76,7 @@ def group_rows(columns: Sequence[pa.Array], num_rows: int) -> Groups:
 
 
 def _add(column: pa.Array, keys: KeyWords) -> None:
-    """Numbers are their own codes; hashing them here and again as keys would cost twice."""
+    """Add a column to keys. Numbers are their own codes: hashing them here and again as keys would cost twice."""
     type_ = column.type
     if not (pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_)):
         encoded = encode(column)

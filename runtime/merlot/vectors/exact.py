@@ -1,7 +1,7 @@
 """Arithmetic and comparisons of BIG_DECIMAL as whole numbers of a scale, where bounds rule overflow out.
 
-Bounds of operands are those of their columns, or where these do not do, those of the numbers at hand. None is said
-where 64 bits may not hold a result: then it is for objects (`Scaled.objects`).
+Bounds of operands are those of their columns, or where these are too wide, those of the numbers at hand. Where 64 bits
+may not hold a result, it is None, and computed with objects (`Scaled.objects`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _HIGHEST: Final = (1 << 63) - 1
 
 
 def computed(function: str, operands: Sequence[Scaled]) -> Scaled | None:
-    """plus, minus, times, negate or abs."""
+    """Compute plus, minus, times, negate or abs; None if 64 bits may not hold a result."""
     operation = _OPERATIONS.get(function)
     if operation is None:
         return None
-    found = operation(*operands)
-    return operation(*(bounded(one.values, one.scale) for one in operands)) if found is None else found
+    result = operation(*operands)
+    return operation(*(bounded(operand.values, operand.scale) for operand in operands)) if result is None else result
 
 
 def _sum(left: Scaled, right: Scaled) -> Scaled | None:
@@ -40,16 +40,16 @@ def _difference(left: Scaled, right: Scaled) -> Scaled | None:
 
 
 def _product(left: Scaled, right: Scaled) -> Scaled | None:
-    corners = [one * other for one in (left.low, left.high) for other in (right.low, right.high)]
+    corners = [bound * other for bound in (left.low, left.high) for other in (right.low, right.high)]
     return _made(np.multiply, (left, right), min(corners), max(corners), left.scale + right.scale)
 
 
-def _negated(one: Scaled) -> Scaled | None:
-    return _made(np.negative, (one,), -one.high, -one.low)
+def _negated(operand: Scaled) -> Scaled | None:
+    return _made(np.negative, (operand,), -operand.high, -operand.low)
 
 
-def _absolute(one: Scaled) -> Scaled | None:
-    return _made(np.abs, (one,), max(0, one.low, -one.high), max(-one.low, one.high))
+def _absolute(operand: Scaled) -> Scaled | None:
+    return _made(np.abs, (operand,), max(0, operand.low, -operand.high), max(-operand.low, operand.high))
 
 
 def _made(
@@ -58,7 +58,7 @@ def _made(
     scale = operands[0].scale if scale is None else scale
     if scale > MOST_SCALE or low <= _LOWEST or high > _HIGHEST:
         return None
-    return Scaled(np.asarray(operation(*(one.values for one in operands))), scale, low, high)
+    return Scaled(np.asarray(operation(*(operand.values for operand in operands))), scale, low, high)
 
 
 _OPERATIONS: Final[dict[str, Callable[..., Scaled | None]]] = {
@@ -71,7 +71,8 @@ _OPERATIONS: Final[dict[str, Callable[..., Scaled | None]]] = {
 
 
 def at_scale(numbers: Scaled, scale: int, mode: str) -> Scaled | None:
-    """Numbers of so many digits after the point, by one of `decimal`'s modes; below 0 as many before it are zeros."""
+    """Round numbers to `scale` digits after the point, by one of `decimal`'s modes; with a scale below 0, as many
+    digits before the point become zeros. None if 64 bits may not hold a result."""
     if scale >= numbers.scale:
         return numbers
     if numbers.scale - scale > MOST_SCALE:
@@ -85,8 +86,8 @@ def at_scale(numbers: Scaled, scale: int, mode: str) -> Scaled | None:
         ROUND_DOWN: is_negative & (rest != 0),
         ROUND_HALF_UP: np.where(is_negative, rest > factor - rest, rest >= factor - rest),
     }
-    found = bounded(np.asarray(whole + ups[mode]), max(0, scale))
-    return found if scale >= 0 else _product(found, _constant(10**-scale))
+    rounded = bounded(np.asarray(whole + ups[mode]), max(0, scale))
+    return rounded if scale >= 0 else _product(rounded, _constant(10**-scale))
 
 
 def _constant(units: int) -> Scaled:
@@ -94,7 +95,7 @@ def _constant(units: int) -> Scaled:
 
 
 def units_of(number: Decimal, scale: int) -> int | None:
-    """A number in units of 10**-scale; None if it is no whole number of them, or 64 bits do not hold it."""
+    """Return a number in units of 10**-scale; None if it is no whole number of them, or 64 bits do not hold it."""
     with exactly():
         units = number.scaleb(scale)
         if units != units.to_integral_value() or not _LOWEST <= units <= _HIGHEST:

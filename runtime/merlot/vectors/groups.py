@@ -1,7 +1,9 @@
-"""Rows with equal keys: codes of columns packed into words, and words into groups, for queries and merges alike.
+"""Group rows with equal keys: codes of columns are packed into words, and words into groups, for queries and merges
+alike.
 
 A word is a mixed-radix number of at most 63 bits; codes that do not fit go into another word. So any number of columns
-of any cardinality has exact groups, and a table of groups grows with those that there are, not with the combinations.
+of any cardinality has exact groups, and a table of groups grows with the groups that exist, not with the
+combinations.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from merlot.kernels.jit import read_only
 from merlot.vectors import account
 
 WORD: Final = 1 << 63
-"""Combinations that a word of several codes can tell apart; a code of 64 bits has one to itself."""
+"""Combinations that a word of several codes can distinguish; a code of 64 bits has a word of its own."""
 MAX_DENSE: Final = 1 << 24
-"""Combinations up to this many may have a slot each."""
+"""Combinations up to which each may have a slot of its own."""
 LEAST_ROOM: Final = 1 << 10
 MOST_ROOM_AT_FIRST: Final = 1 << 15
 
@@ -36,7 +38,7 @@ class KeyWords:
     num_rows: int
     words: list[Words] = field(default_factory=list)
     spaces: list[int] = field(default_factory=list)
-    """How many keys a word can tell apart."""
+    """Number of keys that each word can distinguish."""
 
     def add(self, codes: Codes, cardinality: int) -> None:
         """Append a column whose codes are below `cardinality`."""
@@ -50,21 +52,21 @@ class KeyWords:
         self.spaces[-1] *= cardinality
 
     def take(self, rows: Rows) -> KeyWords:
-        """The keys at some places."""
+        """Return the keys of some rows."""
         return KeyWords(len(rows), [word[rows] for word in self.words], list(self.spaces))
 
 
 def fits(space: int, cardinality: int) -> bool:
-    """Whether a word of `space` keys takes one more column."""
+    """Return True if a word of `space` keys has room for one more column."""
     return space * cardinality <= WORD
 
 
 class Packing:
-    """Which word the code of each column goes to, so that keys can be taken apart again."""
+    """Assignment of columns to words, by which keys can be taken apart again."""
 
     def __init__(self, cardinalities: Sequence[int]) -> None:
         self.places: list[tuple[int, int]] = []
-        """Of each column: its word, and the radix to append with, 0 for the first of a word."""
+        """Word of each column, and the radix to append with, 0 for the first of a word."""
         self.spaces: list[int] = []
         self._cardinalities = cardinalities
         for cardinality in cardinalities:
@@ -79,19 +81,19 @@ class Packing:
 
     @property
     def width(self) -> int:
-        """Words of a key, at least one."""
+        """Number of words of a key, at least one."""
         return len(self.spaces)
 
     @property
     def space(self) -> int:
-        """How many keys there can be."""
+        """Number of possible keys."""
         space = 1
-        for one in self.spaces:
-            space *= one
+        for word_space in self.spaces:
+            space *= word_space
         return space
 
     def codes(self, keys: Words) -> list[Words]:
-        """Codes of each column, of keys (G, W)."""
+        """Return the codes of each column, of keys (G, W)."""
         left = [keys[:, word] for word in range(keys.shape[1])]
         codes: list[Words] = []
         for (word, radix), cardinality in zip(reversed(self.places), reversed(self._cardinalities), strict=True):
@@ -110,7 +112,7 @@ class GroupTable:
     The query that the thread works for holds the table's memory until `close`."""
 
     def __init__(self, width: int, num_rows: int) -> None:
-        """num_rows: of keys expected at most."""
+        """`num_rows` is the largest number of keys that is expected."""
         self.num_groups = 0
         self._width = width
         self._room = max(LEAST_ROOM, min(num_rows, MOST_ROOM_AT_FIRST))
@@ -120,12 +122,12 @@ class GroupTable:
         self._slots = _slots_for(self._room)
 
     def assign(self, words: Words) -> NDArray[np.uint32]:
-        """Group of each key; words (W, N)."""
+        """Return the group of each key; words (W, N)."""
         num_rows = words.shape[1]
         groups = np.empty(num_rows, np.uint32)
         start = 0
         while start < num_rows:
-            # Every row may be a new group. A quarter of the room is free, so that a table grows in few steps.
+            # Every row may be a new group. A quarter of the table stays free, so that a table grows in few steps.
             if 4 * self.num_groups > 3 * self._room:
                 self._grow()
             stop = min(num_rows, start + self._room - self.num_groups)
@@ -134,11 +136,11 @@ class GroupTable:
         return groups
 
     def keys(self) -> Words:
-        """Key of each group, (G, W)."""
+        """Return the key of each group, (G, W)."""
         return self._keys[: self.num_groups]
 
     def close(self) -> None:
-        """Hold the memory no longer: whoever asks lets go of the table next."""
+        """Give the memory back to the query's account; the caller frees the table next."""
         self._hold(0)
 
     def _hold(self, num_bytes: int) -> None:
@@ -186,14 +188,14 @@ class Groups:
 
     of_rows: NDArray[np.uint32]
     first_rows: Rows
-    """Ascending."""
+    """First row of each group, ascending."""
 
     def __len__(self) -> int:
         return len(self.first_rows)
 
 
 def group(keys: KeyWords) -> Groups:
-    """Rows with equal keys are one group."""
+    """Group rows with equal keys."""
     if not keys.words:
         return Groups(np.zeros(keys.num_rows, np.uint32), np.zeros(min(1, keys.num_rows), np.uint32))
     if len(keys.words) == 1 and is_dense(keys.spaces[0], keys.num_rows):
@@ -213,5 +215,5 @@ def group(keys: KeyWords) -> Groups:
 
 
 def is_dense(space: int, num_rows: int) -> bool:
-    """Whether an array of `space` elements is cheaper than hashing num_rows."""
+    """Return True if an array of `space` elements is cheaper than hashing num_rows."""
     return space <= min(MAX_DENSE, 8 * num_rows + 65_536)

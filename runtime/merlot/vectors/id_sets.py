@@ -1,7 +1,7 @@
 """Pinot's IdSets: whole numbers as roaring bitmaps, in base 64. Read-only, shared by threads.
 
 The first byte is 0 for no ids, 1 for INTs (a bitmap in its portable form), 2 for LONGs: as Java's Roaring64NavigableMap
-writes them, a byte, how many bitmaps there are, and before each the high 32 bits of its ids. A Bloom filter is 3.
+writes them, a byte, the number of bitmaps, and before each the high 32 bits of its ids. 3 stands for a Bloom filter.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ _HIGH: Final = struct.Struct(">i")
 
 
 class IdSetError(ValueError):
-    """A text is no id set that can be read."""
+    """Raised if a text is no id set that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdSet:
-    """Bitmaps of low 32 bits by the high ones, and the type of the ids; None of no ids."""
+    """Bitmaps of low 32 bits by the high ones, and the type of the ids; None if there are no ids."""
 
     type: TypeName | None
     bitmaps: dict[int, Any]
 
     def holds(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which of some ids are in it. A bitmap may stand for more ids than there is memory, so none is taken apart."""
+        """Mark the ids that are in the set. A bitmap may stand for more ids than there is memory, so it is never
+        expanded."""
         wide = ids.astype(np.int64)
         highs, lows = wide >> 32 if self.type is TypeName.LONG else np.zeros_like(wide), wide.astype(np.uint32)
-        found = np.zeros(len(ids), np.bool_)
+        is_held = np.zeros(len(ids), np.bool_)
         for high, bitmap in self.bitmaps.items():
             rows = np.flatnonzero(highs == high)
-            known = np.array(BitMap(lows[rows]) & bitmap, np.uint32)
-            found[rows] = np.isin(lows[rows], known)
-        return found
+            members = np.array(BitMap(lows[rows]) & bitmap, np.uint32)
+            is_held[rows] = np.isin(lows[rows], members)
+        return is_held
 
 
 def write(type_: TypeName, ids: NDArray[Any]) -> str:
-    """The set of distinct ids, INT or LONG."""
+    """Return the text of a set of distinct ids, INT or LONG."""
     if not len(ids):
         data = bytes([_NOTHING])
     elif type_ is TypeName.INT:
@@ -65,7 +66,7 @@ def write(type_: TypeName, ids: NDArray[Any]) -> str:
 
 
 def read(text: str) -> IdSet:
-    """Raises IdSetError."""
+    """Read the text of a set; raise IdSetError."""
     try:
         data = base64.b64decode(text, validate=True)
     except binascii.Error:
@@ -86,20 +87,20 @@ def read(text: str) -> IdSet:
 
 def _bitmaps(data: bytes) -> dict[int, Any]:
     _, number = _HEAD.unpack_from(data, 1)
-    place = 1 + _HEAD.size
-    found: dict[int, Any] = {}
-    while len(found) < number and place + _HIGH.size < len(data):
-        (high,) = _HIGH.unpack_from(data, place)
-        place += _HIGH.size
-        found[high], size = _bitmap(data[place:])
-        place += size
-    if len(found) != number or place != len(data):
+    position = 1 + _HEAD.size
+    bitmaps: dict[int, Any] = {}
+    while len(bitmaps) < number and position + _HIGH.size < len(data):
+        (high,) = _HIGH.unpack_from(data, position)
+        position += _HIGH.size
+        bitmaps[high], size = _bitmap(data[position:])
+        position += size
+    if len(bitmaps) != number or position != len(data):
         raise IdSetError("is no text that ID_SET has answered")
-    return found
+    return bitmaps
 
 
 def _bitmap(data: bytes) -> tuple[Any, int]:
-    """The bitmap that bytes begin with, and how many of them it takes."""
+    """Return the bitmap that bytes begin with, and the number of its bytes."""
     if count_bitmap(read_only(np.frombuffer(data, np.uint8)), 1 << 32) < 0:
         raise IdSetError("is no text that ID_SET has answered")
     bitmap = BitMap.deserialize(data)

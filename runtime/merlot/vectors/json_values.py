@@ -17,7 +17,7 @@ _FITS: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isin(
 
 @dataclass(frozen=True, slots=True)
 class JsonValues:
-    """A value of each text, or none: `data[begins[i]:begins[i] + lengths[i]]`, of a string what is between the quotes;
+    """Value of each text, or none: `data[begins[i]:begins[i] + lengths[i]]`, for a string the part between the quotes;
     kinds as of `kernels.json_scan`."""
 
     data: NDArray[np.uint8]
@@ -30,31 +30,33 @@ class JsonValues:
 
     @property
     def nothing(self) -> NDArray[np.bool_]:
-        """Where there is no value, or null."""
+        """Mark the texts without a value, or with null."""
         is_nothing: NDArray[np.bool_] = self.kinds <= json_scan.NULL
         return is_nothing
 
     @property
     def is_written_once(self) -> bool:
-        """Whether no value can be written in another way, as 1.50, "\\n" and { } can."""
+        """True if no value can be written in another way, as 1.50, "\\n" and { } can."""
         return bool(_FITS[self.kinds].all())
 
     def at(self, rows: NDArray[np.int64]) -> JsonValues:
-        """Those of some texts."""
+        """Return the values of some texts."""
         return JsonValues(self.data, self.begins[rows], self.lengths[rows], self.kinds[rows])
 
     def whole(self) -> NDArray[np.int64] | None:
-        """Whole numbers, 0 for nothing; None if other values are among them, or numbers of more than 18 digits."""
+        """Return whole numbers, 0 for nothing; None if other values are among them, or numbers of more than 18
+        digits."""
         numbers = np.empty(len(self), np.int64)
         return None if json_scan.read_integers(self.data, self.begins, self.lengths, self.kinds, numbers) else numbers
 
     def doubles(self) -> NDArray[np.float64] | None:
-        """Numbers, 0 for nothing; None if other values are among them, or digits that take more than one division."""
+        """Return numbers, 0 for nothing; None if other values are among them, or digits that take more than one
+        division."""
         numbers = np.empty(len(self), np.float64)
         return None if json_scan.read_doubles(self.data, self.begins, self.lengths, self.kinds, numbers) else numbers
 
     def texts(self) -> pa.StringArray:
-        """What strings say, and the texts of others; null for nothing."""
+        """Return the contents of strings, and the texts of other values; null for nothing."""
         used = int(self.lengths.sum(dtype=np.int64, where=self.kinds > json_scan.NULL))
         offsets, out = np.empty(len(self) + 1, np.int32), np.empty(used, np.uint8)
         json_scan.copy_texts(self.data, self.begins, self.lengths, self.kinds, offsets, out)
@@ -63,7 +65,7 @@ class JsonValues:
         return pa.Array.from_buffers(pa.string(), len(self), [mask, pa.py_buffer(offsets), pa.py_buffer(out)])
 
     def raw(self) -> pa.StringArray:
-        """Values as they are written, null among them; what is absent is the empty text."""
+        """Return values as they are written, null among them; an absent value is the empty text."""
         quotes = ((self.kinds == json_scan.STRING) | (self.kinds == json_scan.ESCAPED)).astype(np.int32)
         is_absent = self.kinds == json_scan.ABSENT
         lengths = np.where(is_absent, 0, self.lengths + 2 * quotes).astype(np.int32)

@@ -1,7 +1,7 @@
-"""Groups of many rows, by parts of the hashes of their keys (`kernels.partition`), on as many threads as there are.
+"""Group many rows, by parts of the hashes of their keys (`kernels.partition`), on all threads.
 
-Numbers are packed into words as `vectors.groups` packs codes; a text is a word of its own, its hash, and every text is
-compared with the one its group began with. Groups are numbered by part, then by order of arrival: the same whatever the
+Numbers are packed into words as `vectors.groups` packs codes. A text is a word of its own, its hash, and every text is
+compared with the one its group began with. Groups are numbered by part, then by order of arrival: the same for any
 number of threads.
 """
 
@@ -31,17 +31,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 LEAST_ROWS: Final = 1 << 15
-"""Fewer are grouped by one table as fast."""
+"""Rows below which one table is as fast."""
 ROWS_PER_PIECE: Final = 1 << 16
 ROWS_PER_PART: Final = 1 << 13
-"""So that a part's table is in the innermost caches."""
+"""Rows of a part: its table fits into the innermost caches."""
 PARTS_PER_PIECE: Final = 8
 BYTES_PER_ROW: Final = 28
-"""Two hashes of a row on its way, its number, its part's row, and its group twice."""
+"""Bytes of a row: two hashes, its number, its part's row, and its group twice."""
 
 
 class Run(Protocol):
-    """Calls something for each of some items, perhaps side by side."""
+    """Function that calls `work` for each of some items, perhaps in parallel."""
 
     def __call__(self, work: Callable[[T], R], items: Sequence[T], /) -> list[R]: ...
 
@@ -73,7 +73,7 @@ class _Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """Texts by their hashes, which two of them may share."""
+    """Texts by their hashes, which two texts may share."""
 
     offsets: NDArray[Any]
     data: NDArray[np.uint8]
@@ -83,7 +83,7 @@ class _Texts:
         hashing.hash_spans(self.data, self.offsets[start : stop + 1], out)
 
     def are_equal(self, groups: Groups, start: int, stop: int) -> bool:
-        """Whether some rows have the texts of the first rows of their groups."""
+        """Return True if rows [start, stop) have the texts of the first rows of their groups."""
         return kernels.equal_texts(self.offsets, self.data, groups.of_rows, groups.first_rows, start, stop)
 
 
@@ -91,23 +91,23 @@ _Column = _Numbers | _Floats | _Texts
 
 
 def group_many(columns: Sequence[pa.Array], num_rows: int, run: Run) -> Groups | None:
-    """Rows with equal values in all columns are one group, null being a value.
+    """Group rows with equal values in all columns, null being a value.
 
-    None if another way is as good: few rows or few keys that are possible; other types; two texts with one hash."""
+    None if another way is as good (few rows, or few possible keys), for other types, or if two texts have one hash."""
     if num_rows < LEAST_ROWS:
         return None
     every = run(_columns_of, columns)
-    known = [one for some in every if some is not None for one in some if one.cardinality > 1]
-    packing = Packing([one.cardinality for one in known])
+    keys = [key for parts in every if parts is not None for key in parts if key.cardinality > 1]
+    packing = Packing([key.cardinality for key in keys])
     if None in every or (packing.width == 1 and is_dense(packing.space, num_rows)):
         return None
-    partitioned = _Partitioned(known, packing, num_rows, run)
+    partitioned = _Partitioned(keys, packing, num_rows, run)
     groups = partitioned.groups()
     return groups if partitioned.are_equal(groups) else None
 
 
 def _columns_of(column: pa.Array) -> list[_Column] | None:
-    """What tells the values apart; None of a type that this is not for."""
+    """Return key columns that distinguish the values; None for a type that this is not for."""
     type_ = column.type
     nulls: list[_Column] = []
     if column.null_count:
@@ -165,11 +165,11 @@ class _Partitioned:
         return self._assigned(hashes, rows, bounds)
 
     def _hash(self, piece: tuple[int, int]) -> NDArray[np.int64]:
-        """Words and hashes of some rows; how many of them each part has."""
+        """Compute words and hashes of some rows; return the number of rows in each part."""
         start, stop = piece
         words = np.empty((self._packing.width, stop - start), np.uint64)
-        for one, (word, radix) in zip(self._columns, self._packing.places, strict=True):
-            one.append(start, stop, radix, words[word])
+        for column, (word, radix) in zip(self._columns, self._packing.places, strict=True):
+            column.append(start, stop, radix, words[word])
         if self._packing.width > 1:
             self._words[:, start:stop] = words
         kernels.hash_words(words, self._hashes[start:stop])
@@ -181,15 +181,15 @@ class _Partitioned:
         largest = int(np.diff(bounds).max())
         num_slots = 1 << max(1, (2 * largest - 1).bit_length())
         groups, part_rows = np.empty_like(rows), np.empty_like(rows)
-        # Hashes in the order of rows are not needed any more.
+        # Hashes in the order of rows are not needed any more: their memory is used again.
         group_hashes, num_groups = self._hashes, np.zeros(self._num_parts, np.int64)
         pieces = _pieces(self._num_parts, PARTS_PER_PIECE)
 
         def assign(piece: tuple[int, int]) -> None:
             first, last = piece
             slots, parts = np.empty(num_slots, np.uint32), bounds[first : last + 1]
-            found = num_groups[first:last]
-            kernels.assign_parts(hashes, rows, parts, slots, groups, group_hashes, part_rows, found)
+            counts = num_groups[first:last]
+            kernels.assign_parts(hashes, rows, parts, slots, groups, group_hashes, part_rows, counts)
 
         self._run(assign, pieces)
         bases = ends_of(num_groups)
@@ -204,11 +204,11 @@ class _Partitioned:
         return Groups(of_rows, first_rows)
 
     def are_equal(self, groups: Groups) -> bool:
-        """Whether no group has two keys."""
+        """Return True if no group has two keys."""
         of_rows, first_rows = groups.of_rows, groups.first_rows
         checks: list[Callable[[int, int], bool]] = []
         if self._packing.width > 1:
             checks.append(lambda start, stop: kernels.equal_words(self._words, of_rows, first_rows, start, stop))
-        checks += [partial(one.are_equal, groups) for one in self._columns if isinstance(one, _Texts)]
+        checks += [partial(column.are_equal, groups) for column in self._columns if isinstance(column, _Texts)]
         pieces = [(check, piece) for check in checks for piece in _pieces(self._num_rows, ROWS_PER_PIECE)]
         return all(self._run(lambda item: item[0](*item[1]), pieces))

@@ -15,16 +15,16 @@ from merlot.kernels import decimals as kernels
 from merlot.vectors.texts import text_buffers
 
 MOST_SCALE: Final = 40
-"""Of numbers that `texts_of` writes."""
+"""Largest scale of numbers that `texts_of` writes."""
 _MOST_DIGITS: Final = 18
 _EXACT_DOUBLE: Final = 1 << 53
 _EXACT_POWER: Final = 22
-"""Whole numbers and powers of ten up to these are doubles, so that their quotient is rounded once."""
+"""Power of ten up to which whole numbers and powers of ten are doubles, so that their quotient is rounded once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Numbers in units of 10**-scale, none below `low` or above `high`: values (N,) i64, or () of a constant."""
+    """Numbers in units of 10**-scale, none below `low` or above `high`: values (N,) i64, or () for a constant."""
 
     values: NDArray[np.int64]
     scale: int
@@ -39,11 +39,11 @@ class Scaled:
         return self.values.ndim
 
     def with_values(self, values: NDArray[np.int64]) -> Scaled:
-        """Other numbers of the scale, which the bounds hold for."""
+        """Return other numbers of the scale, for which the bounds hold."""
         return Scaled(values, self.scale, self.low, self.high)
 
     def doubles(self) -> NDArray[np.float64]:
-        """The nearest doubles."""
+        """Return the nearest doubles."""
         if self.scale <= _EXACT_POWER and max(-self.low, self.high) <= _EXACT_DOUBLE:
             return np.asarray(self.values / 10.0**self.scale)
         texts = texts_of(np.atleast_1d(self.values), self.scale)
@@ -53,7 +53,7 @@ class Scaled:
         return nearest.reshape(self.values.shape)
 
     def objects(self) -> NDArray[np.object_]:
-        """Decimal objects: a row of them takes as long as a hundred of these numbers."""
+        """Return Decimal objects: a row of them takes as long as a hundred of these numbers."""
         out = np.empty(self.values.size, object)
         for place, number in enumerate(np.atleast_1d(self.values).tolist()):
             out[place] = _number(number, self.scale)
@@ -61,7 +61,7 @@ class Scaled:
 
 
 def _number(units: int, scale: int) -> Decimal:
-    """As its plain text is read."""
+    """Return the Decimal that the plain text of the number is read as."""
     if not scale:
         return Decimal(units)
     whole = str(abs(units)).rjust(scale + 1, "0")
@@ -71,7 +71,7 @@ def _number(units: int, scale: int) -> Decimal:
 
 
 def doubles_of(numbers: Any) -> NDArray[np.float64]:
-    """The nearest doubles of numbers of any type, as vectors have them."""
+    """Return the nearest doubles of numbers of any type, as vectors have them."""
     if isinstance(numbers, Scaled):
         return numbers.doubles()
     if numbers.dtype != object:
@@ -80,7 +80,8 @@ def doubles_of(numbers: Any) -> NDArray[np.float64]:
 
 
 def scaled_of(texts: pa.Array) -> Scaled | None:
-    """Plain decimal texts without nulls as whole numbers; None if 64 bits may not hold one, or it is no such text."""
+    """Read plain decimal texts without nulls as whole numbers; None if 64 bits may not hold one, or one is no such
+    text."""
     offsets, data = text_buffers(texts)
     scale = kernels.common_scale(offsets, data)
     if scale < 0:
@@ -91,13 +92,13 @@ def scaled_of(texts: pa.Array) -> Scaled | None:
 
 
 def bounded(values: NDArray[np.int64], scale: int) -> Scaled:
-    """Numbers with bounds that they reach."""
+    """Return numbers with bounds that they reach."""
     low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
     return Scaled(values, scale, low, high)
 
 
 def constant_of(number: Decimal) -> Scaled | None:
-    """A constant; None if 64 bits may not hold it."""
+    """Return a constant; None if 64 bits may not hold it."""
     sign, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int) or abs(exponent) > _MOST_DIGITS or len(digits) + max(0, exponent) > _MOST_DIGITS:
         return None
@@ -106,7 +107,7 @@ def constant_of(number: Decimal) -> Scaled | None:
 
 
 def raised(numbers: Scaled, scale: int) -> Scaled | None:
-    """The same numbers in units of 10**-scale, which are no larger; None if 64 bits may not hold them."""
+    """Return the same numbers in units of 10**-scale, which are no larger; None if 64 bits may not hold them."""
     if scale == numbers.scale:
         return numbers
     if scale - numbers.scale > _MOST_DIGITS:
@@ -119,22 +120,22 @@ def raised(numbers: Scaled, scale: int) -> Scaled | None:
 
 
 def aligned(parts: Sequence[Scaled]) -> list[Scaled] | None:
-    """All in units of the smallest; None if 64 bits may not hold one."""
+    """Return all parts in units of the smallest; None if 64 bits may not hold one."""
     scale = max(part.scale for part in parts)
-    found = []
+    same = []
     for part in parts:
-        one = raised(part, scale)
-        if one is None:
-            one = raised(bounded(part.values, part.scale), scale)
-        if one is None:
+        numbers = raised(part, scale)
+        if numbers is None:
+            numbers = raised(bounded(part.values, part.scale), scale)
+        if numbers is None:
             return None
-        found.append(one)
-    return found
+        same.append(numbers)
+    return same
 
 
 def joined(parts: Sequence[Scaled], join: Any) -> Scaled | None:
-    """What `join` makes of the parts' values in one unit, each of which it takes from one of them; None if 64 bits may
-    not hold one."""
+    """Return what `join` makes of the parts' values in one unit, each of which it takes from one of them; None if 64
+    bits may not hold one."""
     same = aligned(parts)
     if same is None:
         return None
@@ -143,7 +144,7 @@ def joined(parts: Sequence[Scaled], join: Any) -> Scaled | None:
 
 
 def texts_of(values: NDArray[np.int64], scale: int) -> pa.Array | None:
-    """Plain texts of numbers in units of 10**-scale; None if they are more than one array takes."""
+    """Return plain texts of numbers in units of 10**-scale; None if they are more than one array takes."""
     if scale > MOST_SCALE:
         return None
     offsets = np.empty(len(values) + 1, np.int64)

@@ -1,4 +1,4 @@
-"""Texts as kernels read them: offsets and the bytes that they cut."""
+"""Texts as kernels read them: offsets, and the bytes that they delimit."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from merlot.kernels.find import find_parts
 from merlot.values.number_text import java_text
 
 ASCII: Final = 0x80
-"""Bytes below are characters by themselves."""
+"""Byte below which each byte is a character."""
 
 
 def text_buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Offsets, i32 or i64, and bytes, read-only as those of a mapped column are; there are no nulls."""
+    """Return offsets, i32 or i64, and bytes, read-only as those of a mapped column are; there are no nulls."""
     is_large = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
     width = np.int64 if is_large else np.int32
     _, offsets, data = texts.buffers()
     if offsets is None or len(texts) == 0:
         return _frozen(np.zeros(1, width)), _frozen(np.zeros(0, np.uint8))
-    places = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
-    return _frozen(places), _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8))
+    bounds = np.frombuffer(offsets, width)[texts.offset : texts.offset + len(texts) + 1]
+    return _frozen(bounds), _frozen(np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8))
 
 
 def is_ascii(texts: pa.Array) -> bool:
-    """Whether every character is one byte."""
+    """Return True if every character is one byte."""
     offsets, data = text_buffers(texts)
     return int(data[offsets[0] : offsets[-1]].max(initial=0)) < ASCII
 
 
 def holds_parts(texts: pa.Array, parts: Sequence[str]) -> NDArray[np.bool_]:
-    """Which texts have all parts, none empty, one behind the other."""
+    """Mark the texts that have all parts, none of them empty, one behind the other."""
     offsets, data = text_buffers(texts)
     encoded = [part.encode() for part in parts]
     starts = np.cumsum([0, *map(len, encoded)])
-    found = np.zeros(len(texts), np.uint8)
-    find_parts(offsets, data, _frozen(np.frombuffer(b"".join(encoded), np.uint8)), starts, found)
-    return found.view(np.bool_)
+    is_match = np.zeros(len(texts), np.uint8)
+    find_parts(offsets, data, _frozen(np.frombuffer(b"".join(encoded), np.uint8)), starts, is_match)
+    return is_match.view(np.bool_)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -50,7 +50,8 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def float_texts(numbers: Any) -> pa.Array:
-    """FLOAT or DOUBLE as Java writes them: as Python does but for the small, the large and what is no number."""
+    """Return FLOAT or DOUBLE as Java writes them: as Python does except for the small, the large and what is no
+    number."""
     texts = numbers.astype(str).astype(object)
     size = np.abs(numbers)
     others = np.flatnonzero(~((size >= 1e-3) & (size < 1e7) | (size == 0)))

@@ -1,4 +1,4 @@
-"""Instants as texts."""
+"""Texts of instants."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from merlot.tree.literals import timestamp_text
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Years of four digits, which numpy writes as Java does."""
+"""Bounds of years of four digits, which numpy writes as Java does."""
 
 
 def timestamp_texts(millis: NDArray[np.int64]) -> list[str]:
-    """`yyyy-MM-dd HH:mm:ss.S`, UTC: fractions without trailing zeros, but at least one digit (java.sql.Timestamp)."""
+    """Return `yyyy-MM-dd HH:mm:ss.S`, UTC: fractions without trailing zeros, but at least one digit
+    (java.sql.Timestamp)."""
     each = np.atleast_1d(millis)
     if len(each) and (each.min() < _FIRST_MS or each.max() > _LAST_MS):
         return [timestamp_text(one_ms) for one_ms in each.tolist()]

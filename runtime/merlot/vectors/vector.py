@@ -3,7 +3,7 @@
 Fixed-width types are numpy arrays (BOOLEAN as bool, TIMESTAMP as int64 milliseconds); STRING, JSON and BYTES are Arrow
 arrays without nulls; BIG_DECIMAL is whole numbers of a scale (`vectors.scaled`), or a numpy array of Decimal objects
 where 64 bits do not hold them; multi-value columns are Arrow lists. Nulls are a mask beside the values, and so are the
-rows whose value could not be computed: an overflow is one of its row, which the rest of the query may not ask for. A
+rows whose value could not be computed: an overflow belongs to its row, which the rest of the query may not need. A
 constant has one value: numpy of shape (), or an Arrow scalar.
 """
 
@@ -33,7 +33,7 @@ DTYPES: dict[TypeName, np.dtype[Any]] = {
     TypeName.BOOLEAN: np.dtype(np.bool_),
     TypeName.TIMESTAMP: np.dtype(np.int64),
 }
-"""Fixed-width types as vectors hold them."""
+"""Dtypes in which vectors hold fixed-width types."""
 
 TEXT = frozenset({TypeName.STRING, TypeName.JSON, TypeName.BYTES})
 INTEGERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})
@@ -57,7 +57,8 @@ _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def arrow_type(type_: SqlType) -> pa.DataType:
-    """Type of a result column, partial or final: TIMESTAMP as int64 milliseconds, BIG_DECIMAL as plain text."""
+    """Return the type of a result column, partial or final: TIMESTAMP as int64 milliseconds, BIG_DECIMAL as plain
+    text."""
     base = _ARROW[type_.base]
     return pa.list_(base) if type_.is_array else base
 
@@ -67,7 +68,7 @@ Rows = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Rows without a value, True where computing it failed, and how it did."""
+    """Rows without a value, True where computing it failed, and the reason."""
 
     rows: Rows
     reason: str
@@ -75,7 +76,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a function computed: values, which at failed rows mean nothing."""
+    """Result of a function: values, which mean nothing at failed rows."""
 
     data: Any
     failure: Failure | None
@@ -95,7 +96,7 @@ class Vector:
         return isinstance(self.data, pa.Scalar) or (isinstance(self.data, np.ndarray | Scaled) and self.data.ndim == 0)
 
     def spread(self, num_rows: int) -> Vector:
-        """The same values, a constant repeated for every row."""
+        """Return the same values, a constant repeated for every row."""
         nulls = None if self.nulls is None else np.broadcast_to(self.nulls, num_rows)
         failure = self.failure and Failure(np.broadcast_to(self.failure.rows, num_rows), self.failure.reason)
         if not self.is_constant:
@@ -108,7 +109,7 @@ class Vector:
         return Vector(self.type, np.full(num_rows, self.data[()], dtype=self.data.dtype), nulls, failure)
 
     def take(self, rows: NDArray[Any]) -> Vector:
-        """Values of chosen rows; a constant stays one."""
+        """Return the values of chosen rows; a constant stays a constant."""
         if self.is_constant:
             return self
         nulls = None if self.nulls is None else self.nulls[rows]
@@ -116,13 +117,14 @@ class Vector:
         return Vector(self.type, _taken(self.data, rows), nulls, failure)
 
     def with_objects(self) -> Vector:
-        """BIG_DECIMAL as Decimal objects, for whoever knows no other form; values of other types as they are."""
+        """Return BIG_DECIMAL as Decimal objects, for callers that know no other form; values of other types as they
+        are."""
         if not isinstance(self.data, Scaled):
             return self
         return Vector(self.type, self.data.objects(), self.nulls, self.failure)
 
     def to_arrow(self, num_rows: int) -> pa.Array:
-        """An Arrow array of `arrow_type(self.type)`."""
+        """Return an Arrow array of `arrow_type(self.type)`."""
         full = self.spread(num_rows)
         type_ = arrow_type(self.type)
         if self.type.base is TypeName.UNKNOWN:
@@ -142,7 +144,7 @@ class Vector:
 
 
 def constant(literal: Literal) -> Vector:
-    """The vector of a literal; NULL of an unknown type is a null BOOLEAN."""
+    """Return the vector of a literal; NULL of an unknown type is a null BOOLEAN."""
     base = literal.type.base
     nulls = np.array(True) if literal.value is None else None
     if base is TypeName.UNKNOWN:
@@ -158,14 +160,14 @@ def constant(literal: Literal) -> Vector:
 
 
 def narrowed(values: pa.Array) -> pa.Array:
-    """The values with 32-bit offsets, where those reach: a column of more than 2**31 bytes has wider ones, but few of
-    its rows need them, and Arrow's functions do not take both at once."""
+    """Return the values with 32-bit offsets, where those suffice. A column of more than 2**31 bytes has wider ones, but
+    few of its rows need them, and Arrow's functions do not take both at once."""
     small = _SMALL.get(values.type)
     return values if small is None or values.nbytes >= 1 << 31 else values.cast(small)
 
 
 def from_arrow(type_: SqlType, values: pa.Array | pa.ChunkedArray) -> Vector:
-    """A vector over an Arrow array, which may be of the stored type (BOOLEAN as int32) and may hold nulls."""
+    """Return a vector over an Arrow array, which may be of the stored type (BOOLEAN as int32) and may hold nulls."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
     nulls = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
@@ -191,7 +193,8 @@ def _taken(data: Any, rows: NDArray[Any]) -> Any:
 
 
 def values_at(values: pa.Array, rows: NDArray[Any]) -> pa.Array:
-    """Values of chosen rows, which may repeat; raises LimitExceededError where they are too long together."""
+    """Return the values of chosen rows, which may repeat. Raises LimitExceededError where they are too long
+    together."""
     if len(rows) and len(values) and not pa.types.is_primitive(values.type):
         lengths = _lengths_at(values, rows)
         if lengths is not None:
@@ -200,7 +203,8 @@ def values_at(values: pa.Array, rows: NDArray[Any]) -> pa.Array:
 
 
 def _lengths_at(values: pa.Array, rows: NDArray[Any]) -> int | None:
-    """Bytes of the values at some rows; None where they are surely few, and telling how many would take long."""
+    """Return the bytes of the values at some rows; None where they are surely few, and counting them would take
+    long."""
     if len(values) > len(rows) and len(rows) * values.nbytes < _FEW_BYTES * len(values):
         return None
     offsets = _offsets(values)
@@ -215,7 +219,7 @@ def _lengths_at(values: pa.Array, rows: NDArray[Any]) -> int | None:
 
 
 def _offsets(values: pa.Array) -> NDArray[Any] | None:
-    """Where each text or list of an array begins and ends."""
+    """Return the offsets of each text or list of an array."""
     if pa.types.is_list(values.type):
         return np.asarray(values.offsets)
     is_large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
@@ -226,13 +230,13 @@ def _offsets(values: pa.Array) -> NDArray[Any] | None:
 
 
 def repeated(value: pa.Scalar, num_rows: int) -> pa.Array:
-    """A constant in every row; raises LimitExceededError where that is too long."""
+    """Return a constant in every row. Raises LimitExceededError where that is too long."""
     account.current().expect("a constant in every row", num_rows * scalar_bytes(value))
     return pa.repeat(value, num_rows)
 
 
 def scalar_bytes(value: pa.Scalar) -> int:
-    """Bytes of a text's or list's value; few for a number."""
+    """Return the bytes of a text's or list's value; few for a number."""
     if not value.is_valid:
         return 0
     if isinstance(value, pa.BinaryScalar | pa.LargeBinaryScalar):
@@ -241,38 +245,38 @@ def scalar_bytes(value: pa.Scalar) -> int:
 
 
 def numbers_of(texts: pa.Array) -> Scaled | NDArray[np.object_]:
-    """BIG_DECIMAL of plain texts; null is 0."""
+    """Return BIG_DECIMAL of plain texts; null is 0."""
     filled = texts.fill_null("0") if texts.null_count else texts
     scaled = scaled_of(filled)
     return decimals(texts) if scaled is None else scaled
 
 
 def decimals(values: pa.Array) -> NDArray[np.object_]:
-    """Decimal objects of their plain texts; null is 0."""
+    """Return Decimal objects of their plain texts; null is 0."""
     out = np.empty(len(values), dtype=object)
     out[:] = [Decimal(0) if text is None else Decimal(text) for text in values.to_pylist()]
     return out
 
 
 def failed(rows: Any, reason: str) -> Failure | None:
-    """The failure of these rows; None of none."""
+    """Return the failure of these rows; None if there is no row."""
     return Failure(np.asarray(rows, np.bool_), reason) if np.any(rows) else None
 
 
 def either_failed(left: Failure | None, right: Failure | None) -> Failure | None:
-    """Rows where either failed, as the left says why."""
+    """Return the rows where either failed, with the left one's reason if it has one."""
     if left is None:
         return right
     return left if right is None else Failure(left.rows | right.rows, left.reason)
 
 
 def outside(failure: Failure | None, nulls: Rows | None) -> Failure | None:
-    """The failure where no null is: what lies under a null is not asked for."""
+    """Return the failure where no null is: a value under a null is not needed."""
     return failure if failure is None or nulls is None else failed(failure.rows & ~nulls, failure.reason)
 
 
 def either_null(left: NDArray[np.bool_] | None, right: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-    """Rows where either is null."""
+    """Return the rows where either is null."""
     if left is None:
         return right
     return left if right is None else left | right

@@ -17,7 +17,7 @@ from merlot.cluster.consuming.partitions import stream_segment
 from merlot.cluster.segments.mutations import Mutation, PutSegments, RemoveSegments
 from merlot.cluster.segments.view import TableView
 from merlot.embedded.node import Node, NodeConfig
-from merlot.server.realtime.files import Files
+from merlot.server.realtime.files import NumberingFiles
 from merlot.testing.patience import PATIENCE_S, until
 
 EAGER = "compaction: {bufferTimePeriod: 0d, invalidRecordsThresholdCount: 1000000, merge: {maxNumSegmentsPerTask: 4}}"
@@ -99,8 +99,8 @@ async def test_no_answer_lacks_a_key_or_has_it_twice_while_segments_become_one(b
 @pytest.fixture
 def may_follow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Keep indexes from following new files until this is set."""
-    follow, may = Files.renumbered, threading.Event()
-    monkeypatch.setattr(Files, "renumbered", lambda *arguments: follow(*arguments) if may.is_set() else None)
+    follow, may = NumberingFiles.renumbered, threading.Event()
+    monkeypatch.setattr(NumberingFiles, "renumbered", lambda *arguments: follow(*arguments) if may.is_set() else None)
     return may
 
 

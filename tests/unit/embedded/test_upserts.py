@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from tests.unit.embedded.nodes import OwnNode, apply
 
-from merlot.server.realtime.upserts import UpsertSink
+from merlot.server.realtime.upserts import UpsertListener
 from merlot.testing.patience import PATIENCE_S, until
 
 POLL_S = 0.02
@@ -366,16 +366,16 @@ async def test_a_node_that_restarts_soon_after_a_commit_answers_in_full_or_says_
             await board.shows_newest()
     [[total]] = await board.rows("SELECT COUNT(*) FROM board") or [[0]]
     is_held = threading.Event()
-    settle = UpsertSink.settle
+    settle = UpsertListener.settle
 
-    def held(sink: UpsertSink) -> None:
+    def held(listener: UpsertListener) -> None:
         is_held.wait(PATIENCE_S)
-        settle(sink)
+        settle(listener)
 
     port = board.node.port if keeps_its_port else 0
     # Only then: the threads of the node that stops settle too, and it waits for them.
     await board.node.stop()
-    monkeypatch.setattr(UpsertSink, "settle", held)
+    monkeypatch.setattr(UpsertListener, "settle", held)
     answers: list[dict[str, Any]] = []
     await board.start_again(port)
     for number in range(60):

@@ -14,7 +14,7 @@ from tests.unit.segment.test_forged_segments import FIELDS, INDEXING, LIES, SCHE
 from merlot.errors import CorruptionError
 from merlot.merge import source, together
 from merlot.merge.columns import Column
-from merlot.merge.source import Part
+from merlot.merge.source import InputPart
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import Compression, IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
@@ -42,7 +42,7 @@ def told(column: Column) -> tuple[list[Any], list[bool]]:
     return list(flat), [False] * column.num_rows if is_null is None else is_null.tolist()
 
 
-def agree(field: FieldSpec, parts: Sequence[Part]) -> bool:
+def agree(field: FieldSpec, parts: Sequence[InputPart]) -> bool:
     """Whether a column was read at once; then it is what one by one gives."""
     try:
         found = source._read_small(field, parts)
@@ -74,7 +74,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("any_size")
 def test_columns_of_most_kinds_are_read_at_once(honest: Path) -> None:
     with opened([honest, honest, honest]) as segments:
-        parts = [Part(segment, slice(0, segment.num_docs)) for segment in segments]
+        parts = [InputPart(segment, slice(0, segment.num_docs)) for segment in segments]
         assert {one.name for one in FIELDS if agree(one, parts)} == TOGETHER
 
 
@@ -82,13 +82,13 @@ def test_columns_of_most_kinds_are_read_at_once(honest: Path) -> None:
 def test_some_rows_of_each_are_read_at_once(honest: Path) -> None:
     with opened([honest, honest, honest]) as segments:
         docs = (slice(7, 900), np.array([0, 5, 39_999], np.uint32), slice(0, 40_000))
-        parts = [Part(segment, some) for segment, some in zip(segments, docs, strict=True)]
+        parts = [InputPart(segment, some) for segment, some in zip(segments, docs, strict=True)]
         assert {one.name for one in FIELDS if agree(one, parts)} == TOGETHER
 
 
 def test_large_inputs_are_read_one_by_one(honest: Path) -> None:
     with opened([honest, honest]) as segments:
-        parts = [Part(segment, slice(0, segment.num_docs)) for segment in segments]
+        parts = [InputPart(segment, slice(0, segment.num_docs)) for segment in segments]
         assert not any(agree(one, parts) for one in FIELDS)
 
 
@@ -107,7 +107,7 @@ def test_what_is_refused_one_by_one_is_not_read_at_once(tmp_path: Path, honest: 
         return
     with forged, opened([honest]) as (good,):
         for segments in ((forged, good), (good, forged)):
-            selection = [Part(segment, slice(0, segment.num_docs)) for segment in segments]
+            selection = [InputPart(segment, slice(0, segment.num_docs)) for segment in segments]
             for one in FIELDS:
                 agree(one, selection)
 
@@ -142,7 +142,7 @@ def test_inputs_that_differ_are_read_at_once_if_all_or_none_have_a_dictionary(
         folder.mkdir()
         paths.append(build(folder, schema, table_of(schema, {"one": cells}), indexing).path)
     with opened(paths) as segments:
-        parts = [Part(segment, slice(0, segment.num_docs)) for segment in segments]
+        parts = [InputPart(segment, slice(0, segment.num_docs)) for segment in segments]
         coded = {segment.metadata.columns["one"].encoding.has_dictionary for segment in segments}
         is_raw_text = False in coded and type_name in (TypeName.STRING, TypeName.JSON)
         assert agree(field, parts) == (len(coded) == 1 and not is_raw_text)

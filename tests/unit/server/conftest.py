@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from merlot.testing.servers import KeeperBench
+from merlot.testing.servers import TableDataBench
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[KeeperBench]:
-    bench = KeeperBench(tmp_path)
+async def bench(tmp_path: Path) -> AsyncIterator[TableDataBench]:
+    bench = TableDataBench(tmp_path)
     yield bench
     await bench.close()

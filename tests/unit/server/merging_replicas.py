@@ -23,29 +23,30 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
-from merlot.server.realtime.around import Around, Settings
-from merlot.server.realtime.heads import Heads
-from merlot.server.realtime.indexed import Surroundings
-from merlot.server.realtime.intake import Batch
-from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.upserts import UpsertSink
+from merlot.server.realtime.indexed import IndexDeps
+from merlot.server.realtime.memory_budget import MemoryBudget
+from merlot.server.realtime.open_segments import OpenSegments
+from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
+from merlot.server.realtime.poller import RowBatch
+from merlot.server.realtime.upserts import UpsertListener
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 
 Row = dict[str, Any]
 
 
-def heads_of(sink: UpsertSink, loaded: Collection[str]) -> Heads:
-    """The heads of a partition whose server has loaded these files, reports at once, and has memory enough."""
-    around = SimpleNamespace(
+def segments_of(listener: UpsertListener, loaded: Collection[str]) -> OpenSegments:
+    """Return the open segments of a partition whose server has loaded these files, reports at once, and has memory
+    enough."""
+    deps = SimpleNamespace(
         clock=SystemClock(),
-        room=MemoryRoom(1 << 40),
+        memory=MemoryBudget(1 << 40),
         is_loaded=loaded.__contains__,
-        told_as_of=lambda: math.inf,
+        reported_as_of=lambda: math.inf,
         on_change=lambda: None,
         grace_s=0.0,
     )
-    return Heads(cast(Around, around), sink)
+    return OpenSegments(cast(PartitionDeps, deps), listener)
 
 
 class Stream:
@@ -100,12 +101,12 @@ class Replica:
 
     def __init__(self, stream: Stream, number: int) -> None:
         self.stream, self.number = stream, number
-        self.settings = cast(Settings, SimpleNamespace(request=stream.request))
+        self.settings = cast(SegmentSettings, SimpleNamespace(request=stream.request))
         self.restart()
 
     def restart(self) -> None:
         self.loaded = set(self.stream.sealed)
-        around = Surroundings(
+        deps = IndexDeps(
             where="in a test",
             rules_of=lambda record: Rules.of(unpin_upsert(record.upsert), self.stream.schema, "at"),
             scan_s_of=lambda _: 0.0,
@@ -114,10 +115,10 @@ class Replica:
             borrow=self._borrow,
             on_change=lambda: None,
         )
-        self.sink = UpsertSink(around, lambda: self.stream.records)
-        self.heads = heads_of(self.sink, self.loaded)
-        assert self.sink.may_begin()
-        self.heads.begin(self.stream.open, self.settings)
+        self.listener = UpsertListener(deps, lambda: self.stream.records)
+        self.segments = segments_of(self.listener, self.loaded)
+        assert self.listener.may_begin()
+        self.segments.begin(self.stream.open, self.settings)
 
     @contextmanager
     def _borrow(self, key: str) -> Iterator[Segment | None]:
@@ -125,7 +126,7 @@ class Replica:
 
     @property
     def offset(self) -> int:
-        found = self.heads.next_offset
+        found = self.segments.next_offset
         assert found is not None
         return found
 
@@ -133,12 +134,12 @@ class Replica:
         while (start := self.offset) < stop:
             end = min(stop, start + size)
             rows = self.stream.table(start, end)
-            self.heads.append(Batch(rows=rows, offsets=np.arange(start, end), next_offset=end), 0)
-        self.sink.settle()
+            self.segments.append(RowBatch(rows=rows, offsets=np.arange(start, end), next_offset=end), 0)
+        self.listener.settle()
 
     def seal(self, end: int) -> ImmutableSegment:
         """The file that it makes of its rows up to there."""
-        rows = self.heads.worked.rows
+        rows = self.segments.worked.rows
         assert rows is not None
         folder = self.stream.folder / f"{self.number}-{self.stream.open.sequence}"
         folder.mkdir(exist_ok=True)
@@ -150,15 +151,15 @@ class Replica:
         self.loaded.add(old.key_text)
         has_all = self.offset >= old.end_offset
         if has_all:
-            self.heads.end(old.end_offset, takes_tail=carries)
+            self.segments.end(old.end_offset, takes_tail=carries)
         following = self.stream.records[old.sequence + 1]
-        self.heads.switch(Switch(record=following, keep=False, carry=has_all and carries), old, self.settings)
+        self.segments.switch(Switch(record=following, keep=False, carry=has_all and carries), old, self.settings)
 
     def rows(self, *, is_valid: bool) -> list[Row]:
         """All that is stored, in the order of the stream, or of that what queries see."""
-        view = self.sink.view
+        view = self.listener.view
         assert view is not None
-        sources = {part.sequence: part.snapshot() for part in view.line.parts if part.rows is not None}
+        sources = {part.sequence: part.snapshot() for part in view.log.parts if part.rows is not None}
         found: list[Row] = []
         for sequence, record in sorted(self.stream.records.items()):
             segment = sources.get(sequence) or self.stream.sealed.get(record.key_text)
@@ -166,10 +167,10 @@ class Replica:
                 continue
             docs = np.arange(segment.num_docs, dtype=np.uint32)
             if is_valid:
-                dressed = view.dressed(sequence, segment)
-                assert dressed is not None
-                assert isinstance(dressed.valid_docs, SomeDocs)
-                bits = np.unpackbits(dressed.valid_docs.words.view(np.uint8), bitorder="little")
+                masked = view.masked(sequence, segment)
+                assert masked is not None
+                assert isinstance(masked.valid_docs, SomeDocs)
+                bits = np.unpackbits(masked.valid_docs.words.view(np.uint8), bitorder="little")
                 docs = np.flatnonzero(bits).astype(np.uint32)
             columns = {
                 field.name: taken_column(column_under(segment, field), docs).to_pylist()
@@ -195,7 +196,7 @@ def interleave(
             case "commit" if replica.offset > stream.open.start_offset:
                 _commit(stream, replicas, draw.randrange(stream.open.start_offset, replica.offset) + 1, draw)
             case "release":
-                replica.heads.release()
+                replica.segments.release()
             case "restart":
                 replica.restart()
         for one in replicas if step == "commit" else (replica,):

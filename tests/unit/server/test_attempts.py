@@ -10,7 +10,7 @@ import ctypes, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
 from merlot.ingest.stream import StreamRows
-from merlot.server.realtime.attempts import Attempts
+from merlot.server.realtime.attempts import DecodeAttempts
 from merlot.streams.protocol import Messages
 
 KILLERS = set(map(int, sys.argv[2].split(",")))
@@ -21,7 +21,7 @@ def rows(messages):
     offsets = messages.offsets
     return StreamRows(rows=pa.table({"a": offsets}), offsets=offsets, next_offset=messages.next_offset)
 
-attempts = Attempts(Path(sys.argv[1]), "trips#0")
+attempts = DecodeAttempts(Path(sys.argv[1]), "trips#0")
 bad, good = [], []
 for first in range(0, 40, 10):
     offsets = np.arange(first, first + 10)

@@ -20,7 +20,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import RowReader, Segment, SomeDocs
 from merlot.server.batches import index
 from merlot.server.batches.index import PartitionIndex, StoppedError
-from merlot.server.batches.views import EditionCut, EditionView
+from merlot.server.batches.views import EditionReadView, EditionView
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.spec.upserting import UpsertSpec
@@ -110,10 +110,10 @@ def oracle(edition: Sequence[Pushed]) -> list[list[tuple[int, bool]]]:
 
 def shown(view: EditionView, edition: Sequence[Pushed]) -> list[list[tuple[int, bool]]]:
     """The same of what queries see."""
-    cut, found = EditionCut({view.key: view}), []
+    cut, found = EditionReadView({view.key: view}), []
     assert cut.resolve(view.key) is not None
     for one in edition:
-        segment = cut.dressed(one.segment)
+        segment = cut.masked(one.segment)
         assert segment is not None
         assert isinstance(segment.valid_docs, SomeDocs)
         live = docs_of(segment.valid_docs.words)

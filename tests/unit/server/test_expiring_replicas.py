@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.budget import count
+from tests.unit.server.test_upsert_listener import Chain, is_deletion
 from tests.unit.server.test_upsert_restarts import MISHAPS, KeepingReplica
-from tests.unit.server.test_upsert_sink import Chain, is_deletion
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.server.realtime import snapshots as module
@@ -68,13 +68,13 @@ class Cluster:
             self.chain.commit(self.draw.randrange(old.start_offset, furthest) + 1)
             for replica in self.replicas:
                 replica.follow(self.chain.records[old.sequence], carries=self.draw.random() < 0.7)
-                replica.sink.settle()
+                replica.listener.settle()
 
     def restart(self) -> None:
         replica = self.draw.choice(self.replicas)
         before = replica.offset
         if self.draw.random() < 0.5:
-            replica.sink.close()
+            replica.listener.close()
         self.draw.choice(MISHAPS if not self.removed else MISHAPS[:1])(replica.folder / "local", self.draw)
         replica.restart()
         if before > replica.offset:
@@ -92,13 +92,13 @@ class Cluster:
         self.chain.commit(len(self.chain.rows))
         for replica in self.replicas:
             replica.follow(self.chain.records[old.sequence], carries=True)
-            replica.sink.settle()
+            replica.listener.settle()
         gone = sealed[0]
         self.chain.records = {number: one for number, one in self.chain.records.items() if one is not gone}
         assert gone.end_offset is not None
         self.removed.append((gone.end_offset, len(self.chain.rows)))
         for replica in self.replicas:
-            replica.heads.release()
+            replica.segments.release()
 
 
 @pytest.mark.parametrize("seed", range(NUM_SEEDS))

@@ -19,15 +19,15 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar import build
 from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
-from merlot.server import files, indexing, keeper, loader
-from merlot.server.keeper import TableKeeper
+from merlot.server import files, indexing, loader, table_data_manager
+from merlot.server.table_data_manager import TableDataManager
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
 from merlot.testing.forgery import put_together, taken_apart
 from merlot.testing.nursery import Child
 from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import ORDERS, build_orders, orders_manifest, publish_orders
-from merlot.testing.servers import KeeperBench
+from merlot.testing.servers import TableDataBench
 
 TREE = {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["SUM__amount"]}
 MORE = {
@@ -45,30 +45,30 @@ DAYS = (0, 1, 2)
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "LINGER_S", 0.01)
+    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
     monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
-def declare(bench: KeeperBench, fields: dict[str, Any]) -> None:
+def declare(bench: TableDataBench, fields: dict[str, Any]) -> None:
     table = orders_manifest()
     spec = table.spec.model_copy(update={"indexing": IndexingSpec.model_validate(fields)})
     put_table(bench.metastore, table.model_copy(update={"spec": spec}))
 
 
-async def start_with(bench: KeeperBench, num_rows: int = 3000) -> tuple[TableKeeper, list[SegmentRecord]]:
+async def start_with(bench: TableDataBench, num_rows: int = 3000) -> tuple[TableDataManager, list[SegmentRecord]]:
     records = publish_orders(bench.metastore, bench.deep_store, DAYS, num_rows=num_rows)
     bench.assign(bench.me)
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     await until(lambda: len(bench.report().loaded) == len(DAYS))
     return started, records
 
 
-def names(bench: KeeperBench, suffix: str) -> list[str]:
+def names(bench: TableDataBench, suffix: str) -> list[str]:
     folder = bench.path_of("x").parent
     return sorted(path.name for path in folder.iterdir() if path.name.endswith(suffix))
 
 
-def how(started: TableKeeper, sql: str) -> str:
+def how(started: TableDataManager, sql: str) -> str:
     """The access paths that a query takes in all segments, as EXPLAIN tells."""
     state = started.state
     assert state is not None
@@ -77,11 +77,11 @@ def how(started: TableKeeper, sql: str) -> str:
     return str(explain(leaf, list(started.segments.segments.values()), context))
 
 
-async def all_built(bench: KeeperBench, num: int = len(DAYS)) -> None:
+async def all_built(bench: TableDataBench, num: int = len(DAYS)) -> None:
     await until(lambda: (bench.report().indexing.wanted, bench.report().indexing.built) == (num, num))
 
 
-async def test_what_a_live_table_is_given_is_made_beside_its_segments_and_used(bench: KeeperBench) -> None:
+async def test_what_a_live_table_is_given_is_made_beside_its_segments_and_used(bench: TableDataBench) -> None:
     started, records = await start_with(bench)
     assert "STARTREE" not in how(started, BY_CITY)
     held = started.segments.acquire([str(record.key) for record in records])
@@ -98,7 +98,7 @@ async def test_what_a_live_table_is_given_is_made_beside_its_segments_and_used(b
     started.segments.release(held)
 
 
-async def test_what_is_dropped_is_not_used_and_its_file_goes(bench: KeeperBench) -> None:
+async def test_what_is_dropped_is_not_used_and_its_file_goes(bench: TableDataBench) -> None:
     started, _ = await start_with(bench)
     declare(bench, MORE)
     await all_built(bench)
@@ -109,7 +109,7 @@ async def test_what_is_dropped_is_not_used_and_its_file_goes(bench: KeeperBench)
     await until(lambda: bench.report().indexing.wanted == 0)
 
 
-async def test_another_configuration_takes_the_place_of_the_one_before(bench: KeeperBench) -> None:
+async def test_another_configuration_takes_the_place_of_the_one_before(bench: TableDataBench) -> None:
     started, _ = await start_with(bench)
     declare(bench, {**MORE, "starTreeIndexConfigs": []})
     await all_built(bench)
@@ -119,13 +119,15 @@ async def test_another_configuration_takes_the_place_of_the_one_before(bench: Ke
     assert "STARTREE" in how(started, BY_CITY)
 
 
-async def test_a_restarted_server_has_its_indexes_at_once(bench: KeeperBench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restarted_server_has_its_indexes_at_once(
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await start_with(bench)
     declare(bench, MORE)
     await all_built(bench)
-    await bench.stop_keepers()
+    await bench.stop_managers()
     monkeypatch.setattr(indexing, "build_sidecar", None)
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     assert "STARTREE" in how(started, BY_CITY)
     await all_built(bench)
 
@@ -151,14 +153,14 @@ def cut_short(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [flipped, of_another_crc, of_an_older_configuration, cut_short])
-async def test_a_sidecar_that_is_not_right_is_ignored_and_made_again(bench: KeeperBench, spoil: Any) -> None:
+async def test_a_sidecar_that_is_not_right_is_ignored_and_made_again(bench: TableDataBench, spoil: Any) -> None:
     await start_with(bench)
     declare(bench, MORE)
     await all_built(bench)
     before = names(bench, ".midx")
-    await bench.stop_keepers()
+    await bench.stop_managers()
     spoil(bench.path_of("x").with_name(before[0]))
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     assert started.is_settled
     await all_built(bench)
     await until(lambda: names(bench, ".midx") == before)
@@ -166,7 +168,7 @@ async def test_a_sidecar_that_is_not_right_is_ignored_and_made_again(bench: Keep
     assert await started.check(str(next(iter(started.segments.keys))))
 
 
-async def test_a_sidecar_that_rots_while_it_is_served_is_made_again(bench: KeeperBench) -> None:
+async def test_a_sidecar_that_rots_while_it_is_served_is_made_again(bench: TableDataBench) -> None:
     started, _ = await start_with(bench)
     declare(bench, MORE)
     await all_built(bench)
@@ -182,7 +184,7 @@ async def test_a_sidecar_that_rots_while_it_is_served_is_made_again(bench: Keepe
 
 
 async def test_a_full_disk_is_said_and_indexes_come_when_there_is_room(
-    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, _ = await start_with(bench)
     with monkeypatch.context() as full:
@@ -197,7 +199,7 @@ async def test_a_full_disk_is_said_and_indexes_come_when_there_is_room(
 
 
 async def test_a_segment_that_cannot_be_indexed_by_a_bug_keeps_no_other_from_its_indexes(
-    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, records = await start_with(bench)
 
@@ -218,7 +220,7 @@ async def test_a_segment_that_cannot_be_indexed_by_a_bug_keeps_no_other_from_its
 
 
 async def test_a_failure_is_of_the_past_once_a_segment_has_its_sidecar(
-    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when it was fetched anew meanwhile: who waited for the moment to try again would never wait."""
     started, _ = await start_with(bench)
@@ -234,7 +236,7 @@ async def test_a_failure_is_of_the_past_once_a_segment_has_its_sidecar(
     await until(lambda: bench.report().indexing.problem == "")
 
 
-async def test_a_tree_that_cannot_be_made_is_left_out_and_said(bench: KeeperBench) -> None:
+async def test_a_tree_that_cannot_be_made_is_left_out_and_said(bench: TableDataBench) -> None:
     started, _ = await start_with(bench)
     small = {**TREE, "dimensionsSplitOrder": ["id", "city"], "maxDocuments": 10, "maxLeafRecords": 1}
     declare(bench, {**MORE, "starTreeIndexConfigs": [small, TREE]})
@@ -243,19 +245,19 @@ async def test_a_tree_that_cannot_be_made_is_left_out_and_said(bench: KeeperBenc
     assert "STARTREE" in how(started, BY_CITY)
 
 
-async def test_a_segment_that_goes_takes_its_sidecar_along(bench: KeeperBench) -> None:
+async def test_a_segment_that_goes_takes_its_sidecar_along(bench: TableDataBench) -> None:
     await start_with(bench)
     declare(bench, MORE)
     await all_built(bench)
-    await bench.stop_keepers()
-    await bench.start_keeper(grace_s=0.0)
+    await bench.stop_managers()
+    await bench.start_manager(grace_s=0.0)
     bench.assign()
     bench.assign(bench.other)
     publish_report_of_other(bench)
     await until(lambda: names(bench, "") == [])
 
 
-def publish_report_of_other(bench: KeeperBench) -> None:
+def publish_report_of_other(bench: TableDataBench) -> None:
     from merlot.clock import SystemClock
     from merlot.cluster.instances.liveness import register
     from merlot.cluster.instances.reports import write_report
@@ -266,11 +268,11 @@ def publish_report_of_other(bench: KeeperBench) -> None:
     write_report(bench.metastore, ORDERS, bench.other, bench.report().loaded, {})
 
 
-async def test_killed_at_any_step_nothing_half_made_is_seen(bench: KeeperBench, tmp_path: Path) -> None:
+async def test_killed_at_any_step_nothing_half_made_is_seen(bench: TableDataBench, tmp_path: Path) -> None:
     """Each buffer is a step, and each moment between parts."""
     _, records = await start_with(bench, num_rows=50)
     declare(bench, MORE)
-    await bench.stop_keepers()
+    await bench.stop_managers()
     path = bench.path_of(str(records[0].key))
     for old in path.parent.glob("*.midx"):
         old.unlink()
@@ -285,7 +287,7 @@ async def test_killed_at_any_step_nothing_half_made_is_seen(bench: KeeperBench, 
     for old in path.parent.glob("*.midx"):
         old.unlink()
     assert names(bench, ".tmp")
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     assert started.is_settled
     assert names(bench, ".tmp") == []
     await all_built(bench)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.cluster.records import SegmentRecord
-from merlot.server.loader import Desired, Failure, Holdings, decide
+from merlot.server.loader import Desired, Holdings, LoadFailure, decide
 
 GRACE_S = 60.0
 
@@ -36,7 +36,7 @@ def test_a_replaced_version_is_served_until_the_new_one_is_loaded_and_its_grace_
 
 
 def test_an_old_version_stays_while_its_replacement_cannot_be_loaded() -> None:
-    failures = {"a@2": Failure("deep store failed", 3, retry_at=100.0)}
+    failures = {"a@2": LoadFailure("deep store failed", 3, retry_at=100.0)}
     actions = decide(desire("a@2"), Holdings(loaded=["a@1"], failures=failures), 50.0, GRACE_S)
     assert (actions.load, actions.retire, actions.drop, actions.wake_at) == ((), (), (), 100.0)
 
@@ -54,23 +54,23 @@ def test_a_segment_that_is_assigned_again_is_revived() -> None:
 
 
 def test_a_failed_segment_is_tried_again_when_its_time_has_come() -> None:
-    failures = {"a@1": Failure("no", 1, retry_at=10.0)}
+    failures = {"a@1": LoadFailure("no", 1, retry_at=10.0)}
     assert decide(desire("a@1"), Holdings(failures=failures), 9.0, GRACE_S).load == ()
     assert len(decide(desire("a@1"), Holdings(failures=failures), 10.0, GRACE_S).load) == 1
 
 
 def test_waits_between_tries_grow_and_end_growing() -> None:
-    failure: Failure | None = None
+    failure: LoadFailure | None = None
     waits = []
     for _ in range(12):
-        failure = Failure.after(failure, "no", 0.0)
+        failure = LoadFailure.after(failure, "no", 0.0)
         waits.append(failure.retry_at)
     assert waits[:4] == [2.0, 4.0, 8.0, 16.0]
     assert waits[-1] == 120.0
 
 
 def test_failures_of_segments_nobody_wants_are_forgotten() -> None:
-    assert decide(desire(), Holdings(failures={"a@1": Failure("no", 1, 5.0)}), 0.0, GRACE_S).forget == ("a@1",)
+    assert decide(desire(), Holdings(failures={"a@1": LoadFailure("no", 1, 5.0)}), 0.0, GRACE_S).forget == ("a@1",)
 
 
 KEYS = st.sampled_from([f"{name}@{crc}" for name in "abc" for crc in (1, 2)])

@@ -13,8 +13,8 @@ from merlot.cluster.records import SegmentRecord
 from merlot.errors import NotFoundError
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server import loads
-from merlot.server.files import Source
-from merlot.server.loads import LoadQueue, Outcome
+from merlot.server.files import LoadSource
+from merlot.server.loads import LoadOutcome, LoadQueue
 from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import build_orders
 
@@ -31,7 +31,7 @@ class Bench:
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self.told = 0
         self.queue = LoadQueue(pool, NUM_THREADS, SystemClock(), self._tell)
-        self.taken: list[Outcome] = []
+        self.taken: list[LoadOutcome] = []
 
     def _tell(self) -> None:
         self.told += 1
@@ -51,13 +51,13 @@ async def bench() -> AsyncIterator[Bench]:
 
 async def test_all_come_in_and_the_loop_is_told_once_until_it_takes_them(bench: Bench, tmp_path: Path) -> None:
     segment = ImmutableSegment.open(build_orders(tmp_path, 0).path)
-    bench.queue.add(records(100), lambda _: (segment, Source.DISK))
+    bench.queue.add(records(100), lambda _: (segment, LoadSource.DISK))
     assert len(bench.queue.keys) == 100
     await bench.queue.wait()
     assert bench.told == 1
     assert bench.has_taken(100)
     assert {one.key for one in bench.taken} == {one.key_text for one in records(100)}
-    assert all((one.segment, one.source, one.error) == (segment, Source.DISK, None) for one in bench.taken)
+    assert all((one.segment, one.source, one.error) == (segment, LoadSource.DISK, None) for one in bench.taken)
     assert not bench.queue.keys
 
 

@@ -13,9 +13,9 @@ from tests.unit.server.merging_replicas import Replica, Row, Stream, interleave
 
 from merlot.cluster.consuming.progress import StreamProblem
 from merlot.errors import UnavailableError
-from merlot.server.realtime.poison import PoisonRowError
+from merlot.server.realtime.merger_retry import PoisonRowError
 from merlot.server.realtime.problems import problem_of
-from merlot.server.realtime.upserts import UpsertSink
+from merlot.server.realtime.upserts import UpsertListener
 from merlot.spec.schema import TableSchema
 from merlot.testing.plugins import installed
 
@@ -168,13 +168,13 @@ def test_a_row_waits_for_the_file_of_the_row_that_it_is_merged_into(tmp_path: Pa
     old = stream.open
     stream.commit(2, replica.seal(2))
     replica.follow(stream.records[old.sequence], carries=True)
-    replica.heads.release()
+    replica.segments.release()
     away = stream.records[0].key_text
     replica.loaded.discard(away)
     with pytest.raises(UnavailableError):
         replica.read(3)
     replica.loaded.add(away)
-    replica.sink.settle()
+    replica.listener.settle()
     replica.read(4)
     oracle = Oracle(drops=False, ttl=None)
     for row in stream.messages:
@@ -211,20 +211,20 @@ def test_a_row_that_a_merger_fails_of_stops_consumption_and_says_so_until_it_doe
         replica = Replica(stream, 0)
         replica.read(3)
         built: list[int] = []
-        rebuild = UpsertSink._rebuild
+        rebuild = UpsertListener._rebuild
 
-        def counted(self: UpsertSink, **shown: Any) -> None:
+        def counted(self: UpsertListener, **shown: Any) -> None:
             built.append(1)
             rebuild(self, **shown)
 
-        monkeypatch.setattr(UpsertSink, "_rebuild", counted)
+        monkeypatch.setattr(UpsertListener, "_rebuild", counted)
         said = (
             r"merger failed name=acme\.poisoned .*cannot merge that.* column=name key={'key': 'key 0'} .*offset=4: mend"
         )
         for _ in range(5):
             with pytest.raises(PoisonRowError, match=said) as caught:
                 replica.read(6)
-            replica.sink.settle()
+            replica.listener.settle()
             assert [row["name"] for row in replica.rows(is_valid=True)] == ["b", "c"]
         assert problem_of(caught.value) is StreamProblem.MERGER_FAILED
         assert len(built) == 1, "the index is built once, not again and again"

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 import pytest
-from tests.unit.server.test_upsert_sink import REQUEST, Chain, Replica, visible
+from tests.unit.server.test_upsert_listener import REQUEST, Chain, Replica, visible
 
 from merlot.cluster.consuming.merged import MERGED, merged_sequences
 from merlot.cluster.consuming.transactions import COMPACTED
@@ -51,11 +51,11 @@ class World:
         self.chain.records = {**self.chain.records, old.sequence: done}
         self.chain.sealed[done.key_text] = self.chain.sealed.pop(f"{done.name}@0")
         replica.follow(done, carries=True)
-        replica.heads.release()
+        replica.segments.release()
 
     def settle(self, replica: Replica) -> None:
-        replica.sink.files._seen = None  # it is time to look
-        replica.sink.settle()
+        replica.listener.files._seen = None  # it is time to look
+        replica.listener.settle()
 
     def merge(self, first: int, last: int, crc: int) -> str:
         """The first swap, of what a cut of now has for valid; the key of the new file."""
@@ -87,18 +87,18 @@ class World:
 
     def shows_newest(self, replica: Replica, without: Collection[int] = ()) -> None:
         """By the new files, once for each row."""
-        view = replica.sink.view
+        view = replica.listener.view
         assert view is not None
         found: list[int] = []
-        for part in view.line.parts:
-            dressed = view.dressed(part.sequence, part.snapshot()) if part.rows is not None else None
-            found += [] if dressed is None else visible(dressed)
-        in_line = {part.sequence for part in view.line.parts if part.rows is not None}
+        for part in view.log.parts:
+            masked = view.masked(part.sequence, part.snapshot()) if part.rows is not None else None
+            found += [] if masked is None else visible(masked)
+        in_line = {part.sequence for part in view.log.parts if part.rows is not None}
         for sequence, record in self.chain.records.items():
             if sequence not in {*in_line, *without} and not record.is_open:
-                dressed = view.dressed(sequence, self.chain.sealed[record.key_text])
-                assert dressed is not None, sequence
-                found += visible(dressed)
+                masked = view.masked(sequence, self.chain.sealed[record.key_text])
+                assert masked is not None, sequence
+                found += visible(masked)
         assert len(found) == len(set(found))
         assert set(found) == self.chain.newest(self.stop)
 
@@ -110,7 +110,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 def old_rows(world: World, replica: Replica, keys: list[str]) -> list[int]:
     """What is shown by files that were merged."""
-    view = replica.sink.view
+    view = replica.listener.view
     assert view is not None
     found: list[int] = []
     for key in keys:
@@ -128,9 +128,9 @@ def test_either_set_of_files_shows_the_same_rows_while_more_are_replaced(world: 
     new = world.merge(0, 2, 50)
     world.replica.loaded.add(new)
     world.settle(world.replica)
-    assert world.replica.sink.view is not None
-    assert world.replica.sink.view.knows(2, new)
-    assert all(world.replica.sink.view.knows(one, key) for one, key in enumerate(olds))
+    assert world.replica.listener.view is not None
+    assert world.replica.listener.view.knows(2, new)
+    assert all(world.replica.listener.view.knows(one, key) for one, key in enumerate(olds))
     world.shows_newest(world.replica, {0, 1})
     assert set(old_rows(world, world.replica, olds)) == before
     for _ in range(2):
@@ -149,11 +149,11 @@ def test_a_replica_that_begins_anew_reads_the_merged_file_alone(world: World, is
     if is_finished:
         world.finish(3)
     world.replica.restart()
-    view = world.replica.sink.view
+    view = world.replica.listener.view
     assert view is not None
     assert view.knows(3, new)
     world.shows_newest(world.replica, set() if is_finished else {1, 2})
-    assert world.replica.sink.stats.keys == len(world.chain.newest(world.stop))
+    assert world.replica.listener.stats.keys == len(world.chain.newest(world.stop))
 
 
 def test_a_replica_that_hears_of_it_late_shows_the_same(world: World) -> None:
@@ -162,13 +162,13 @@ def test_a_replica_that_hears_of_it_late_shows_the_same(world: World) -> None:
     world.finish(2)
     world.commit(world.replica)
     world.settle(world.replica)
-    view = world.replica.sink.view
+    view = world.replica.listener.view
     assert view is not None
     assert not view.knows(2, new), "it has not loaded the file"
     world.replica.loaded.add(new)
     world.settle(world.replica)
     world.shows_newest(world.replica)
-    assert world.replica.sink.stats.keys == len(world.chain.newest(world.stop))
+    assert world.replica.listener.stats.keys == len(world.chain.newest(world.stop))
 
 
 def test_a_replica_that_missed_a_merge_follows_the_next(world: World) -> None:
@@ -196,15 +196,15 @@ def test_files_of_before_two_merges_still_show_what_they_should(world: World) ->
     second = world.merge(0, 3, 51)
     world.replica.loaded.add(second)
     world.settle(world.replica)
-    assert world.replica.sink.view is not None
-    assert world.replica.sink.view.knows(3, second)
+    assert world.replica.listener.view is not None
+    assert world.replica.listener.view.knows(3, second)
     assert set(old_rows(world, world.replica, olds)) == before & world.chain.newest(world.stop)
     world.shows_newest(world.replica, {0, 2})
 
 
 def test_files_are_kept_until_the_index_follows_the_one_that_both_swaps_put_in_their_place(world: World) -> None:
     def kept() -> set[str]:
-        view = world.replica.sink.view
+        view = world.replica.listener.view
         assert view is not None
         return files_to_keep({0: view.keys, 1: {}}, world.chain.records.values())
 

@@ -30,14 +30,14 @@ from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.files import SegmentFiles
+from merlot.server.files import LocalSegmentFiles
 from merlot.server.realtime import partition, reading
-from merlot.server.realtime.around import Around, Settings
-from merlot.server.realtime.intake import Batch, Counts, Intake
-from merlot.server.realtime.line import Line, Part
-from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.partition import PartitionConsumer
-from merlot.server.realtime.sink import PlainSink
+from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
+from merlot.server.realtime.partition_log import LogPart, PartitionLog
+from merlot.server.realtime.poller import PollCounts, Poller, RowBatch
+from merlot.server.realtime.row_listener import PlainListener
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.stream import FlushSpec, OutOfRange
 from merlot.store.deepstore import DeepStore
@@ -51,22 +51,22 @@ SCHEMA = TableSchema(fields=(FieldSpec(name="a", type=TypeName.INT),))
 NOTHING = np.empty(0, np.int64)
 
 
-class SinkOnTest(PlainSink):
+class ListenerOnTest(PlainListener):
     """Keeps what it is told of; asserts that it is told before readers see anything."""
 
     def __init__(self) -> None:
         self.docs: dict[int, list[int]] = {}
         """Offsets of the rows of each segment, by the id of what holds them."""
-        self.line = Line()
+        self.log = PartitionLog()
         self.is_closed = False
         self.is_unsettled = False
         """Whether it cannot do, once there are rows, what it was told of."""
         self.num_bugs = 0
-        """How often it will fail when it is told of another head."""
+        """How often it will fail when it hears of another open part."""
         self.bugs_from = 0
         """How many parts there are when it begins to fail: none at the first segment, two when it is switched."""
 
-    def append(self, part: Part, batch: Batch, now_ms: int) -> None:
+    def append(self, part: LogPart, batch: RowBatch, now_ms: int) -> None:
         assert part.rows is not None
         docs = self.docs.setdefault(id(part.rows), [])
         assert len(docs) == part.rows.num_docs
@@ -77,11 +77,11 @@ class SinkOnTest(PlainSink):
         if self.is_unsettled and self.docs:
             raise UnavailableError("not settled in this test")
 
-    def on_line(self, before: Line, after: Line) -> None:
-        if self.num_bugs and after.head is not before.head and len(before.parts) >= self.bugs_from:
+    def on_log_change(self, before: PartitionLog, after: PartitionLog) -> None:
+        if self.num_bugs and after.open_part is not before.open_part and len(before.parts) >= self.bugs_from:
             self.num_bugs -= 1
             raise RuntimeError("a bug in this test")
-        assert before == self.line
+        assert before == self.log
         for part in after.parts:
             ended = before.part(part.sequence - 1) or after.part(part.sequence - 1)
             is_new = part.rows is not None and id(part.rows) not in self.docs
@@ -90,14 +90,14 @@ class SinkOnTest(PlainSink):
                 whole = after.part(ended.sequence) or ended
                 assert whole.num_docs is not None
                 self.docs[id(part.rows)] = self.docs[id(ended.rows)][whole.num_docs :]
-        self.line = after
+        self.log = after
 
     def close(self) -> None:
         self.is_closed = True
 
-    def told_of(self, line: Line) -> list[list[int]]:
+    def told_of(self, log: PartitionLog) -> list[list[int]]:
         """The offsets of each part's rows as they were told."""
-        return [self.docs.get(id(part.rows), [])[: part.num_docs] for part in line.parts if part.rows is not None]
+        return [self.docs.get(id(part.rows), [])[: part.num_docs] for part in log.parts if part.rows is not None]
 
 
 class MemoryStream:
@@ -119,7 +119,7 @@ class MemoryIntake:
     def seek(self, offset: int) -> None:
         self._at = offset
 
-    def poll(self, timeout_s: float) -> Batch:
+    def poll(self, timeout_s: float) -> RowBatch:
         available = self._replica.stream.available
         if self._at < available.earliest:
             raise OffsetOutOfRangeError("in a test", self._at, available)
@@ -128,11 +128,11 @@ class MemoryIntake:
             until = self.stopped_at = self._bad_at
         if until <= self._at:
             time.sleep(timeout_s / 10)
-            return Batch(rows=pa.table({}), offsets=NOTHING, next_offset=self._at)
+            return RowBatch(rows=pa.table({}), offsets=NOTHING, next_offset=self._at)
         offsets = np.arange(self._at, until)
         self._at = until
         rows = pa.table({"a": offsets.astype(np.int32)})
-        return Batch(rows=rows, offsets=offsets, next_offset=until)
+        return RowBatch(rows=rows, offsets=offsets, next_offset=until)
 
     def close(self) -> None:
         """Holds nothing."""
@@ -151,9 +151,9 @@ class ReplicaOnTest:
         """Whether it hears of what changes."""
         self.loaded: set[str] = set()
         self._cluster = cluster
-        self.files = SegmentFiles(folder / name)
-        self.sink = SinkOnTest()
-        around = Around(
+        self.files = LocalSegmentFiles(folder / name)
+        self.listener = ListenerOnTest()
+        deps = PartitionDeps(
             metastore=cluster.store,
             table=TABLE,
             instance=name,
@@ -163,21 +163,21 @@ class ReplicaOnTest:
             clock=SystemClock(),
             seals=cluster.pool,
             writes=cluster.pool,
-            room=MemoryRoom(1 << 30),
+            memory=MemoryBudget(1 << 30),
             settings_of=self._settings_of,
             revision=lambda: cluster.revision,
-            sink_of=lambda _number, _records: self.sink,
+            listener_of=lambda _number, _records: self.listener,
             is_loaded=lambda key: key in self.loaded,
             is_to_hold=lambda _: True,
             on_change=lambda: None,
             on_made=lambda: None,
-            told_as_of=lambda: -math.inf,
+            reported_as_of=lambda: -math.inf,
             grace_s=1e9,
         )
-        self.consumer = PartitionConsumer(0, around)
+        self.consumer = PartitionConsumer(0, deps)
 
     def tell(self, view: TableView) -> None:
-        """As the keeper and the table's stream do."""
+        """Tell the consumer what the table data manager and the table's stream would."""
         if self.is_told:
             servers = view.servers_of(open_segments(view)[0].name)
             self.consumer.follow(chains(view.stream_segments).get(0, {}), view.epoch, servers)
@@ -191,24 +191,24 @@ class ReplicaOnTest:
 
     def rows_of(self, name: str) -> int:
         """How many rows answer for `name@0`; -1 if it is not here."""
-        resolved = self.consumer.line.resolve(name, lambda key: key in self.loaded)
+        resolved = self.consumer.log.resolve(name, lambda key: key in self.loaded)
         if resolved is None:
             return -1
         docs = {one.key_text: one.total_docs for one in self._cluster.view.stream_segments}
         return sum(docs[key] for key in resolved.keys) + sum(rows.num_docs for rows in resolved.rows)
 
-    def _settings_of(self, record: StreamSegmentRecord) -> Settings:
-        return Settings(
+    def _settings_of(self, record: StreamSegmentRecord) -> SegmentSettings:
+        return SegmentSettings(
             request=BuildRequest(name=record.name, table="t", schema=SCHEMA),
             flush=FlushSpec(age="9999d", rows=self._cluster.flush_rows),
             access="",
             latest=lambda: self.stream.available,
-            open_intake=partial(self._open_intake, self.bad_at if record.pinned == PINNED else None),
+            open_poller=partial(self._open_poller, self.bad_at if record.pinned == PINNED else None),
             after_gap=partial(after_gap, OutOfRange.EARLIEST),
         )
 
-    def _open_intake(self, bad_at: int | None, start: int, _counts: Counts) -> Intake:
-        return cast(Intake, MemoryIntake(self, start, bad_at))
+    def _open_poller(self, bad_at: int | None, start: int, _counts: PollCounts) -> Poller:
+        return cast(Poller, MemoryIntake(self, start, bad_at))
 
 
 class ClusterOnTest:
@@ -252,7 +252,7 @@ class ClusterOnTest:
         """Play the servers around the consumers until it is so."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_so():
-            assert time.monotonic() < deadline, [str(one.consumer.line) for one in self.replicas.values()]
+            assert time.monotonic() < deadline, [str(one.consumer.log) for one in self.replicas.values()]
             view = self.view
             for replica in self.replicas.values():
                 replica.tell(view)
@@ -307,10 +307,10 @@ def test_a_replica_beyond_an_end_that_it_learns_of_late_keeps_what_it_has_answer
     cluster.ask(AskedEnd.FORCE)
     cluster.reaches(lambda: not cluster.view.stream_segments[0].is_open, load=False)
     ahead.is_told = True
-    cluster.reaches(lambda: len(ahead.consumer.line.parts) == 2, load=False)
+    cluster.reaches(lambda: len(ahead.consumer.log.parts) == 2, load=False)
     assert ahead.rows_of(first) == 80
     cluster.reaches(lambda: ahead.rows_of(open_segments(cluster.view)[0].name) == 30, load=False)
-    cluster.reaches(lambda: ahead.consumer.line.parts[0].rows is None)
+    cluster.reaches(lambda: ahead.consumer.log.parts[0].rows is None)
     assert ahead.rows_of(first) == 80
 
 
@@ -324,7 +324,7 @@ def test_a_pause_takes_no_row_back_and_going_on_reads_none_twice(cluster: Cluste
     cluster.ask(AskedEnd.PAUSE)
     cluster.reaches(lambda: open_segments(cluster.view)[0].status == ConsumingStatus.PAUSED, load=False)
     ahead.is_told = True
-    cluster.reaches(lambda: len(ahead.consumer.line.parts) == 2, load=False)
+    cluster.reaches(lambda: len(ahead.consumer.log.parts) == 2, load=False)
     assert ahead.rows_of(first) == 80
     cluster.produce(90)
     one.reads_until = 1 << 40
@@ -363,17 +363,22 @@ def test_segments_end_by_rows_and_both_replicas_make_equal_files(cluster: Cluste
         assert all(one.files.path_of(TABLE, record.key_text).exists() for record in sealed), "nobody had to fetch them"
 
 
-def test_a_sink_is_told_of_every_row_and_of_tails_before_readers_see_them(cluster: ClusterOnTest) -> None:
+def test_a_listener_hears_of_every_row_and_of_tails_before_readers_see_them(cluster: ClusterOnTest) -> None:
     cluster.flush_rows = 30
     cluster.produce(100)
     one = cluster.start(A)
     cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 90, load=False)
-    cluster.reaches(lambda: len(one.consumer.line.parts) == 4 and one.consumer.line.parts[-1].name != "", load=False)
-    assert one.sink.told_of(one.consumer.line) == [[*range(30)], [*range(30, 60)], [*range(60, 90)], [*range(90, 100)]]
-    cluster.reaches(lambda: all(part.rows is None for part in one.consumer.line.parts[:-1]))
-    assert one.sink.line == one.consumer.line
+    cluster.reaches(lambda: len(one.consumer.log.parts) == 4 and one.consumer.log.parts[-1].name != "", load=False)
+    assert one.listener.told_of(one.consumer.log) == [
+        [*range(30)],
+        [*range(30, 60)],
+        [*range(60, 90)],
+        [*range(90, 100)],
+    ]
+    cluster.reaches(lambda: all(part.rows is None for part in one.consumer.log.parts[:-1]))
+    assert one.listener.log == one.consumer.log
     cluster.stop(A)
-    assert one.sink.is_closed
+    assert one.listener.is_closed
 
 
 def test_a_step_that_fails_is_told_until_it_succeeds_and_rows_come_in_meanwhile(
@@ -451,14 +456,14 @@ def test_a_partition_goes_on_whatever_fails_while_it_is_told_what_came_of_its_st
     cluster.produce(50)
     one = ReplicaOnTest(A, cluster, cluster.folder)
     cluster.replicas[A] = one
-    one.sink.is_unsettled = True
-    one.sink.num_bugs, one.sink.bugs_from = 6, bugs_from
+    one.listener.is_unsettled = True
+    one.listener.num_bugs, one.listener.bugs_from = 6, bugs_from
     one.tell(cluster.view)
     one.consumer.start()
     cluster.reaches(lambda: one.consumer.next_offset == 50)
     cluster.reaches(lambda: "not settled" in one.consumer.error)
-    one.sink.is_unsettled = False
-    cluster.reaches(lambda: one.sink.num_bugs == 0)
+    one.listener.is_unsettled = False
+    cluster.reaches(lambda: one.listener.num_bugs == 0)
     cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 30)
     name = open_segments(cluster.view)[0].name
     cluster.reaches(lambda: one.rows_of(name) == 20)

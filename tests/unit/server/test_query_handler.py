@@ -15,15 +15,15 @@ from merlot.ids import TableName
 from merlot.query.plan.binding import bind
 from merlot.query.shortcuts import joined_segments
 from merlot.server import pruning, rpc, tables
-from merlot.server.keeper import TableKeeper
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.settings import ServerSettings
+from merlot.server.table_data_manager import TableDataManager
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, total_amount
-from merlot.testing.servers import KeeperBench
+from merlot.testing.servers import TableDataBench
 from merlot.tree import limits
 from merlot.tree.tree_json import to_json
 from merlot.wire.client import TcpChannel
@@ -32,16 +32,16 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 
 
 class HandlerBench:
-    """A handler over one keeper with three segments."""
+    """Query handler over one table data manager with three segments."""
 
-    def __init__(self, bench: KeeperBench, keeper: TableKeeper) -> None:
+    def __init__(self, bench: TableDataBench, manager: TableDataManager) -> None:
         self.bench = bench
-        self.keeper = keeper
+        self.manager = manager
         self.scheduler = Scheduler(SchedulerConfig(max_young=2, max_running=2, max_waiting=4, helpers=1))
         self.handler = self.make_handler(ServerSettings())
 
     def make_handler(self, settings: ServerSettings) -> QueryHandler:
-        return QueryHandler({ORDERS: self.keeper}.get, self.scheduler, SystemClock(), "here", settings)
+        return QueryHandler({ORDERS: self.manager}.get, self.scheduler, SystemClock(), "here", settings)
 
     def request(
         self, sql: str, *, segments: tuple[str, ...] | None = None, timeout_ms: int = 60_000, table: Table | None = None
@@ -51,7 +51,7 @@ class HandlerBench:
             request_id="1",
             table=ORDERS,
             query=to_json(bind(parse(sql), schema, {})),
-            segments=tuple(self.keeper.segments.keys) if segments is None else segments,
+            segments=tuple(self.manager.segments.keys) if segments is None else segments,
             timeout_ms=timeout_ms,
         )
 
@@ -60,18 +60,18 @@ class HandlerBench:
 
 
 @pytest.fixture
-async def handlers(bench: KeeperBench) -> AsyncIterator[HandlerBench]:
+async def handlers(bench: TableDataBench) -> AsyncIterator[HandlerBench]:
     records = publish_orders(bench.metastore, bench.deep_store, [0, 1, 2])
     bench.assign(bench.me)
-    keeper = await bench.start_keeper()
+    manager = await bench.start_manager()
     await until(lambda: len(bench.report().loaded) == len(records))
-    handlers = HandlerBench(bench, keeper)
+    handlers = HandlerBench(bench, manager)
     yield handlers
     handlers.scheduler.close()
 
 
 async def test_the_asked_segments_are_answered_and_the_others_named(handlers: HandlerBench) -> None:
-    one = next(iter(handlers.keeper.segments.keys))
+    one = next(iter(handlers.manager.segments.keys))
     response = await handlers.ask("SELECT sum(amount) FROM orders", segments=(one, "orders_9@5"))
     assert response.missing == ("orders_9@5",)
     assert response.partial is not None
@@ -96,12 +96,12 @@ async def test_rows_know_which_server_read_them(handlers: HandlerBench) -> None:
 
 
 async def test_a_file_taken_away_sends_the_broker_elsewhere_and_is_fetched_again(handlers: HandlerBench) -> None:
-    key = next(iter(handlers.keeper.segments.keys))
+    key = next(iter(handlers.manager.segments.keys))
     handlers.bench.path_of(key).unlink()
     response = await handlers.ask("SELECT sum(amount) FROM orders")
     assert response.error is not None
     assert response.error[0] == QueryErrorCode.SERVER_SEGMENT_MISSING
-    await until(lambda: handlers.bench.path_of(key).exists() and key in handlers.keeper.segments)
+    await until(lambda: handlers.bench.path_of(key).exists() and key in handlers.manager.segments)
     response = await handlers.ask("SELECT sum(amount) FROM orders")
     assert response.partial is not None
     assert total_amount([0, 1, 2]) in response.partial.data.to_pylist()[0].values()
@@ -122,7 +122,7 @@ async def test_an_unknown_table_and_a_draining_server_send_the_broker_elsewhere(
 
 
 async def test_a_query_that_is_none_is_refused(handlers: HandlerBench) -> None:
-    keys = tuple(handlers.keeper.segments.keys)
+    keys = tuple(handlers.manager.segments.keys)
     request = ServerRequest(request_id="1", table=ORDERS, query=b"{}", segments=keys, timeout_ms=1000)
     response = await handlers.handler(request)
     assert response.error is not None
@@ -188,7 +188,7 @@ async def test_cancelling_a_request_stops_its_thread_and_frees_its_segments(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await handlers.scheduler.wait_idle(5.0)
-    held = [held for held in handlers.keeper.segments._held.values() if held.num_readers]
+    held = [held for held in handlers.manager.segments._held.values() if held.num_readers]
     assert held == []
 
 
@@ -202,7 +202,7 @@ async def test_a_column_that_was_just_added_is_looked_up_before_it_is_refused(ha
 
 
 async def test_corrupt_data_met_by_a_query_sends_the_broker_elsewhere_and_is_mended(handlers: HandlerBench) -> None:
-    key = next(iter(handlers.keeper.segments.keys))
+    key = next(iter(handlers.manager.segments.keys))
     path = handlers.bench.path_of(key)
 
     def fail(*_: object) -> None:
@@ -217,7 +217,7 @@ async def test_corrupt_data_met_by_a_query_sends_the_broker_elsewhere_and_is_men
     assert response.error is not None
     assert response.error[0] == 235
     await until(lambda: list(handlers.bench.quarantine.glob("*")))
-    await until(lambda: key in handlers.keeper.segments)
+    await until(lambda: key in handlers.manager.segments)
 
 
 LIGHT = "SELECT sum(amount), count(*) FROM orders WHERE id > 1"
@@ -291,7 +291,7 @@ async def test_of_many_segments_the_loop_looks_at_the_few_that_statistics_leave(
         assert now.partial.data == by_thread.partial.data
         timeless = [replace(one.partial.stats, thread_cpu_time_ns=0) for one in (now, by_thread) if one.partial]
         assert timeless[0] == timeless[1]
-    assert not [held for held in handlers.keeper.segments._held.values() if held.num_readers > 1]
+    assert not [held for held in handlers.manager.segments._held.values() if held.num_readers > 1]
 
 
 async def test_statistics_of_other_columns_are_made_by_a_thread(handlers: HandlerBench, long_requests: None) -> None:
@@ -311,7 +311,7 @@ async def test_segments_are_joined_by_a_thread_and_held_meanwhile(
 
     def noted(*args: Any) -> Any:
         joiners.append(threading.current_thread().name)
-        held.extend(one.num_readers for one in handlers.keeper.segments._held.values())
+        held.extend(one.num_readers for one in handlers.manager.segments._held.values())
         return join(*args)
 
     monkeypatch.setattr(joined_segments, "join", noted)
@@ -322,7 +322,7 @@ async def test_segments_are_joined_by_a_thread_and_held_meanwhile(
     await until(lambda: len(joiners) == 2)
     assert threading.current_thread().name not in joiners
     assert min(held) >= 1
-    await until(lambda: not any(one.num_readers for one in handlers.keeper.segments._held.values()))
+    await until(lambda: not any(one.num_readers for one in handlers.manager.segments._held.values()))
     answer = handlers.handler.answer_now(handlers.request(LIGHT))
     assert answer is not None
     assert len(joiners) == 2
@@ -347,7 +347,7 @@ async def test_queries_in_threads_are_answered_while_their_segments_are_being_jo
     answers.append(await handlers.ask(LIGHT))
     is_let_go.set()
     await until(lambda: len(joiners) == 2)
-    await until(lambda: not any(one.num_readers for one in handlers.keeper.segments._held.values()))
+    await until(lambda: not any(one.num_readers for one in handlers.manager.segments._held.values()))
     answers.append(await handlers.ask(LIGHT))
     partials = [answer.partial for answer in answers if answer.partial is not None]
     assert len(partials) == 6
@@ -374,5 +374,5 @@ async def test_a_server_that_stops_joins_no_more_columns(
         await handlers.ask(LIGHT)
     handlers.scheduler.close()
     is_let_go.set()
-    await until(lambda: not any(one.num_readers for one in handlers.keeper.segments._held.values()))
+    await until(lambda: not any(one.num_readers for one in handlers.manager.segments._held.values()))
     assert len(joined) == 1

@@ -85,8 +85,8 @@ async def test_a_server_is_ready_when_it_has_caught_up_and_stays_so_while_it_loa
         SlowStore.withhold("/")
         publish(store, ORDERS, upload_orders(deep_store, [2, 3]))
         assign_all(store)
-        [keeper] = server.keepers
-        await until(lambda: not keeper.is_settled)
+        [manager] = server.managers
+        await until(lambda: not manager.is_settled)
         assert server.not_ready() is None
         SlowStore.withhold()
         await until(lambda: is_loaded(store, 4))
@@ -105,11 +105,11 @@ async def test_what_is_assigned_meanwhile_does_not_hold_up_a_server_that_catches
         assert server.not_ready() is not None
         publish(store, ORDERS, upload_orders(deep_store, [1]))
         assign_all(store)
-        [keeper] = server.keepers
-        await until(lambda: len(keeper.missing or ()) == 2)
+        [manager] = server.managers
+        await until(lambda: len(manager.missing or ()) == 2)
         SlowStore.withhold(segment_name(1))
         await until(lambda: is_loaded(store, 1))
-        assert not keeper.is_settled
+        assert not manager.is_settled
         assert server.not_ready() is None
 
 
@@ -120,5 +120,5 @@ async def test_a_table_that_comes_later_takes_no_readiness_away(store: SqliteMet
         put_table(store, orders_manifest())
         publish(store, ORDERS, upload_orders(DeepStore(str(tmp_path / "deep")), [0]))
         assign_all(store)
-        await until(lambda: bool(server.keepers) and not next(iter(server.keepers)).is_settled)
+        await until(lambda: bool(server.managers) and not next(iter(server.managers)).is_settled)
         assert server.not_ready() is None

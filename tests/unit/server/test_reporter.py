@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from merlot.cluster.instances.reports import ReportWriter
-from merlot.server.reporter import LOADING_SHARE, LONGEST_WAIT_S, SHARE, Standing, TableReporter, rest_s
+from merlot.server.reporter import LOADING_SHARE, LONGEST_WAIT_S, SHARE, ReportContents, TableReporter, rest_s
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import PATIENCE_S
 
@@ -42,7 +42,7 @@ async def test_what_changed_while_a_report_stood_still_is_told_soon_after() -> N
         reporter = TableReporter(
             cast(ReportWriter, writer),
             name="t",
-            standing=lambda: Standing(list(keys), {}, 0),
+            standing=lambda: ReportContents(list(keys), {}, 0),
             is_loading=lambda: False,
             io=io,
             clock=clock,

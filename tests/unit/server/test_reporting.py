@@ -1,4 +1,4 @@
-"""What a keeper reports is what is so, whatever else is being written meanwhile."""
+"""A table data manager reports the present state, whatever else is being written meanwhile."""
 
 import asyncio
 import threading
@@ -7,11 +7,11 @@ import pytest
 
 from merlot.cluster.instances.reports import ReportWriter, remove_report
 from merlot.cluster.manifests.tables import put_table
-from merlot.server import keeper
-from merlot.server.keeper import TableKeeper
+from merlot.server import table_data_manager
+from merlot.server.table_data_manager import TableDataManager
 from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders
-from merlot.testing.servers import KeeperBench
+from merlot.testing.servers import TableDataBench
 
 
 class HeldWriter(ReportWriter):
@@ -30,17 +30,17 @@ class HeldWriter(ReportWriter):
 
 
 @pytest.fixture
-async def served(bench: KeeperBench, monkeypatch: pytest.MonkeyPatch) -> TableKeeper:
-    monkeypatch.setattr(keeper, "LINGER_S", 0.01)
-    monkeypatch.setattr(keeper, "RECHECK_S", 0.05)
+async def served(bench: TableDataBench, monkeypatch: pytest.MonkeyPatch) -> TableDataManager:
+    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
+    monkeypatch.setattr(table_data_manager, "RECHECK_S", 0.05)
     records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
     bench.assign(bench.me)
-    started = await bench.start_keeper(grace_s=0.0)
+    started = await bench.start_manager(grace_s=0.0)
     await until(lambda: len(bench.report().loaded) == len(records))
     return started
 
 
-async def hold_a_write(served: TableKeeper) -> HeldWriter:
+async def hold_a_write(served: TableDataManager) -> HeldWriter:
     """Return while a report is being written that says what is so now."""
     writer = served._reporter._writer = HeldWriter(served._reporter._writer)
     served.rewrite_report()
@@ -48,7 +48,9 @@ async def hold_a_write(served: TableKeeper) -> HeldWriter:
     return writer
 
 
-async def test_a_segment_is_let_go_only_after_a_report_without_it(bench: KeeperBench, served: TableKeeper) -> None:
+async def test_a_segment_is_let_go_only_after_a_report_without_it(
+    bench: TableDataBench, served: TableDataManager
+) -> None:
     writer = await hold_a_write(served)
     key = next(iter(served.segments.keys))
     served._leaving.add(key)
@@ -62,7 +64,7 @@ async def test_a_segment_is_let_go_only_after_a_report_without_it(bench: KeeperB
     assert key not in reports_at_end[0]
 
 
-async def test_a_report_under_way_does_not_undo_a_withdrawal(bench: KeeperBench, served: TableKeeper) -> None:
+async def test_a_report_under_way_does_not_undo_a_withdrawal(bench: TableDataBench, served: TableDataManager) -> None:
     writer = await hold_a_write(served)
     withdrawal = asyncio.create_task(served.withdraw())
     await asyncio.sleep(0)
@@ -74,8 +76,10 @@ async def test_a_report_under_way_does_not_undo_a_withdrawal(bench: KeeperBench,
     assert bench.report().loaded == frozenset()
 
 
-async def test_the_end_of_an_old_life_leaves_the_new_ones_report(bench: KeeperBench, served: TableKeeper) -> None:
-    new = await bench.start_keeper()
+async def test_the_end_of_an_old_life_leaves_the_new_ones_report(
+    bench: TableDataBench, served: TableDataManager
+) -> None:
+    new = await bench.start_manager()
     loaded = bench.report().loaded
     assert len(loaded) == 2
     await served.withdraw()
@@ -84,13 +88,15 @@ async def test_the_end_of_an_old_life_leaves_the_new_ones_report(bench: KeeperBe
     assert bench.report().loaded == frozenset()
 
 
-async def test_a_report_that_somebody_cleaned_away_is_written_again(bench: KeeperBench, served: TableKeeper) -> None:
+async def test_a_report_that_somebody_cleaned_away_is_written_again(
+    bench: TableDataBench, served: TableDataManager
+) -> None:
     loaded = bench.report().loaded
     remove_report(bench.metastore, ORDERS, bench.me)
     await until(lambda: bench.report().loaded == loaded)
 
 
-async def test_a_changed_manifest_is_echoed_in_the_report(bench: KeeperBench, served: TableKeeper) -> None:
+async def test_a_changed_manifest_is_echoed_in_the_report(bench: TableDataBench, served: TableDataManager) -> None:
     assert bench.report().revision == 1
     put_table(bench.metastore, orders_manifest(replication=2))
     await until(lambda: bench.report().revision == 2)

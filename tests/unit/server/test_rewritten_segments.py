@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
-from merlot.server.realtime.rewritten import Former, Taken
+from merlot.server.realtime.rewritten import DocsAtStart, ReplacedFile
 from merlot.upsert.checkpoint import SegmentSnapshot
 from merlot.upsert.keys import Keys
 from merlot.upsert.rewriting import kept_docs, new_numbers, renumbered
-from merlot.upsert.valid_docs import Bits, Cut, SegmentDocs
+from merlot.upsert.valid_docs import Bits, SegmentDocs, ValidDocsView
 
 
 def keys_of(values: list[int]) -> Keys:
@@ -42,7 +42,7 @@ def test_each_valid_doc_has_its_row_in_the_new_file_and_both_have_the_same_bits(
     assert [found[doc] for doc in valid] == [kept.index(doc) for doc in valid]
     back = np.full(len(kept), -1, np.int64)
     back[found[found >= 0]] = np.flatnonzero(found >= 0)
-    words = Former(0, len(keys), back).words(Bits().changed(found[valid], to=True).words)
+    words = ReplacedFile(0, len(keys), back).words(Bits().changed(found[valid], to=True).words)
     assert len(words) == (len(keys) + 63) // 64
     assert [doc for doc in every if words[doc >> 6] >> np.uint64(doc & 63) & np.uint64(1)] == valid
 
@@ -83,8 +83,8 @@ def record(sequence: int, num_docs: int | None, crc: int = 5) -> StreamSegmentRe
 
 
 def test_what_rows_replace_that_are_not_sealed_yet_is_not_told() -> None:
-    cut = Cut({1: SegmentDocs(Bits().changed(docs(0, 2), to=True), Bits().changed(docs(3), to=True))})
-    taken = Taken(cut, {0: 1, 1: 2}, {0: 4, 1: 6})
+    cut = ValidDocsView({1: SegmentDocs(Bits().changed(docs(0, 2), to=True), Bits().changed(docs(3), to=True))})
+    taken = DocsAtStart(cut, {0: 1, 1: 2}, {0: 4, 1: 6})
     sealed, key = record(0, 4), record(0, 4).key_text
     assert taken.settled({0: sealed, 1: record(1, None)}, {0: key}) is None
     settled = taken.settled({0: sealed, 1: record(1, 9)}, {0: key})
@@ -99,14 +99,14 @@ def test_what_rows_replace_that_are_not_sealed_yet_is_not_told() -> None:
 
 
 def test_a_cut_without_rows_of_the_segment_that_began_is_told_at_once() -> None:
-    taken = Taken(Cut({1: SegmentDocs()}), {0: 1, 1: 2}, {0: 4, 1: 0})
+    taken = DocsAtStart(ValidDocsView({1: SegmentDocs()}), {0: 1, 1: 2}, {0: 4, 1: 0})
     settled = taken.settled({0: record(0, 4), 1: record(1, None)}, {0: record(0, 4).key_text})
     assert settled is not None
     assert settled.replaced == {record(0, 4).key_text: 4}
 
 
 def test_bits_of_a_file_that_was_replaced_since_are_not_told_of_the_new_one() -> None:
-    taken = Taken(Cut({1: SegmentDocs()}), {0: 1}, {0: 4})
+    taken = DocsAtStart(ValidDocsView({1: SegmentDocs()}), {0: 1}, {0: 4})
     rewritten = record(0, 2, crc=6)
     settled = taken.settled({0: rewritten}, {0: rewritten.key_text})
     assert settled is not None

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.budget import count
-from tests.unit.server.test_upsert_sink import Chain, Replica
+from tests.unit.server.test_upsert_listener import Chain, Replica
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.clock import SystemClock
@@ -23,9 +23,9 @@ from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.server.realtime import snapshots as module
-from merlot.server.realtime.indexed import Surroundings
+from merlot.server.realtime.indexed import IndexDeps
 from merlot.server.realtime.snapshot_files import SnapshotFolder
-from merlot.server.realtime.snapshots import Place, Snapshots
+from merlot.server.realtime.snapshots import SnapshotDeps, Snapshots
 from merlot.spec.upserting import SnapshotStore
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S
@@ -56,8 +56,8 @@ class KeepingReplica(Replica):
         self.replayed: list[int] = []
         super().__init__(chain)
 
-    def surroundings(self) -> Surroundings:
-        place = Place(
+    def deps(self) -> IndexDeps:
+        place = SnapshotDeps(
             metastore=cast(Metastore, None),
             table=cast(Any, "t_REALTIME"),
             partition=0,
@@ -67,11 +67,11 @@ class KeepingReplica(Replica):
             clock=SystemClock(),
             executor=AtOnce(),
         )
-        return replace(super().surroundings(), snapshots=Snapshots(place))
+        return replace(super().deps(), snapshots=Snapshots(place))
 
     @property
     def snapshots(self) -> Snapshots:
-        found = self.sink.snapshots
+        found = self.listener.snapshots
         assert found is not None
         return found
 
@@ -152,11 +152,11 @@ def test_a_restart_shows_what_was_shown_before_whatever_became_of_the_snapshots(
                 chain.commit(len(chain.rows))
                 replica.follow(chain.records[old.sequence], carries=True)
             case "release":
-                replica.heads.release()
+                replica.segments.release()
             case "restart":
                 before = replica.seen()
                 if draw.random() < 0.5:
-                    replica.sink.close()
+                    replica.listener.close()
                 draw.choice(MISHAPS)(tmp_path / "local", draw)
                 replica.restart()
                 begun_with += replica.snapshots.sequence >= 0
@@ -164,7 +164,7 @@ def test_a_restart_shows_what_was_shown_before_whatever_became_of_the_snapshots(
                 if before[0] > replica.offset:
                     replica.read(before[0])
                 assert sorted(replica.seen()[1]) == sorted(before[1])
-        replica.sink.settle()
+        replica.listener.settle()
         check(chain, replica)
     assert begun_with or seed, "some restart began with a checkpoint"
 
@@ -179,7 +179,7 @@ def test_a_restart_with_a_checkpoint_reads_no_row_before_its_end(
         old = chain.open
         chain.commit(stop)
         replica.follow(chain.records[old.sequence], carries=True)
-        replica.sink.settle()
+        replica.listener.settle()
     assert replica.snapshots.sequence == 2
     loaded: list[int] = []
     load = PartitionUpserts.load
@@ -216,9 +216,9 @@ def test_a_partition_is_let_go_while_the_deep_store_hangs(tmp_path: Path, monkey
             old = chain.open
             chain.commit(stop)
             replica.follow(chain.records[old.sequence], carries=True)
-            replica.sink.settle()
+            replica.listener.settle()
             assert is_put.wait(PATIENCE_S)
-        replica.sink.close()
+        replica.listener.close()
         found = SnapshotFolder(tmp_path / "local").find()
         answers.set()
     assert all(answered), "it was waited for"
@@ -257,9 +257,9 @@ def test_an_index_that_needs_its_checkpoint_is_built_of_nothing_else(seed: int, 
                     chain.commit(draw.randrange(old.start_offset, replica.offset) + 1, KEPT)
                     replica.follow(chain.records[old.sequence], carries=True)
                 case "release":
-                    replica.heads.release()
+                    replica.segments.release()
                 case "rebuild" | "restart" as action:
-                    replica.sink.settle()
+                    replica.listener.settle()
                     until = replica.snapshots.sequence
                     if until < 0:
                         continue
@@ -270,11 +270,11 @@ def test_an_index_that_needs_its_checkpoint_is_built_of_nothing_else(seed: int, 
                         replica.restart()
                         replica.read(before[0])
                     else:
-                        replica.sink._rebuild()
+                        replica.listener._rebuild()
                     num_built += 1
                     assert sum(replayed) <= before[0] - first_needed
                     assert sorted(replica.seen()[1]) == sorted(before[1])
-            replica.sink.settle()
+            replica.listener.settle()
             check(chain, replica)
         assert num_built or seed
         chain.commit(replica.offset, KEPT)
@@ -293,11 +293,11 @@ def test_a_late_row_stays_hidden_by_one_that_retention_has_removed(tmp_path: Pat
         old = chain.open
         chain.commit(stop)
         replica.follow(chain.records[old.sequence], carries=True)
-        replica.heads.release()
-    replica.sink.settle()
+        replica.segments.release()
+    replica.listener.settle()
     del chain.records[0]
     replica.read(5)
-    replica.heads.release()
+    replica.segments.release()
     assert sorted(replica.seen()[1]) == [3, 4]
     replica.restart()
     replica.read(5)
@@ -311,13 +311,13 @@ def test_snapshots_are_deleted_when_the_settings_say_so(tmp_path: Path) -> None:
     old = chain.open
     chain.commit(30)
     replica.follow(chain.records[old.sequence], carries=True)
-    replica.sink.settle()
+    replica.listener.settle()
     assert list((tmp_path / "local").glob("*.valid"))
     replica.read(60)
     old = chain.open
     chain.commit(60, NOT_KEPT)
     replica.follow(chain.records[old.sequence], carries=True)
-    replica.sink.settle()
+    replica.listener.settle()
     assert not (tmp_path / "local").exists()
     assert replica.snapshots.kept_in is None
     assert replica.snapshots.at_ms is None
@@ -338,11 +338,11 @@ def test_what_cannot_be_written_is_told_and_written_later(tmp_path: Path, monkey
 
         patched.setattr(SnapshotFolder, "_write", full)
         replica.follow(chain.records[old.sequence], carries=True)
-        replica.sink.settle()
+        replica.listener.settle()
         assert replica.snapshots.error == "no space left on the disk"
         assert replica.snapshots.num_missing(chain.records) == 1
         check(chain, replica)
-    replica.sink.settle()
+    replica.listener.settle()
     assert replica.snapshots.error == ""
     assert replica.snapshots.num_missing(chain.records) == 0
 

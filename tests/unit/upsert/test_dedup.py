@@ -68,9 +68,9 @@ def test_a_row_is_kept_unless_one_of_its_key_is_there_and_alive(
             assert upserts.watermark == before
         outcome = upserts.add(table(part, sent(part)), 0, len(stored))
         upserts.publish()
-        kept += outcome.kept.tolist()
-        stored += [row for row, is_kept in zip(part, outcome.kept, strict=True) if is_kept]
-        assert outcome.rows.equals(table(part, sent(part)).filter(outcome.kept))
+        kept += outcome.is_kept.tolist()
+        stored += [row for row, is_kept in zip(part, outcome.is_kept, strict=True) if is_kept]
+        assert outcome.rows.equals(table(part, sent(part)).filter(outcome.is_kept))
         commit(upserts)
         upserts.scan()
     expected, largest = kept_of(rows, ttl, skew, skips=skips)
@@ -97,7 +97,7 @@ def test_a_partition_that_was_recovered_knows_its_keys() -> None:
     docs = after.cut.segments[0].live.docs()
     after.load(table([rows[doc] for doc in docs.tolist()]), 0, docs)
     more: list[Row] = [(1, 52, False), (2, 52, False), (3, 52, False)]
-    assert after.add(table(more), 0, 3).kept.tolist() == upserts.add(table(more), 0, 3).kept.tolist() == [0, 0, 1]
+    assert after.add(table(more), 0, 3).is_kept.tolist() == upserts.add(table(more), 0, 3).is_kept.tolist() == [0, 0, 1]
 
 
 def test_keys_that_are_floats_do_not_expire_by_them() -> None:

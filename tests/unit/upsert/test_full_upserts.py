@@ -92,7 +92,7 @@ def test_rows_that_are_dropped_take_no_docs() -> None:
     rows: list[Row] = [(1, 5, False), (1, 4, False), (2, 5, False), (2, 9, False), (2, 8, False), (3, 1, False)]
     outcome = upserts.add(table(rows), 0, 0)
     upserts.publish()
-    assert outcome.kept.tolist() == [True, False, True, True, False, True]
+    assert outcome.is_kept.tolist() == [True, False, True, True, False, True]
     assert outcome.rows.column("key").to_pylist() == [1, 2, 2, 3]
     assert valid_places(upserts.cut) == {(0, 0): False, (0, 2): False, (0, 3): False}
     # The index has moved with them.
@@ -112,7 +112,7 @@ def test_late_rows_are_new_ones_or_are_left_out() -> None:
     seen = partition(primaryKeyTtl="10")
     outcome = seen.add(table(rows), 0, 0)
     seen.publish()
-    assert (outcome.late.tolist(), outcome.kept.all()) == ([False, True, True, True], True)
+    assert (outcome.late.tolist(), outcome.is_kept.all()) == ([False, True, True, True], True)
     assert valid_places(seen.cut) == {(0, 0): False, (0, 1): False, (0, 2): False}
     skipped = partition(primaryKeyTtl="10", skipLateEvents=True)
     assert ingest(skipped, rows, 0, 0) == 1

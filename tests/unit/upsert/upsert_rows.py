@@ -13,7 +13,7 @@ from merlot.spec.schema import TableSchema
 from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
-from merlot.upsert.valid_docs import Cut, SegmentDocs
+from merlot.upsert.valid_docs import SegmentDocs, ValidDocsView
 
 Row = tuple[int, int, bool]
 """Key, value, whether it deletes its key."""
@@ -56,7 +56,7 @@ def docs_of(segment: SegmentDocs) -> dict[int, bool]:
     return dict.fromkeys(live, False) | dict.fromkeys(tombstones, True)
 
 
-def valid_places(cut: Cut) -> dict[Place, bool]:
+def valid_places(cut: ValidDocsView) -> dict[Place, bool]:
     """The valid docs of a partition, and whether each is a deletion."""
     return {(number, doc): gone for number, docs in cut.segments.items() for doc, gone in docs_of(docs).items()}
 

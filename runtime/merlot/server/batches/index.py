@@ -1,8 +1,8 @@
-"""The index of one partition's keys, told of the segments of an edition in their order. One thread at a time.
+"""Index of one partition's keys, built from the segments of an edition in their order. One thread at a time.
 
-An edition that goes on from the one before costs its new rows. Any other is built anew, of all of its segments: a row
-that is gone may have replaced others, and nobody remembers which. The old index is let go first; what it has decided
-stays with the views, so that a server never has the keys twice.
+An edition that continues the one before costs its new rows. Any other is built anew from all of its segments: a row
+that is gone may have replaced others, and the index does not remember which. The old index is freed first; what it has
+decided stays in the views, so that a server never holds the keys twice.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ READ_DOCS: Final = 1 << 20
 
 
 class StoppedError(MerlotError):
-    """The server ends, or the table does."""
+    """Raised when the server ends, or the table does."""
 
 
 class PartitionIndex:
-    """Which docs of the segments of one partition are valid; `stats` and `num_misplaced` are for any thread."""
+    """Valid docs of the segments of one partition; `stats` and `num_misplaced` are for any thread."""
 
     def __init__(self, misplaced: Callable[[pa.Table], int], should_stop: Callable[[], bool]) -> None:
         self._misplaced = misplaced
         self._should_stop = should_stop
         self._index: PartitionUpserts | None = None
         self._rules: Rules | None = None
-        self._told: list[str] = []
+        self._added: list[str] = []
         self.num_misplaced = 0
-        """Rows that are another partition's, by what the table declares."""
+        """Number of rows that belong to another partition, by what the table declares."""
 
     @property
     def stats(self) -> Stats:
@@ -50,35 +50,35 @@ class PartitionIndex:
         return Stats() if index is None else index.stats
 
     def unread(self, keys: tuple[str, ...], rules: Rules) -> tuple[str, ...]:
-        """Those segments that have to be read to come to an edition of these; while nothing is brought."""
-        return keys[len(self._told) :] if self._goes_on(keys, rules) else keys
+        """Return the segments that have to be read to come to an edition of `keys`. Not while `bring` runs."""
+        return keys[len(self._added) :] if self._goes_on(keys, rules) else keys
 
     def bring(self, key: str, segments: Mapping[str, Segment], keys: tuple[str, ...], rules: Rules) -> EditionView:
-        """Come to an edition: its key, its segments in order, and those of them that are `unread`. MerlotError if they
-        cannot be read: the index is empty then."""
+        """Bring the index to an edition, given its key, its segments in order, and the `unread` ones of them.
+        MerlotError if they cannot be read: the index is empty then."""
         if not self._goes_on(keys, rules):
             self.forget()
         if self._index is None:
             self._index, self._rules = PartitionUpserts(rules), rules
         try:
-            for name in keys[len(self._told) :]:
+            for name in keys[len(self._added) :]:
                 self._tell(self._index, segments[name])
-                self._told.append(name)
+                self._added.append(name)
         except BaseException:
             self.forget()
             raise
         return EditionView(key, {name: number for number, name in enumerate(keys)}, self._index.cut)
 
     def forget(self) -> None:
-        """Hold no keys."""
-        self._index, self._rules, self._told, self.num_misplaced = None, None, [], 0
+        """Free all keys."""
+        self._index, self._rules, self._added, self.num_misplaced = None, None, [], 0
 
     def _goes_on(self, keys: tuple[str, ...], rules: Rules) -> bool:
         is_same = self._rules is not None and deciding(self._rules) == deciding(rules)
-        return is_same and list(keys[: len(self._told)]) == self._told
+        return is_same and list(keys[: len(self._added)]) == self._added
 
     def _tell(self, index: PartitionUpserts, segment: Segment) -> None:
-        number = len(self._told)
+        number = len(self._added)
         for first in range(0, segment.num_docs, READ_DOCS):
             if self._should_stop():
                 raise StoppedError("index of keys is needed no more")
@@ -90,7 +90,7 @@ class PartitionIndex:
 
 
 def deciding(rules: Rules) -> tuple[object, ...]:
-    """What the bits depend on beside the rows."""
+    """Return what the bits depend on beside the rows."""
     return rules.identity, rules.deletes_by
 
 

@@ -1,7 +1,7 @@
-"""What queries see of an upsert table of batches: editions of its partitions, each with the docs that are valid in it.
+"""Views that queries have of an upsert table of batches: editions of its partitions, each with its valid docs.
 
 A request names the edition of each partition that it asks for, `upsert/3@<digest>`, beside those segments of it that
-its filter may need. So whatever it is answered is of one set of segments, the one that its broker routes.
+its filter may need. So its whole answer is of one set of segments, the one that its broker routes.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Final
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.partly import PartlyValid
 from merlot.segment.reader import Segment, SomeDocs
-from merlot.server.realtime.line import Resolved
+from merlot.server.realtime.partition_log import ResolvedRows
 from merlot.server.realtime.views import fitted
-from merlot.upsert.valid_docs import Cut
+from merlot.upsert.valid_docs import ValidDocsView
 
-NOTHING: Final = Resolved(keys=(), rows=())
-"""An edition has no rows beside those of its segments."""
+NOTHING: Final = ResolvedRows(keys=(), rows=())
+"""Rows of an edition beside those of its segments: none."""
 
 
 @dataclass(frozen=True)
 class EditionView:
-    """The valid docs of one edition of a partition. Any thread."""
+    """Valid docs of one edition of a partition. Any thread."""
 
     key: str
     numbers: Mapping[str, int]
-    """What the cut calls the segments, by `name@crc`."""
-    cut: Cut
-    _known: dict[str, SomeDocs] = field(default_factory=dict)
+    """Numbers of the segments in the cut, by `name@crc`."""
+    cut: ValidDocsView
+    _valid_docs: dict[str, SomeDocs] = field(default_factory=dict)
 
-    def dressed(self, segment: Segment) -> Segment:
-        """A segment of the edition with its docs that are rows of the table."""
+    def masked(self, segment: Segment) -> Segment:
+        """Return a segment of the edition masked with its valid docs."""
         key = str(segment.key)
-        valid = self._known.get(key)
+        valid = self._valid_docs.get(key)
         if valid is None:
-            valid = self._known[key] = self._valid(self.numbers[key], segment.num_docs)
+            valid = self._valid_docs[key] = self._valid(self.numbers[key], segment.num_docs)
         return PartlyValid(segment, valid)
 
     def _valid(self, number: int, num_docs: int) -> SomeDocs:
@@ -44,14 +44,15 @@ class EditionView:
         return SomeDocs(fitted(newest, num_docs), None if every is newest else fitted(every, num_docs))
 
 
-class EditionCut:
-    """For one request; `server.tables.Cut`. Segments are handed out by the editions that it has named."""
+class EditionReadView:
+    """Read view for one request; implements `server.tables.ReadView`. Segments are handed out by the editions that the
+    request has named."""
 
     def __init__(self, views: Mapping[str, EditionView]) -> None:
         self._views = views
         self._named: list[EditionView] = []
 
-    def resolve(self, key: str) -> Resolved | None:
+    def resolve(self, key: str) -> ResolvedRows | None:
         """Take an edition; None if it is not known here."""
         view = self._views.get(key)
         if view is None:
@@ -59,11 +60,11 @@ class EditionCut:
         self._named.append(view)
         return NOTHING
 
-    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, Resolved | None]]:
-        """Nothing is behind what was asked for."""
+    def behind(self, keys: Iterable[str]) -> Sequence[tuple[str, ResolvedRows | None]]:
+        """Return nothing: an edition is complete."""
         return ()
 
-    def dressed(self, segment: ImmutableSegment) -> Segment | None:
-        """A segment with the docs of it that are rows of the table; None if it is in no edition that was named."""
+    def masked(self, segment: ImmutableSegment) -> Segment | None:
+        """Return a segment masked with its valid docs; None if it is in no edition that was named."""
         key = str(segment.key)
-        return next((view.dressed(segment) for view in self._named if key in view.numbers), None)
+        return next((view.masked(segment) for view in self._named if key in view.numbers), None)

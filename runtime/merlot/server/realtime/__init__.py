@@ -1,8 +1,10 @@
-"""Streams on a server: what it consumes, how rows become sealed segments, and what it tells of that.
+"""Consumption of streams on a server: from messages to sealed segments, with progress reports.
 
-A thread per partition (`partition`) drives the replica of `cluster.consuming.machine`, which decides what is done next:
-it reads (`reading`, `intake`) and appends (`heads`); shared state is written and files are made beside it (`acting`,
-`sealing`). What it has of the partition is an immutable `line` that queries take without a lock. Whoever has to know of
-every row before it is seen stands in for the `sink`. `table` is the part of the event loop: which partitions are this
-server's. Must not decide what shared state means, nor when a segment ends or who makes its file.
+A thread per partition (`partition`) drives the replica of `cluster.consuming.machine`, which decides what to do next.
+The thread reads (`reading`, `poller`) and appends (`open_segments`). Writes of shared state and the making of files run
+beside it (`actions`, `sealing`). What the server has of a partition is an immutable `partition_log`, which queries read
+without a lock. A `row_listener` hears of every row before queries see it. `table` runs on the event loop and decides
+which partitions this server consumes.
+
+This package must not decide what shared state means, when a segment ends, or which replica makes its file.
 """

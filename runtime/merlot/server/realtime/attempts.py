@@ -1,8 +1,9 @@
-"""Skip a message that ends the process when it is decoded.
+"""Skip a message that kills the process when it is decoded.
 
-Before messages are decoded, a file says which; it is deleted when they are. A file that is there at the start is of a
-process that ended meanwhile: its messages are decoded alone, each under a file of its own. A message at which the
-process ended twice while it was decoded alone is not decoded again: it is a bad message.
+Before messages are decoded, a file named after their offsets is written; afterwards it is deleted. A file that exists
+at the start belongs to a process that died in between: its messages are decoded one by one, each under a file of its
+own. A message that killed the process twice while it was decoded alone is not decoded again: it counts as a bad
+message.
 """
 
 from __future__ import annotations
@@ -30,33 +31,34 @@ MOST_DEATHS: Final = 2
 ENDED: Final = "the message ended the process each time that it was decoded"
 
 
-class Attempts:
-    """What one partition's decoding was at when processes ended; any thread. One process uses the folder."""
+class DecodeAttempts:
+    """Offsets of one partition that were being decoded when processes died. Any thread may call; one process uses the
+    folder."""
 
     def __init__(self, folder: Path, place: str) -> None:
         self._folder = folder
         self._place = place
         self._left: dict[tuple[int, int], int] = {}
-        # Without its files, on a disk that is full or fails, a partition is consumed all the same.
+        # On a disk that is full or broken, the partition is consumed without these files.
         with suppress(OSError, ValueError):
             folder.mkdir(parents=True, exist_ok=True)
             self._left = {_range(file): int(file.read_text() or 0) for file in folder.iterdir()}
 
     def decode(self, messages: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
-        """The rows of messages; of those that a process ended at, one message at a time."""
+        """Return the rows of messages. Messages at which a process died are decoded one at a time."""
         first, end = int(messages.offsets[0]), int(messages.offsets[-1]) + 1
-        over = [one for one in list(self._left) if one[0] < end and first < one[1]]
-        if not over:
+        suspects = [span for span in list(self._left) if span[0] < end and first < span[1]]
+        if not suspects:
             return self._marked((first, end), 0, messages, rows)
-        found = []
+        pieces = []
         for row in range(len(messages)):
-            found.append(self._alone(_slice(messages, row), rows))
-            if found[-1].stopped_by is not None:
-                return _joined(found)
-        for one in over:
-            if one[1] <= end and self._left[one] < MOST_DEATHS:
-                self._forget(one)
-        return _joined(found)
+            pieces.append(self._alone(_slice(messages, row), rows))
+            if pieces[-1].stopped_by is not None:
+                return _joined(pieces)
+        for span in suspects:
+            if span[1] <= end and self._left[span] < MOST_DEATHS:
+                self._forget(span)
+        return _joined(pieces)
 
     def _alone(self, message: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
         offset = int(message.offsets[0])
@@ -117,15 +119,15 @@ def _none_of(message: Messages) -> Messages:
     )
 
 
-def _joined(found: list[StreamRows]) -> StreamRows:
-    last = found[-1]
+def _joined(pieces: list[StreamRows]) -> StreamRows:
+    last = pieces[-1]
     return StreamRows(
-        rows=pa.concat_tables([one.rows for one in found]),
-        offsets=np.concatenate([one.offsets for one in found]),
+        rows=pa.concat_tables([piece.rows for piece in pieces]),
+        offsets=np.concatenate([piece.offsets for piece in pieces]),
         next_offset=last.next_offset,
-        bad=functools.reduce(operator.add, (one.bad for one in found), BadRows()),
-        cut=functools.reduce(operator.add, (Counter(one.cut) for one in found), Counter()),
-        num_filtered=sum(one.num_filtered for one in found),
-        num_tombstones=sum(one.num_tombstones for one in found),
+        bad=functools.reduce(operator.add, (piece.bad for piece in pieces), BadRows()),
+        cut=functools.reduce(operator.add, (Counter(piece.cut) for piece in pieces), Counter()),
+        num_filtered=sum(piece.num_filtered for piece in pieces),
+        num_tombstones=sum(piece.num_tombstones for piece in pieces),
         stopped_by=last.stopped_by,
     )

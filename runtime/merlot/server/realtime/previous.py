@@ -1,7 +1,7 @@
-"""Rows of a partition by segment and doc: what mode PARTIAL merges a new row into.
+"""Read rows of a partition by segment and doc: those that mode PARTIAL merges a new row into.
 
-A segment's rows are read where they are: among those that were consumed here as long as these are kept, else in the
-sealed file, which has the same docs. The consuming thread alone asks.
+A segment's rows are read from the consumed rows as long as these are kept here, else from the sealed file, which has
+the same docs. Only the consuming thread calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from merlot.segment.arrow_types import arrow_type
 from merlot.segment.reader import Segment
 from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
-from merlot.server.realtime.line import Line
+from merlot.server.realtime.partition_log import PartitionLog
 from merlot.spec.schema import FieldSpec
 
 Longs = NDArray[np.int64]
@@ -26,29 +26,29 @@ Borrow = Callable[[str], AbstractContextManager[Segment | None]]
 
 
 class StoredRows:
-    """A partition's rows as they are at the moment."""
+    """Rows of a partition as they are at the moment."""
 
-    def __init__(self, borrow: Borrow, line: Line, keys: Mapping[int, str]) -> None:
-        """keys: `name@crc` of sealed segments, by sequence."""
+    def __init__(self, borrow: Borrow, log: PartitionLog, keys: Mapping[int, str]) -> None:
+        """`keys` are `name@crc` of sealed segments, by sequence."""
         self._borrow = borrow
-        self._line = line
+        self._line = log
         self._keys = keys
 
     def of(self, sequences: Longs, docs: Longs, fields: Sequence[FieldSpec]) -> pa.Table:
-        """Columns of docs, by the sequence of their segments, in that order. Raises UnavailableError if a segment is
-        not here."""
+        """Return columns of docs, by the sequence of their segments, in that order. Raises UnavailableError if a
+        segment is not here."""
         order = np.argsort(sequences, kind="stable")
         numbers, firsts = np.unique(sequences[order], return_index=True)
         schema = pa.schema([pa.field(field.name, arrow_type(field)) for field in fields])
-        found = [schema.empty_table()]
+        tables = [schema.empty_table()]
         for number, mine in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=False):
             with self._segment(number) as segment:
                 chosen = docs[mine].astype(np.uint32)
                 columns = [taken_column(column_under(segment, field), chosen) for field in fields]
-                found.append(pa.table(columns, names=schema.names).cast(schema))
+                tables.append(pa.table(columns, names=schema.names).cast(schema))
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return pa.concat_tables(found).take(pa.array(back))
+        return pa.concat_tables(tables).take(pa.array(back))
 
     @contextmanager
     def _segment(self, sequence: int) -> Iterator[Segment]:
@@ -62,7 +62,7 @@ class StoredRows:
     def _opened(self, sequence: int) -> AbstractContextManager[Segment | None]:
         part = self._line.part(sequence)
         if part is not None and part.rows is not None:
-            # Without the end of the part: what is behind it moves to the next one with the next line.
+            # Not up to the end of the part: rows behind it move to the next part with the next log only.
             return nullcontext(part.rows.snapshot())
         key = self._keys.get(sequence)
         return nullcontext(None) if key is None else self._borrow(key)

@@ -1,17 +1,17 @@
-"""From an error to what is wrong with a stream, as conditions and lists tell it."""
+"""Problem of a stream for an error, as conditions and lists show it."""
 
 from __future__ import annotations
 
 from merlot.cluster.consuming.progress import StreamProblem
 from merlot.errors import UnavailableError
-from merlot.server.realtime.poison import PoisonRowError
+from merlot.server.realtime.merger_retry import PoisonRowError
 from merlot.server.realtime.secrets import SecretMissingError
 from merlot.streams.folders import PlaceNotAllowedError
 from merlot.streams.protocol import OffsetOutOfRangeError, StreamAccessError, TopicGoneError
 
 
 def problem_of(error: Exception) -> StreamProblem:
-    """The problem that an error of a stream's client, its Secret or its messages stands for."""
+    """Return the problem that an error of a stream's client, its Secret or its messages stands for."""
     match error:
         case StreamAccessError():
             return StreamProblem.REFUSED

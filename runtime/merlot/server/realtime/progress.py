@@ -1,4 +1,4 @@
-"""Rows per second of each partition, over the last few seconds."""
+"""Rows per second of each partition over the last few seconds."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ WINDOW_S: Final = 5.0
 
 
 class Rates:
-    """Fed with totals now and then; one thread."""
+    """Rates, computed from totals that are reported now and then; one thread."""
 
     def __init__(self) -> None:
         self._seen: dict[int, deque[tuple[float, int]]] = {}
 
     def of(self, partition: int, total: int, now: float) -> float:
-        """Rows per second since the total of some seconds ago."""
+        """Note a total, and return the rows per second since the total of some seconds ago."""
         seen = self._seen.setdefault(partition, deque())
         seen.append((now, total))
         while len(seen) > 2 and now - seen[1][0] >= WINDOW_S:

@@ -1,12 +1,12 @@
 """Sealed segments that minions rewrite without the rows that were replaced (UpsertCompactionTask): both sides of it.
 
-Before: `Settled` is what may be told of valid docs. A row that is consumed may come to nothing, and what it replaced
-would be valid again; so only what sealed rows have replaced is told, by a cut that was taken when a segment began and
-holds once all that it was told of is sealed.
+Before: a server tells minions the valid docs in `SettledDocs`. A consumed row may come to nothing, and what it replaced
+would be valid again. So only what sealed rows have replaced is told: the valid docs are taken when a segment begins,
+and told once all rows they are based on are sealed.
 
-After: the new file has some docs of the old one in the same order, among them all that are valid. Which, is found by
-their keys (`upsert.rewriting`), so that a replica needs nobody's word for it; a file that lacks a valid doc is refused.
-Brokers ask for either file for a while: the bits of the old one follow from those of the new one (`Former`).
+After: the new file has some docs of the old file in the same order, among them all that are valid. Their keys say which
+(`upsert.rewriting`), so that a replica depends on nobody's word; a file that lacks a valid doc is refused. Brokers ask
+for either file for a while: the bits of the old file follow from those of the new file (`ReplacedFile`).
 """
 
 from __future__ import annotations
@@ -21,104 +21,105 @@ from numpy.typing import NDArray
 
 from merlot.cluster.consuming.merged import merged_sequences
 from merlot.cluster.records import StreamSegmentRecord
-from merlot.upsert.valid_docs import Bits, Cut
+from merlot.upsert.valid_docs import Bits, ValidDocsView
 
 Longs = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Records = Mapping[int, StreamSegmentRecord]
 
 MOST_TOLD: Final = 20
-"""Segments of a partition of which is told how many docs were replaced: those with most."""
+"""Most segments of a partition whose number of replaced docs is reported: those with most."""
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettledDocs:
     """Valid docs of a partition's sealed segments, as sealed rows alone decide. Any thread."""
 
-    cut: Cut = field(default_factory=lambda: Cut({}))
+    cut: ValidDocsView = field(default_factory=lambda: ValidDocsView({}))
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """What the cut calls them, by `name@crc`."""
+    """Numbers of the segments in the cut, by `name@crc`."""
     num_docs: Mapping[str, int] = field(default_factory=dict)
 
     def bitmap(self, keys: Sequence[str]) -> tuple[bytes, int] | None:
-        """The docs of segments that are not replaced, as a roaring bitmap, numbered from one segment to the next, and
-        how many docs these have; None if one is none of these."""
+        """Return the docs of segments that are not replaced, as a roaring bitmap, numbered from one segment to the
+        next, and the number of all their docs. None if a segment is not settled."""
         parts, first = [np.zeros(0, np.int64)], 0
         for key in keys:
-            found = None if key not in self.numbers else self.cut.segments.get(self.numbers[key])
-            if found is None:
+            docs = None if key not in self.numbers else self.cut.segments.get(self.numbers[key])
+            if docs is None:
                 return None
-            parts.append(first + found.docs())
+            parts.append(first + docs.docs())
             first += self.num_docs[key]
         return Bits().changed(np.concatenate(parts), to=True).serialized(), first
 
     @cached_property
     def replaced(self) -> dict[str, int]:
-        """How many docs of segments were replaced, of those with most."""
+        """Number of replaced docs, for the segments with most."""
         counts = {key: docs - self._num_valid(key) for key, docs in self.num_docs.items()}
         worst = sorted((key for key, count in counts.items() if count), key=lambda key: (-counts[key], key))
         return {key: counts[key] for key in worst[:MOST_TOLD]}
 
     def _num_valid(self, key: str) -> int:
-        found = self.cut.segments.get(self.numbers[key])
-        return 0 if found is None else found.num_valid
+        docs = self.cut.segments.get(self.numbers[key])
+        return 0 if docs is None else docs.num_valid
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A cut, and how many docs of each segment it was told of, by sequence."""
+class DocsAtStart:
+    """Valid docs at one moment, and the number of docs of each segment that they are based on, by sequence."""
 
-    cut: Cut
+    cut: ValidDocsView
     numbers: Mapping[int, int]
-    told: Mapping[int, int]
+    num_docs: Mapping[int, int]
 
-    def settled(self, records: Records, keys: Mapping[int, str]) -> Settled | None:
-        """What it tells once all that it was told of is sealed; None before that. `keys`: by which files the docs of
-        segments are numbered."""
-        for sequence, told in self.told.items():
+    def settled(self, records: Records, keys: Mapping[int, str]) -> SettledDocs | None:
+        """Return the settled docs once all that they are based on is sealed; None before that. `keys` are the files by
+        which the docs of segments are numbered."""
+        for sequence, docs in self.num_docs.items():
             record = records.get(sequence)
-            if told and record is not None and (record.is_open or (sequence not in keys and told > record.total_docs)):
+            if docs and record is not None and (record.is_open or (sequence not in keys and docs > record.total_docs)):
                 return None
         sealed = {
             sequence: record.key_text
             for sequence, record in records.items()
-            if not record.is_open and self.told.get(sequence) == record.total_docs
+            if not record.is_open and self.num_docs.get(sequence) == record.total_docs
             if keys.get(sequence) == record.key_text
         }
-        return Settled(
+        return SettledDocs(
             self.cut,
             {key: self.numbers[sequence] for sequence, key in sealed.items()},
-            {key: self.told[sequence] for sequence, key in sealed.items()},
+            {key: self.num_docs[sequence] for sequence, key in sealed.items()},
         )
 
-    def without(self, sequences: Collection[int]) -> Taken:
-        """The same, but for segments whose docs have other numbers by now."""
-        told = {sequence: docs for sequence, docs in self.told.items() if sequence not in sequences}
-        return replace(self, told=told)
+    def without(self, sequences: Collection[int]) -> DocsAtStart:
+        """Return the same without segments whose docs have other numbers by now."""
+        num_docs = {sequence: docs for sequence, docs in self.num_docs.items() if sequence not in sequences}
+        return replace(self, num_docs=num_docs)
 
 
 @dataclass(frozen=True)
-class Former:
-    """A file that another one has taken the place of."""
+class ReplacedFile:
+    """File that another file has replaced."""
 
     sequence: int
-    """Of the segment whose file that is: of another one, if segments were merged."""
+    """Sequence of the segment that has the new file; another segment's if segments were merged."""
     num_docs: int
     docs: Longs
-    """The doc here of each doc there; -1: one that is not valid."""
+    """Doc of this file for each doc of the new file; -1 for a doc that is not valid."""
 
-    def behind(self, sequence: int, docs: Longs) -> Former:
-        """The same, now that yet another file is there, each doc of which was that one there, or -1: none."""
-        return Former(sequence, self.num_docs, np.where(docs >= 0, self.docs[docs], -1))
+    def behind(self, sequence: int, docs: Longs) -> ReplacedFile:
+        """Return the same, now that yet another file is in its place. `docs`: for each doc of that file, its doc in the
+        one before, or -1."""
+        return ReplacedFile(sequence, self.num_docs, np.where(docs >= 0, self.docs[docs], -1))
 
     def words(self, newer: Words | None) -> Words:
-        """The bits of its docs, by those of the newer file."""
-        found = np.zeros(((self.num_docs + 63) >> 6) * 64, np.bool_)
+        """Return the bits of its docs, computed from those of the newer file."""
+        is_valid = np.zeros(((self.num_docs + 63) >> 6) * 64, np.bool_)
         if newer is not None:
             bits = np.unpackbits(np.ascontiguousarray(newer).view(np.uint8), bitorder="little")[: len(self.docs)]
             held = self.docs[: len(bits)][bits.astype(np.bool_)]
-            found[held[held >= 0]] = True
-        return np.packbits(found, bitorder="little").view(np.uint64)
+            is_valid[held[held >= 0]] = True
+        return np.packbits(is_valid, bitorder="little").view(np.uint64)
 
 
 def files_to_keep(keys_of: Mapping[int, Mapping[int, str]], records: Iterable[StreamSegmentRecord]) -> set[str]:
@@ -126,9 +127,9 @@ def files_to_keep(keys_of: Mapping[int, Mapping[int, str]], records: Iterable[St
 
     `keys_of`: by partition and sequence, the file by which an index numbers the docs of a sealed segment.
     """
-    found: set[str] = set()
+    files: set[str] = set()
     for record in records:
         keys = keys_of.get(record.partition, {})
         if not record.is_open and keys.get(record.sequence, record.key_text) != record.key_text:
-            found.update(keys[sequence] for sequence in {record.sequence, *merged_sequences(record)} & keys.keys())
-    return found
+            files.update(keys[sequence] for sequence in {record.sequence, *merged_sequences(record)} & keys.keys())
+    return files

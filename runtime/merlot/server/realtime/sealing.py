@@ -1,7 +1,7 @@
-"""Makes the file of a segment whose end is agreed, uploads it, commits it, and keeps it: the steps that block.
+"""Make the file of a segment whose end is agreed, upload it, commit it, and keep it: the steps that block.
 
-Equal rows make equal files, whoever makes them, and the first commit counts. Whatever fails leaves nothing that anybody
-sees; a file that was made is kept until the segment is committed, so that only what failed is tried again.
+Equal rows make equal files on every replica, and the first commit counts. A step that fails leaves nothing that anybody
+sees. A file that was made is kept until the segment is committed, so that only the failed step is repeated.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from merlot.errors import UnavailableError
 from merlot.segment.build.request import BuiltSegment
 from merlot.segment.metadata import CreationFacts
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.realtime.around import Around
+from merlot.server.realtime.partition_deps import PartitionDeps
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """What was made of a segment's rows."""
+    """File that was made of a segment's rows."""
 
     segment: str
     end_offset: int
@@ -41,11 +41,11 @@ class _File:
 
 
 class Sealing:
-    """The files of one partition. Steps may run on any thread; of those that make files, one does at a time."""
+    """Files of one partition. Steps may run on any thread; one file is made at a time."""
 
-    def __init__(self, partition: int, around: Around) -> None:
-        self._around = around
-        self._folder = around.folder / str(partition)
+    def __init__(self, partition: int, deps: PartitionDeps) -> None:
+        self._deps = deps
+        self._folder = deps.folder / str(partition)
         self._numbers = itertools.count()
         self._file: _File | None = None
         self._uploaded: SegmentRecord | None = None
@@ -53,7 +53,8 @@ class Sealing:
         self._is_closed = False
 
     def build(self, action: Build, rows: ConsumingSegment, num_docs: int) -> Built:
-        """The file of the first rows, which are those before the agreed end. Raises as `build_segment`."""
+        """Make the file of the first `num_docs` rows, which are those before the agreed end. Raises as
+        `build_segment`."""
         if not num_docs:
             return Built(action.segment, 0, 0)
         with self._making:
@@ -67,19 +68,19 @@ class Sealing:
         return Built(action.segment, file.built.metadata.key.crc, num_docs)
 
     def upload(self, action: Upload) -> Uploaded:
-        """The file in the deep store. Raises as `DeepStore.put`."""
+        """Put the file into the deep store. Raises as `DeepStore.put`."""
         built, before = self._of(action.segment).built, self._uploaded
-        store = self._around.store()
-        url = store.url_of(self._around.table, built.metadata.key)
+        store = self._deps.store()
+        url = store.url_of(self._deps.table, built.metadata.key)
         if before is None or before.url != url or store.modified_ms(url) is None:
             store.put(built.path, url)
         self._uploaded = record_of(built.metadata, url, built.size_bytes, built.blooms)
         return Uploaded(action.segment, url)
 
     def commit(self, action: Commit) -> TableView:
-        """The table with the segment as the file is, or as another one's is that came first. Raises as
-        `commit_segment`."""
-        around = self._around
+        """Commit the segment and return the table, in which the segment is as this file has it, or as another replica's
+        file that came first. Raises as `commit_segment`."""
+        deps = self._deps
         file = None if action.url is None else self._uploaded
         if action.url is not None and (file is None or (file.name, file.crc) != (action.segment, action.crc)):
             raise UnavailableError(f"file of a segment is gone segment={action.segment}")
@@ -88,33 +89,33 @@ class Sealing:
             start_offset=action.start_offset,
             end_offset=action.end_offset,
             file=file,
-            sealer=around.instance,
-            now_ms=around.clock.now_ms(),
+            sealer=deps.instance,
+            now_ms=deps.clock.now_ms(),
         )
-        committed = commit_segment(around.metastore, around.table, sealed)
-        telemetry.STREAM_COMMITS.labels(around.table, committed.outcome.value.lower()).inc()
+        committed = commit_segment(deps.metastore, deps.table, sealed)
+        telemetry.STREAM_COMMITS.labels(deps.table, committed.outcome.value.lower()).inc()
         made = self._find(action.segment)
         seconds = 0.0 if made is None else time.monotonic() - made.began
         telemetry.STREAM_COMMIT_SECONDS.observe(seconds)
         num_docs = 0 if file is None else file.total_docs
         text = "segment committed table=%s segment=%s outcome=%s num_docs=%d end_offset=%d seconds=%.3f"
-        _LOG.info(text, around.table, action.segment, committed.outcome, num_docs, action.end_offset, seconds)
+        _LOG.info(text, deps.table, action.segment, committed.outcome, num_docs, action.end_offset, seconds)
         return committed.view
 
     def keep(self, segment: str) -> None:
-        """Put the file where this server looks for its own, unless it is there already: it is the committed one.
-        OutOfSpaceError, UnavailableError."""
+        """Put the file where this server looks for its own, unless it is there: it is the committed one. Raises
+        OutOfSpaceError and UnavailableError."""
         file = self._of(segment)
         if not file.is_kept:
-            self._around.files.adopt(self._around.table, file.built.metadata.key, file.built.path)
+            self._deps.files.adopt(self._deps.table, file.built.metadata.key, file.built.path)
             self._file = replace(file, is_kept=True)
 
     def sweep(self) -> None:
-        """Delete what a former life has left behind."""
+        """Delete what a former process has left behind."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Delete what was made; a file that is still being made is deleted when it is whole."""
+        """Delete what was made. A file that is still being made is deleted when it is complete."""
         self._is_closed = True
         self.forget()
 
@@ -129,7 +130,7 @@ class Sealing:
         folder = self._folder / str(next(self._numbers))
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        creation = CreationFacts(time_ms=self._around.clock.now_ms(), host=str(self._around.instance))
+        creation = CreationFacts(time_ms=self._deps.clock.now_ms(), host=str(self._deps.instance))
         try:
             built = rows.seal(folder, num_docs, creation)
         except BaseException:

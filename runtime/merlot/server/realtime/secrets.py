@@ -1,4 +1,4 @@
-"""Properties of streams' clients that no manifest may hold: files of a folder, as Kubernetes mounts a Secret."""
+"""Properties of stream clients that no manifest may hold: files of a folder, as Kubernetes mounts a Secret."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from merlot.errors import NotFoundError, UnavailableError
 
 
 class SecretMissingError(NotFoundError):
-    """The server has no such Secret, or none with keys."""
+    """Raised if the server has no such Secret, or one without keys."""
 
 
 def read_secret(folder: Path | None, name: str) -> Mapping[str, str]:
-    """A file's content by its name.
+    """Return the contents of the Secret's files, by their names.
 
-    SecretMissingError if there is no such Secret, or none yet: Kubernetes mounts an empty folder until somebody makes
-    it.
-    UnavailableError if it cannot be read."""
+    SecretMissingError if there is no such Secret, or none yet: Kubernetes mounts an empty folder until the Secret is
+    made. UnavailableError if it cannot be read."""
     if folder is None or not (folder / name).is_dir():
         raise SecretMissingError(f"no secret of this name on the server secret={name} folder={folder}")
     try:
         files = [file for file in (folder / name).iterdir() if file.is_file() and not file.name.startswith(".")]
-        found = {file.name: file.read_text() for file in files}
+        properties = {file.name: file.read_text() for file in files}
     except (OSError, UnicodeDecodeError) as error:
         raise UnavailableError(f"secret cannot be read secret={name} cause={error}") from error
-    if not found:
+    if not properties:
         raise SecretMissingError(f"secret has no keys yet secret={name} folder={folder}")
-    return found
+    return properties

@@ -1,8 +1,9 @@
-"""Snapshots of a partition's valid docs on a server's own disk: a folder with a file per segment, and one that says
-which of them are a checkpoint.
+"""Snapshots of a partition's valid docs on a server's own disk: a folder with a file per segment, and a list that says
+which files are a checkpoint.
 
-A file is written under another name and renamed, and never written to again; the list comes after all that it names,
-and what it does not name any more is deleted after it. Whatever is cut off, or damaged, is found by its checksum.
+A file is written under another name and renamed, and never written to again. The list is written after all files that
+it names, and files that it no longer names are deleted after it. A truncated or damaged file is detected by its
+checksum.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TEMPORARY: Final = ".tmp"
 
 
 class LocalCheckpoint(BaseModel):
-    """What the list says."""
+    """Contents of the list."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,25 +38,25 @@ class LocalCheckpoint(BaseModel):
     key: str
     state: CheckpointRecord
     files: Mapping[str, str]
-    """Names by the keys of their segments."""
+    """Names of files, by the keys of their segments."""
 
 
 class SnapshotFolder:
-    """One partition's. Raises OutOfSpaceError and UnavailableError where a disk does."""
+    """Folder of one partition's snapshots. Raises OutOfSpaceError and UnavailableError where a disk does."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def exists(self) -> bool:
-        """Whether anything was kept here."""
+        """Return True if the folder exists."""
         return self._path.exists()
 
     def path_of(self, name: str) -> Path:
-        """Where the file of this name is, or would be."""
+        """Return where the file of this name is, or would be."""
         return self._path / name
 
     def put(self, name: str, content: Callable[[], bytes]) -> None:
-        """Write a file, if it is not there."""
+        """Write a file, if it does not exist."""
         path = self.path_of(name)
         if not path.exists():
             self._write(path, content())
@@ -64,13 +65,13 @@ class SnapshotFolder:
         """Make these files the checkpoint, and delete the others."""
         body = checkpoint.model_dump_json().encode()
         self._write(self._path / LIST, json.dumps({"crc": zlib.crc32(body)}).encode() + b"\n" + body)
-        kept = {*checkpoint.files.values(), LIST}
+        named = {*checkpoint.files.values(), LIST}
         for file in self._files():
-            if file.name not in kept:
+            if file.name not in named:
                 file.unlink(missing_ok=True)
 
     def find(self) -> LocalCheckpoint | None:
-        """The checkpoint; None if there is none. CorruptionError if it cannot be read."""
+        """Return the checkpoint; None if there is none. CorruptionError if it cannot be read."""
         path = self._path / LIST
         try:
             data = path.read_bytes()
@@ -87,7 +88,7 @@ class SnapshotFolder:
             raise CorruptionError(f"list of snapshots cannot be read path={path}") from error
 
     def read(self, name: str) -> bytes:
-        """A file's bytes; CorruptionError if it cannot be read."""
+        """Return a file's bytes; CorruptionError if it cannot be read."""
         path = self.path_of(name)
         try:
             return path.read_bytes()
@@ -95,7 +96,7 @@ class SnapshotFolder:
             raise CorruptionError(f"snapshot cannot be read path={path} reason={error.strerror}") from error
 
     def clear(self) -> int:
-        """Delete everything; returns how many snapshots that were."""
+        """Delete everything; return the number of snapshots deleted."""
         number = sum(file.suffix == SUFFIX for file in self._files())
         shutil.rmtree(self._path, ignore_errors=True)
         return number

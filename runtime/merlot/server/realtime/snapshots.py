@@ -1,9 +1,10 @@
-"""Keeps a partition's checkpoint: which docs of its sealed segments are valid at the end of the last of them.
+"""Keep a partition's checkpoint: the valid docs of its sealed segments at the end of the last of them.
 
-The partition's thread hands over what it has at an end (`Captured`, references only); files are written, uploaded and
-named in the records on another thread, so that neither a full disk nor a slow deep store holds rows up. Order decides
-what a crash leaves: snapshots come before whatever names them, and are deleted after it. A recovery takes the
-checkpoint of the local disk, else the deep store's; neither is needed, since what is stored can be replayed.
+The partition's thread hands over its state at the end of a segment (`CapturedState`, references only). Files are
+written, uploaded and named in the records on another thread, so that neither a full disk nor a slow deep store delays
+rows. Their order decides what a crash leaves: snapshots are written before the list or record that names them, and
+deleted after it. A recovery takes the checkpoint of the local disk, else the deep store's; neither is needed, since
+what is stored can be replayed.
 """
 
 from __future__ import annotations
@@ -34,48 +35,48 @@ from merlot.store.deepstore import DeepStore
 from merlot.upsert.checkpoint import SegmentSnapshot
 from merlot.upsert.expiry import Bounds, Watermark
 from merlot.upsert.snapshots import decode, encode, file_name
-from merlot.upsert.valid_docs import Cut, SegmentDocs
+from merlot.upsert.valid_docs import SegmentDocs, ValidDocsView
 
 _LOG = logging.getLogger(__name__)
 
 REST_MS: Final = 5_000
-"""Between two checkpoints, and before another try. What is captured meanwhile is kept, the last one."""
+"""Milliseconds between two checkpoints, and before a retry. Of the states captured meanwhile, the last is kept."""
 LOOK_MS: Final = 500
-"""Between two looks at whether something is due."""
+"""Milliseconds between two checks whether something is due."""
 LATE_MS: Final = 30_000
-"""So long after a commit, another replica than the one that made the file uploads its checkpoint."""
+"""Milliseconds after a commit from which a replica that did not make the file uploads its own checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
-    """A partition at the end of a segment."""
+class CapturedState:
+    """State of a partition at the end of a segment."""
 
     sequence: int
-    cut: Cut
+    cut: ValidDocsView
     mark: Watermark
     column: str
     numbers: Mapping[int, int]
-    """What the cut calls the sealed segments, by sequence."""
+    """Numbers of the sealed segments in the cut, by sequence."""
     num_docs: Mapping[int, int]
-    """Of these."""
+    """Number of docs of these segments."""
     keys: Mapping[int, str]
-    """The files that docs of segments are numbered by; none of a segment that is numbered as its rows came."""
+    """Files by which docs of segments are numbered; none for a segment whose docs are numbered as its rows came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A checkpoint that a recovery may begin with."""
+class FoundCheckpoint:
+    """Checkpoint that a recovery may begin with."""
 
     sequence: int
     mark: Watermark
     column: str
     segments: Mapping[int, SegmentSnapshot]
-    """By sequence."""
+    """Valid docs of each segment, by sequence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the snapshots of a partition go."""
+class SnapshotDeps:
+    """Dependencies of a partition's snapshots."""
 
     metastore: Metastore
     table: TableName
@@ -88,51 +89,51 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A file that was made of these bits."""
+class _WrittenSnapshot:
+    """Snapshot file, and the bits that it was made of."""
 
     docs: SegmentDocs
     name: str
 
 
 class Snapshots:
-    """One partition's. `capture`, `tend`, `find` and `close` are the partition's thread's, what is public otherwise
-    anybody's to read."""
+    """Checkpoint of one partition. `capture`, `tend`, `find` and `close` are for the partition's thread; any thread may
+    read the other public members."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, deps: SnapshotDeps) -> None:
         self.error = ""
-        """Why the last checkpoint is not kept; empty: it is."""
+        """Error because of which the last checkpoint is not kept; empty if it is."""
         self.at_ms: int | None = None
-        """When the checkpoint was taken that a recovery would begin with, as far as this replica knows."""
+        """Time of the checkpoint that a recovery would begin with, as far as this replica knows."""
         self.sequence = -1
-        """The last segment in it."""
+        """Last segment in it."""
         self.kept_in: SnapshotStore | None = None
-        self._place = place
-        self._where = f"table={place.table} partition={place.partition}"
-        self._captured: Captured | None = None
-        self._written: Captured | None = None
-        self._known: dict[str, _Known] = {}
+        self._deps = deps
+        self._where = f"table={deps.table} partition={deps.partition}"
+        self._captured: CapturedState | None = None
+        self._written: CapturedState | None = None
+        self._files: dict[str, _WrittenSnapshot] = {}
         self._superseded: Set[str] = frozenset()
         self._is_clear = False
         self._is_busy = threading.Lock()
         self._disk = threading.Lock()
-        """Held while the folder changes; the deep store may take as long as it likes."""
+        """Lock held while the folder changes; not while the deep store is written, which may take long."""
         self._is_closed = False
         self._not_before_ms = 0
 
-    def capture(self, captured: Captured) -> None:
-        """Take note of how the partition is at an end; it is kept once the segment is committed."""
+    def capture(self, captured: CapturedState) -> None:
+        """Note the state of the partition at the end of a segment; it is written once the segment is committed."""
         if self._captured is None or captured.sequence >= self._captured.sequence:
             self._captured = captured
 
     def forget(self) -> None:
-        """What was captured was of rows that came to nothing."""
+        """Drop what was captured: its rows came to nothing."""
         self._captured = None
 
     def tend(self, records: Records, kept_in: SnapshotStore | None) -> None:
-        """Do what is due, on another thread: called again and again."""
+        """Do what is due, on another thread; called again and again."""
         self.kept_in = kept_in
-        now_ms = self._place.clock.now_ms()
+        now_ms = self._deps.clock.now_ms()
         if now_ms < self._not_before_ms or self._is_busy.locked():
             return
         work = self._due(records, kept_in, now_ms)
@@ -140,43 +141,43 @@ class Snapshots:
             self._not_before_ms = now_ms + min(LOOK_MS, REST_MS)
         elif self._is_busy.acquire(blocking=False):
             self._not_before_ms = now_ms + REST_MS
-            self._place.executor.submit(self._run, work)
+            self._deps.executor.submit(self._run, work)
 
     def close(self, records: Records, kept_in: SnapshotStore | None) -> None:
-        """The partition is consumed here no more: what is not on the disk yet goes there, so that a server that comes
-        back goes on where it was. Whatever is on its way to the deep store is not waited for."""
+        """Write what is not on the disk yet, so that a server that comes back goes on where it was: the partition is
+        consumed here no more. An upload that is under way is not waited for."""
         captured = self._captured
         with self._disk:
             self._is_closed = True
             if kept_in is None or captured is None or captured is self._written or not _is_sealed(captured, records):
                 return
-            with self._told():
+            with self._noting_errors():
                 self._write(captured, records)
 
-    def find(self, records: Records) -> list[Callable[[], Found | None]]:
-        """Where a recovery may look for a checkpoint, one after the other."""
+    def find(self, records: Records) -> list[Callable[[], FoundCheckpoint | None]]:
+        """Return the functions that find a checkpoint for a recovery, to be tried one after the other."""
         return [partial(self._find_local, records), partial(self._find_stored, records)]
 
     def note_unread(self, error: MerlotError) -> None:
-        """A checkpoint cannot be used; what is stored is replayed in its place."""
+        """Note that a checkpoint cannot be used; what is stored is replayed in its place."""
         _LOG.warning("checkpoint is not used %s cause=%s", self._where, error)
-        telemetry.UPSERT_SNAPSHOT_FAILURES.labels(self._place.table, type(error).__name__).inc()
+        telemetry.UPSERT_SNAPSHOT_FAILURES.labels(self._deps.table, type(error).__name__).inc()
 
     def num_missing(self, records: Records) -> int:
-        """Sealed segments that are not in the checkpoint."""
+        """Count the sealed segments that are not in the checkpoint."""
         if self.kept_in is None:
             return 0
-        return sum(not one.is_open and sequence > self.sequence for sequence, one in records.items())
+        return sum(not record.is_open and sequence > self.sequence for sequence, record in records.items())
 
-    # What follows blocks.
+    # The methods below block.
 
     def _due(self, records: Records, kept_in: SnapshotStore | None, now_ms: int) -> Callable[[], object] | None:
         if not records:
             return None
         if kept_in is None:
-            # The folder goes last: where there is none, nothing was begun that is not over.
-            is_clear = self._is_clear or not self._place.folder.exists()
-            is_named = any(one.snapshot_url or one.checkpoint for one in records.values())
+            # The folder is deleted last: if there is none, no deletion was left unfinished.
+            is_clear = self._is_clear or not self._deps.folder.exists()
+            is_named = any(record.snapshot_url or record.checkpoint for record in records.values())
             is_over = is_clear and not is_named
             return None if is_over or checkpoints.needed(records) is not None else partial(self._clear, records)
         captured = self._captured
@@ -188,23 +189,23 @@ class Snapshots:
             return partial(self._keep, captured, records)
         return None
 
-    def _is_to_upload(self, captured: Captured, records: Records, now_ms: int) -> bool:
-        last = max((sequence for sequence, one in records.items() if one.checkpoint is not None), default=-1)
+    def _is_to_upload(self, captured: CapturedState, records: Records, now_ms: int) -> bool:
+        last = max((sequence for sequence, record in records.items() if record.checkpoint is not None), default=-1)
         end = records[captured.sequence]
-        is_mine = end.sealer == self._place.instance or now_ms - end.push_time_ms >= LATE_MS
+        is_mine = end.sealer == self._deps.instance or now_ms - end.push_time_ms >= LATE_MS
         return last < captured.sequence and is_mine
 
     def _run(self, work: Callable[[], object]) -> None:
         try:
-            with self._told():
+            with self._noting_errors():
                 work()
         finally:
             self._is_busy.release()
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Have it known what became of it."""
-        table = self._place.table
+    def _noting_errors(self) -> Iterator[None]:
+        """Note the error of the work, or that it succeeded."""
+        table = self._deps.table
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the outermost of its thread
@@ -215,19 +216,19 @@ class Snapshots:
         else:
             self.error = ""
 
-    def _keep(self, captured: Captured, records: Records) -> LocalCheckpoint | None:
-        """On the disk; None if the partition is consumed here no more."""
+    def _keep(self, captured: CapturedState, records: Records) -> LocalCheckpoint | None:
+        """Write to the disk; None if the partition is consumed here no more."""
         with self._disk:
             return None if self._is_closed else self._write(captured, records)
 
-    def _write(self, captured: Captured, records: Records) -> LocalCheckpoint:
+    def _write(self, captured: CapturedState, records: Records) -> LocalCheckpoint:
         files: dict[str, str] = {}
-        known: dict[str, _Known] = {}
+        written: dict[str, _WrittenSnapshot] = {}
         for record in checkpoints.sealed_until(records, captured.sequence):
             key = record.key_text
-            known[key] = self._file_of(key, captured, record.sequence)
-            files[key] = known[key].name
-        mark, at_ms = captured.mark, self._place.clock.now_ms()
+            written[key] = self._file_of(key, captured, record.sequence)
+            files[key] = written[key].name
+        mark, at_ms = captured.mark, self._deps.clock.now_ms()
         state = CheckpointRecord(
             largest=mark.largest,
             alive_from=mark.frozen.alive_from,
@@ -237,46 +238,46 @@ class Snapshots:
         )
         end = records[captured.sequence].key_text
         checkpoint = LocalCheckpoint(sequence=captured.sequence, key=end, state=state, files=files)
-        self._place.folder.put_list(checkpoint)
-        self._known, self._written, self._is_clear = known, captured, False
+        self._deps.folder.put_list(checkpoint)
+        self._files, self._written, self._is_clear = written, captured, False
         if self.kept_in is not SnapshotStore.DEEP_STORE:
             self._note(captured.sequence, at_ms)
         return checkpoint
 
-    def _file_of(self, key: str, captured: Captured, sequence: int) -> _Known:
-        """Write what has changed since the last time."""
+    def _file_of(self, key: str, captured: CapturedState, sequence: int) -> _WrittenSnapshot:
+        """Return the file of a segment's valid docs; write it if they have changed since the last time."""
         docs = captured.cut.segments.get(captured.numbers[sequence], SegmentDocs())
-        known = self._known.get(key)
-        folder = self._place.folder
-        if known is not None and known.docs is docs and folder.path_of(known.name).exists():
-            return known
+        last = self._files.get(key)
+        folder = self._deps.folder
+        if last is not None and last.docs is docs and folder.path_of(last.name).exists():
+            return last
         data = encode(key, SegmentSnapshot.of(docs, captured.num_docs[sequence]))
         name = file_name(key, data)
         folder.put(name, lambda: data)
-        return _Known(docs, name)
+        return _WrittenSnapshot(docs, name)
 
-    def _upload(self, captured: Captured, records: Records) -> None:
-        """On the disk and in the deep store, and named in the records; what these named before is deleted the next
-        time, for whoever is about to read it."""
-        place = self._place
+    def _upload(self, captured: CapturedState, records: Records) -> None:
+        """Write to the disk and to the deep store, and name the files in the records. Files that the records named
+        before are deleted the next time, so that a replica that is about to read them still can."""
+        deps = self._deps
         local = self._keep(captured, records)
         if local is None:
             return
-        store = place.store()
+        store = deps.store()
         named = checkpoints.snapshot_urls(records.values())
-        urls = {key: store.url_below(place.table, SNAPSHOT_FOLDER, name) for key, name in local.files.items()}
+        urls = {key: store.url_below(deps.table, SNAPSHOT_FOLDER, name) for key, name in local.files.items()}
         for key, url in urls.items():
             if url not in named:
-                store.put(place.folder.path_of(local.files[key]), url)
+                store.put(deps.folder.path_of(local.files[key]), url)
         taken = Checkpoint(
-            partition=place.partition, sequence=local.sequence, key=local.key, state=local.state, urls=urls
+            partition=deps.partition, sequence=local.sequence, key=local.key, state=local.state, urls=urls
         )
-        is_written, view = checkpoints.write_checkpoint(place.metastore, place.table, taken)
+        is_written, view = checkpoints.write_checkpoint(deps.metastore, deps.table, taken)
         if not is_written:
             _LOG.info("checkpoint comes too late %s segment=%s", self._where, local.key)
             return
         self._note(local.sequence, local.state.at_ms)
-        telemetry.UPSERT_SNAPSHOTS.labels(place.table).inc(len(urls))
+        telemetry.UPSERT_SNAPSHOTS.labels(deps.table).inc(len(urls))
         doomed, self._superseded = self._superseded, named - set(urls.values())
         in_use = checkpoints.snapshot_urls(view.stream_segments)
         for url in doomed - in_use:
@@ -284,24 +285,24 @@ class Snapshots:
         _LOG.info("checkpoint is kept %s segment=%s num_snapshots=%d", self._where, local.key, len(urls))
 
     def _clear(self, records: Records) -> None:
-        """Delete snapshots: names first, files after."""
-        place = self._place
+        """Delete snapshots: first their names in the records, then the files."""
+        deps = self._deps
         named = checkpoints.snapshot_urls(records.values())
-        is_named = bool(named) or any(one.checkpoint is not None for one in records.values())
+        is_named = bool(named) or any(record.checkpoint is not None for record in records.values())
         if is_named:
-            checkpoints.forget_checkpoint(place.metastore, place.table, place.partition)
-        store = place.store()
-        names = {one.name for one in records.values()}
-        found = [
+            checkpoints.forget_checkpoint(deps.metastore, deps.table, deps.partition)
+        store = deps.store()
+        names = {record.name for record in records.values()}
+        stored = [
             url
-            for url in store.list_below(place.table, SNAPSHOT_FOLDER)
+            for url in store.list_below(deps.table, SNAPSHOT_FOLDER)
             if PurePosixPath(url).name.partition("@")[0] in names
         ]
-        for url in {*named, *found}:
+        for url in {*named, *stored}:
             store.delete(url)
         with self._disk:
-            number = max(place.folder.clear(), len({*named, *found}))
-            self._known, self._written, self._superseded = {}, None, frozenset()
+            number = max(deps.folder.clear(), len({*named, *stored}))
+            self._files, self._written, self._superseded = {}, None, frozenset()
         self.at_ms, self.sequence, self._is_clear = None, -1, True
         if number:
             _LOG.info("snapshots are deleted, as the settings say %s num_snapshots=%d", self._where, number)
@@ -311,48 +312,51 @@ class Snapshots:
 
     # Recovery.
 
-    def _find_local(self, records: Records) -> Found | None:
-        local = self._place.folder.find()
+    def _find_local(self, records: Records) -> FoundCheckpoint | None:
+        local = self._deps.folder.find()
         if local is None:
             return None
         end = records.get(local.sequence)
         sealed = checkpoints.sealed_until(records, local.sequence)
-        if end is None or end.key_text != local.key or any(one.key_text not in local.files for one in sealed):
+        if end is None or end.key_text != local.key or any(record.key_text not in local.files for record in sealed):
             return None
         segments = {
-            one.sequence: decode(one.key_text, self._place.folder.read(local.files[one.key_text])) for one in sealed
+            record.sequence: decode(record.key_text, self._deps.folder.read(local.files[record.key_text]))
+            for record in sealed
         }
         return self._found(local.sequence, local.state, segments)
 
-    def _find_stored(self, records: Records) -> Found | None:
+    def _find_stored(self, records: Records) -> FoundCheckpoint | None:
         end = checkpoints.newest(records)
         if end is None or end.checkpoint is None:
             return None
-        store = self._place.store()
+        store = self._deps.store()
         segments: dict[int, SegmentSnapshot] = {}
-        for one in checkpoints.sealed_until(records, end.sequence):
+        for record in checkpoints.sealed_until(records, end.sequence):
             try:
-                segments[one.sequence] = store.read(one.snapshot_url, partial(decode, one.key_text))
+                segments[record.sequence] = store.read(record.snapshot_url, partial(decode, record.key_text))
             except NotFoundError as error:
-                raise CorruptionError(f"snapshot is gone segment={one.key_text}") from error
+                raise CorruptionError(f"snapshot is gone segment={record.key_text}") from error
         return self._found(end.sequence, end.checkpoint, segments)
 
-    def _found(self, sequence: int, state: CheckpointRecord, segments: Mapping[int, SegmentSnapshot]) -> Found:
+    def _found(
+        self, sequence: int, state: CheckpointRecord, segments: Mapping[int, SegmentSnapshot]
+    ) -> FoundCheckpoint:
         self._note(sequence, state.at_ms)
         mark = Watermark(largest=state.largest, frozen=Bounds(state.alive_from, state.deleted_from))
-        return Found(sequence=sequence, mark=mark, column=state.column, segments=segments)
+        return FoundCheckpoint(sequence=sequence, mark=mark, column=state.column, segments=segments)
 
 
-def _is_sealed(captured: Captured, records: Records) -> bool:
-    """Whether what was captured is what was committed."""
+def _is_sealed(captured: CapturedState, records: Records) -> bool:
+    """Return True if what was captured is what was committed."""
     end = records.get(captured.sequence)
     if end is None or end.is_open:
         return False
-    return all(_is_of(captured, one) for one in checkpoints.sealed_until(records, captured.sequence))
+    return all(_is_of(captured, record) for record in checkpoints.sealed_until(records, captured.sequence))
 
 
-def _is_of(captured: Captured, record: StreamSegmentRecord) -> bool:
-    """Whether docs of a segment were numbered by its file."""
+def _is_of(captured: CapturedState, record: StreamSegmentRecord) -> bool:
+    """Return True if docs of a segment were numbered by its file."""
     key = captured.keys.get(record.sequence)
     is_same = key == record.key_text if key is not None else COMPACTED not in record.custom_map
     return is_same and captured.num_docs.get(record.sequence) == record.total_docs

@@ -1,6 +1,7 @@
-"""The stream of one table on one server: which partitions it consumes, what answers for them, what it tells of that.
+"""Stream of one table on one server: which partitions it consumes, what answers for them, and its progress reports.
 
-On the event loop, but for what blocks. The keeper tells of every change of shared state; partitions have threads.
+On the event loop, except for what blocks. The table data manager passes on every change of shared state; partitions
+have threads.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ from merlot.ingest.stream import Pipeline
 from merlot.metastore.protocol import Metastore
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.reader import Segment
-from merlot.server.files import SegmentFiles
-from merlot.server.realtime.around import Around, Settings
-from merlot.server.realtime.attempts import Attempts
-from merlot.server.realtime.cuts import Source, StreamCut
-from merlot.server.realtime.indexed import Surroundings
-from merlot.server.realtime.intake import Counts, Intake, Turns
-from merlot.server.realtime.line import CONSUMING_SUFFIX
-from merlot.server.realtime.memory import MemoryRoom
-from merlot.server.realtime.opened import OpenedStreams
+from merlot.server.files import LocalSegmentFiles
+from merlot.server.realtime.attempts import DecodeAttempts
+from merlot.server.realtime.indexed import IndexDeps
+from merlot.server.realtime.key_memory import KeyMemory
+from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.partition import PartitionConsumer
-from merlot.server.realtime.placing import misplaced
+from merlot.server.realtime.partition_check import misplaced
+from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
+from merlot.server.realtime.partition_log import CONSUMING_SUFFIX
+from merlot.server.realtime.poller import DecodeSlots, PollCounts, Poller
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
+from merlot.server.realtime.read_view import ConsumedPartition, StreamReadView
 from merlot.server.realtime.rewritten import Records, files_to_keep
-from merlot.server.realtime.room import KeyRoom
-from merlot.server.realtime.sink import PlainSink, RowSink
+from merlot.server.realtime.row_listener import PlainListener, RowListener
 from merlot.server.realtime.snapshot_files import SnapshotFolder
-from merlot.server.realtime.snapshots import Place, Snapshots
-from merlot.server.realtime.upserts import UpsertSink
+from merlot.server.realtime.snapshots import SnapshotDeps, Snapshots
+from merlot.server.realtime.stream_clients import StreamClients
+from merlot.server.realtime.upserts import UpsertListener
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
@@ -76,87 +77,87 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_S: Final = 1.0
-"""Between two looks at the stream and at what came of its rows."""
+"""Seconds between two checks of the stream and of its consumers."""
 LINGER_S: Final = 1.0
-"""Between a partition's leaving the report and its leaving the server."""
+"""Seconds for which a partition that has left the report is still served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamThreads:
-    """What the streams of all tables of a server share."""
+    """Threads, memory and folders that the streams of all tables of a server share."""
 
     seals: Executor
-    """Makes and uploads files."""
+    """Executor that makes and uploads files."""
     writes: Executor
-    """Writes to the metastore, which may take its time."""
+    """Executor that writes to the metastore, which may be slow."""
     snapshots: Executor
-    """Writes and uploads checkpoints of upsert tables."""
-    turns: Turns
-    room: MemoryRoom
+    """Executor that writes and uploads checkpoints of upsert tables."""
+    turns: DecodeSlots
+    memory: MemoryBudget
     folder: Path
-    """For files that are being made."""
+    """Folder for files that are being made."""
     snapshot_folder: Path
-    """For checkpoints; a folder per table."""
+    """Folder for checkpoints, with a folder per table."""
     secrets_of: Callable[[str], Mapping[str, str]]
-    """Properties in a Secret, by its name."""
+    """Return the properties in a Secret, by its name."""
     allowed: AllowedStreams = field(default_factory=AllowedStreams)
     """Hosts that tables may name."""
-    keys: KeyRoom = field(default_factory=KeyRoom)
-    """Memory of the keys of upsert tables."""
+    keys: KeyMemory = field(default_factory=KeyMemory)
+    """Memory that the keys of upsert tables take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """What the keeper of the table lends."""
+class TableStreamDeps:
+    """Dependencies that the table data manager provides."""
 
     metastore: Metastore
     table: TableName
     instance: InstanceId
-    files: SegmentFiles
+    files: LocalSegmentFiles
     io: Executor
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
-    told_as_of: Callable[[], float]
-    """The time, monotonic, whose state the table's report in the metastore has."""
+    reported_as_of: Callable[[], float]
+    """Return the monotonic time whose state the table's report in the metastore shows."""
     is_loaded: Callable[[str], bool]
     borrow: Callable[[str], AbstractContextManager[Segment | None]]
-    """A sealed segment as it is stored, held while it is read; None if it is not loaded. Any thread but the loop's."""
+    """Hold a sealed segment as it is stored while it is read; None if it is not loaded. Any thread but the loop's."""
     on_change: Callable[[], None]
-    """What is served has changed; any thread."""
+    """Called when what is served has changed; from any thread."""
     on_made: Callable[[], None]
-    """A file that was being made is there, or has to be fetched; any thread."""
+    """Called when a file that was being made is there, or has to be fetched; from any thread."""
 
 
 class TableStream:
-    """All of a table's stream that this server consumes."""
+    """Part of a table's stream that this server consumes."""
 
-    def __init__(self, host: Host, threads: StreamThreads) -> None:
-        self._host = host
+    def __init__(self, deps: TableStreamDeps, threads: StreamThreads) -> None:
+        self._deps = deps
         self._threads = threads
         self._loop = asyncio.get_running_loop()
         self._spec: TableSpec | None = None
         self._view: TableView | None = None
         self._consumers: dict[int, PartitionConsumer] = {}
-        self._sources: dict[int, Source] = {}
-        """The consumers as requests see them."""
-        self._sinks: dict[int, UpsertSink] = {}
-        """Of an upsert table."""
+        self._sources: dict[int, ConsumedPartition] = {}
+        """Consumers as requests see them."""
+        self._listeners: dict[int, UpsertListener] = {}
+        """Listeners of an upsert table's partitions."""
         self._leaving: dict[int, PartitionConsumer] = {}
-        """Given to others: asked for until these have them."""
+        """Partitions that were given to other servers: they are queried here until these have them."""
         self._revision = 0
-        """Of the table's own settings."""
-        self._streams = OpenedStreams(threads.secrets_of, threads.allowed, self._recorded_id)
+        """Number of changes of the table's own settings."""
+        self._streams = StreamClients(threads.secrets_of, threads.allowed, self._recorded_id)
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
-        self._around = self._make_around()
+        self._partition_deps = self._make_partition_deps()
 
     def follow(self, spec: TableSpec, view: TableView) -> None:
         """Consume what this server is assigned."""
         self._revision += self._spec is not None and self._spec != spec
         self._spec, self._view = spec, view
-        lines = chains(view.stream_segments)
-        mine = {number for number, line in lines.items() if self._is_mine(view, line[max(line)])}
+        records_of = chains(view.stream_segments)
+        mine = {number for number, records in records_of.items() if self._is_mine(view, records[max(records)])}
         for number in mine - self._consumers.keys():
             self._begin(number)
         for number in self._consumers.keys() - mine:
@@ -165,47 +166,51 @@ class TableStream:
             self._leaving.pop(number, None)
             self._consumers[number].let_go(is_gone=False)
         for number, consumer in self._consumers.items():
-            line = lines.get(number, {})
-            consumer.follow(line, view.epoch, view.servers_of(line[max(line)].name) if line else ())
+            records = records_of.get(number, {})
+            consumer.follow(records, view.epoch, view.servers_of(records[max(records)].name) if records else ())
 
     def making(self) -> frozenset[str]:
-        """Segments whose sealed files are made here, so that they need not be fetched."""
-        return frozenset(one.making for one in self._consumers.values())
+        """Return the segments whose sealed files are made here, so that they need not be fetched."""
+        return frozenset(consumer.making for consumer in self._consumers.values())
 
     def keys(self) -> list[str]:
-        """What may be asked for, as the report has it."""
+        """Return the keys that can be queried, as the report shows them."""
         return [
             name + CONSUMING_SUFFIX
-            for number, one in self._consumers.items()
-            if number not in self._sinks or self._sinks[number].view is not None
-            for name in one.names
+            for number, consumer in self._consumers.items()
+            if number not in self._listeners or self._listeners[number].view is not None
+            for name in consumer.names
         ]
 
     def needed(self, view: TableView) -> set[str]:
-        """Return the files of sealed segments that an index goes by until it has followed those in their place."""
-        keys_of = {number: sink.view.keys for number, sink in self._sinks.items() if sink.view is not None}
+        """Return the files of sealed segments by which an index numbers docs until it has followed their
+        replacements."""
+        keys_of = {
+            number: listener.view.keys for number, listener in self._listeners.items() if listener.view is not None
+        }
         return files_to_keep(keys_of, view.stream_segments) if keys_of else set()
 
     def errors(self) -> dict[str, str]:
-        """Why partitions are not consumed as they should be, by the key of their segments."""
+        """Return the errors of partitions that are not consumed as they should be, by the key of their segments."""
         return {
-            (one.line.parts[-1].name if one.line.parts else f"partition {number}") + CONSUMING_SUFFIX: one.error
-            for number, one in self._consumers.items()
-            if one.error
+            (consumer.log.parts[-1].name if consumer.log.parts else f"partition {number}")
+            + CONSUMING_SUFFIX: consumer.error
+            for number, consumer in self._consumers.items()
+            if consumer.error
         }
 
-    def cut(self) -> StreamCut:
-        """What it is at this moment, for one request."""
-        return StreamCut(self._sources, self._host.is_loaded)
+    def cut(self) -> StreamReadView:
+        """Return the read view of this moment, for one request."""
+        return StreamReadView(self._sources, self._deps.is_loaded)
 
     def answerable(self, keys: Collection[str]) -> list[str]:
-        """Those sealed segments of which it is known which docs count."""
+        """Return the sealed segments whose valid docs are known."""
         return [key for key in keys if self._is_known(key)]
 
     def _is_known(self, key: str) -> bool:
         name = StreamSegmentName.parse(key.rpartition("@")[0])
-        sink = None if name is None else self._sinks.get(name.partition)
-        view = None if sink is None else sink.view
+        listener = None if name is None else self._listeners.get(name.partition)
+        view = None if listener is None else listener.view
         if name is None or view is None or not view.knows(name.sequence, key):
             return False
         if key in view.former or name.sequence in view.keys or self._view is None:
@@ -214,43 +219,43 @@ class TableStream:
         return record is None or COMPACTED not in record.custom_map
 
     async def run(self) -> None:
-        """Look at the stream and tell of it, until cancelled."""
+        """Check the stream and report on it, until cancelled."""
         while True:
             try:
                 if self._spec is not None and self._spec.ingestion.stream is not None:
                     await self._in_io(partial(self._look, self._spec, self._spec.ingestion.stream))
                     await self._let_go()
             except MerlotError as error:
-                _LOG.warning("stream not looked at table=%s cause=%s", self._host.table, error)
+                _LOG.warning("stream not looked at table=%s cause=%s", self._deps.table, error)
             except Exception:  # noqa: BLE001 - the outermost loop
-                _LOG.exception("stream not looked at table=%s", self._host.table)
+                _LOG.exception("stream not looked at table=%s", self._deps.table)
             await asyncio.sleep(LOOK_S)
 
     async def forget(self) -> None:
-        """The table is gone: leave nothing of it on the disk."""
-        await asyncio.to_thread(shutil.rmtree, self._threads.snapshot_folder / self._host.table, ignore_errors=True)
+        """Delete everything of the table on the disk: the table is gone."""
+        await asyncio.to_thread(shutil.rmtree, self._threads.snapshot_folder / self._deps.table, ignore_errors=True)
 
     async def stop(self) -> None:
-        """End all threads; nothing is asked for any more."""
+        """End all threads; nothing is queried any more."""
         consumers, self._consumers = list(self._consumers.values()), {}
         for consumer in consumers:
             consumer.stop()
         for consumer in consumers:
             await asyncio.to_thread(consumer.join)
         await asyncio.to_thread(self._streams.close)
-        self._threads.keys.forget(self._host.table)
+        self._threads.keys.forget(self._deps.table)
 
     def _begin(self, number: int) -> None:
-        consumer = self._consumers[number] = PartitionConsumer(number, self._around)
-        self._sources[number] = Source(consumer, self._sinks.get(number))
+        consumer = self._consumers[number] = PartitionConsumer(number, self._partition_deps)
+        self._sources[number] = ConsumedPartition(consumer, self._listeners.get(number))
         consumer.start()
-        _LOG.info("partition is consumed table=%s partition=%d", self._host.table, number)
+        _LOG.info("partition is consumed table=%s partition=%d", self._deps.table, number)
 
     def _is_mine(self, view: TableView, record: StreamSegmentRecord) -> bool:
-        return record.is_open and self._host.instance in view.servers_of(record.name)
+        return record.is_open and self._deps.instance in view.servers_of(record.name)
 
     async def _let_go(self) -> None:
-        """Stop partitions that others consume now; one that nobody else has goes on."""
+        """Stop partitions that other servers consume now. A partition that no other server has goes on."""
         for number, consumer in list(self._leaving.items()):
             last = consumer.names[-1:]
             if not last or last[0] + CONSUMING_SUFFIX in self._held_elsewhere:
@@ -261,12 +266,12 @@ class TableStream:
                 await self._end(number, consumer)
 
     async def _end(self, number: int, consumer: PartitionConsumer) -> None:
-        """It is out of the report; queries that were sent before are still answered."""
-        _LOG.info("partition is consumed no more table=%s partition=%d", self._host.table, number)
+        """End a consumer that has left the report, after a while: queries that were sent before are still answered."""
+        _LOG.info("partition is consumed no more table=%s partition=%d", self._deps.table, number)
         await asyncio.sleep(LINGER_S)
         if not consumer.has_left:
             return
-        for held in (self._consumers, self._leaving, self._sources, self._sinks):
+        for held in (self._consumers, self._leaving, self._sources, self._listeners):
             held.pop(number, None)
         consumer.stop()
         await asyncio.to_thread(consumer.join)
@@ -275,185 +280,186 @@ class TableStream:
             self.follow(self._spec, self._view)
 
     def _keys_elsewhere(self, live: Collection[InstanceId]) -> frozenset[str]:
-        """What other servers report, if that matters at the moment."""
-        if not self._leaving and all(one.is_ready for one in list(self._consumers.values())):
+        """Return the keys that other servers report, if that matters at the moment."""
+        if not self._leaving and all(consumer.is_ready for consumer in list(self._consumers.values())):
             return frozenset()
-        reports = ReportReader(self._host.metastore, self._host.table).read()
-        others = set(live) - {self._host.instance}
+        reports = ReportReader(self._deps.metastore, self._deps.table).read()
+        others = set(live) - {self._deps.instance}
         return frozenset(key for instance in others if instance in reports for key in reports[instance].loaded)
 
-    # What follows blocks.
+    # The methods below block.
 
     def _look(self, spec: TableSpec, declared: StreamIngestion) -> None:
-        host = self._host
-        live = live_instances(host.metastore, Role.SERVER)
+        deps = self._deps
+        live = live_instances(deps.metastore, Role.SERVER)
         tenant = spec.tenants.server.name
-        servers = [one for one, record in live.items() if record.tenant == tenant]
-        known = found.find_stream(host.metastore, host.table)
-        if host.instance in servers and found.is_due(known, host.instance, servers, host.clock.now_ms()):
-            self._find_partitions(declared, {} if known is None else known.starts)
-        if known is not None and not known.topic_id and self._streams.identity:
-            found.tell_topic_id(host.metastore, host.table, self._streams.identity)
-        positions = read_positions(host.metastore, host.table)
+        servers = [server for server, record in live.items() if record.tenant == tenant]
+        stream = found.find_stream(deps.metastore, deps.table)
+        if deps.instance in servers and found.is_due(stream, deps.instance, servers, deps.clock.now_ms()):
+            self._find_partitions(declared, {} if stream is None else stream.starts)
+        if stream is not None and not stream.topic_id and self._streams.identity:
+            found.tell_topic_id(deps.metastore, deps.table, self._streams.identity)
+        positions = read_positions(deps.metastore, deps.table)
         self._held_elsewhere = self._keys_elsewhere(live)
         for consumer in list(self._consumers.values()):
             consumer.follow_peers(positions, live, self._held_elsewhere)
         if spec.upsert is not None:
-            self._tell_valid_docs()
+            self._publish_valid_docs()
         self._measure(declared)
 
-    def _tell_valid_docs(self) -> None:
-        """Say which docs are valid of segments that are to be rewritten."""
-        host = self._host
-        for task in compactions_of(host.metastore, host.table):
+    def _publish_valid_docs(self) -> None:
+        """Publish the valid docs of segments that are to be rewritten."""
+        deps = self._deps
+        for task in compactions_of(deps.metastore, deps.table):
             config = compaction_config(task.record)
-            sink = self._sinks.get(config.partition)
-            told = None if sink is None else sink.files.settled.bitmap(config.segments)
-            if told is not None and not is_told(host.metastore, task.record.id):
-                bitmap, num_docs = told
-                tell_valid_docs(host.metastore, task.record.id, config.segment, num_docs, bitmap, host.instance)
+            listener = self._listeners.get(config.partition)
+            settled = None if listener is None else listener.files.settled.bitmap(config.segments)
+            if settled is not None and not is_told(deps.metastore, task.record.id):
+                bitmap, num_docs = settled
+                tell_valid_docs(deps.metastore, task.record.id, config.segment, num_docs, bitmap, deps.instance)
 
-    def _find_partitions(self, declared: StreamIngestion, known: Mapping[int, int]) -> None:
-        host, failure = self._host, (StreamProblem.NONE, "")
+    def _find_partitions(self, declared: StreamIngestion, starts_before: Mapping[int, int]) -> None:
+        deps, failure = self._deps, (StreamProblem.NONE, "")
         starts: dict[int, int] = {}
         try:
             stream = self._streams.of(declared)
             for number in stream.partitions():
-                if number not in known:
-                    starts[number] = first_offset(declared, stream, number, is_new=bool(known))
+                if number not in starts_before:
+                    starts[number] = first_offset(declared, stream, number, is_new=bool(starts_before))
         except MerlotError as problem:
             failure = (problem_of(problem), str(problem))
-            telemetry.STREAM_FAILURES.labels(host.table, type(problem).__name__).inc()
-        found.tell_stream(host.metastore, host.table, starts, host.instance, host.clock.now_ms(), failure)
+            telemetry.STREAM_FAILURES.labels(deps.table, type(problem).__name__).inc()
+        found.tell_stream(deps.metastore, deps.table, starts, deps.instance, deps.clock.now_ms(), failure)
 
     def _recorded_id(self) -> str:
-        known = found.find_stream(self._host.metastore, self._host.table)
-        return "" if known is None else known.topic_id
+        stream = found.find_stream(self._deps.metastore, self._deps.table)
+        return "" if stream is None else stream.topic_id
 
     def _measure(self, declared: StreamIngestion) -> None:
-        """Lag and rates, for metrics and for whoever asks."""
+        """Report lag and rates, to metrics and to the metastore."""
         if not self._consumers:
             return
-        now_ms = self._host.clock.now_ms()
+        now_ms = self._deps.clock.now_ms()
         partitions = tuple(
             self._measured(number, consumer, declared, now_ms) for number, consumer in sorted(self._consumers.items())
         )
         record = ProgressRecord(
-            instance=self._host.instance, at_ms=now_ms, partitions=partitions, memory=self._memory(partitions)
+            instance=self._deps.instance, at_ms=now_ms, partitions=partitions, memory=self._memory(partitions)
         )
-        write_progress(self._host.metastore, self._host.table, record)
+        write_progress(self._deps.metastore, self._deps.table, record)
 
     def _measured(
         self, number: int, consumer: PartitionConsumer, declared: StreamIngestion, now_ms: int
     ) -> PartitionProgress:
-        line, counts, offset = consumer.line, consumer.counts, consumer.next_offset
+        log, counts, offset = consumer.log, consumer.counts, consumer.next_offset
         latest = self._latest_of(number, declared)
         lag = None if latest is None or offset is None else max(0, latest - offset)
         lag_ms = 0 if lag == 0 or counts.newest_ms < 0 else max(0, now_ms - counts.newest_ms)
-        head = line.head
-        rows = 0 if head is None or head.rows is None else head.rows.num_docs
-        labels = (self._host.table, str(number))
+        open_part = log.open_part
+        rows = 0 if open_part is None or open_part.rows is None else open_part.rows.num_docs
+        labels = (self._deps.table, str(number))
         telemetry.STREAM_LAG.labels(*labels).set(lag or 0)
         telemetry.STREAM_LAG_SECONDS.labels(*labels).set(lag_ms / 1000)
         telemetry.STREAM_ROWS.labels(*labels).set(counts.rows)
         telemetry.STREAM_BAD.labels(*labels).set(counts.bad)
-        sink = self._sinks.get(number)
-        if sink is not None:
-            telemetry.STREAM_MISPLACED.labels(*labels).set(sink.num_misplaced)
+        listener = self._listeners.get(number)
+        if listener is not None:
+            telemetry.STREAM_MISPLACED.labels(*labels).set(listener.num_misplaced)
         return PartitionProgress(
             partition=number,
-            segment="" if not line.parts else line.parts[-1].name,
+            segment="" if not log.parts else log.parts[-1].name,
             offset=offset,
             latest=latest,
             lag=lag,
             lag_ms=lag_ms,
             rows=rows,
             total_rows=counts.rows,
-            rows_per_s=self._rates.of(number, counts.rows, self._host.clock.monotonic()),
-            memory_bytes=sum(part.rows.memory_bytes for part in line.parts if part.rows is not None),
+            rows_per_s=self._rates.of(number, counts.rows, self._deps.clock.monotonic()),
+            memory_bytes=sum(part.rows.memory_bytes for part in log.parts if part.rows is not None),
             num_bad=counts.bad,
             samples=counts.bad_rows.to_status(),
-            upsert=_upsert_progress(sink),
+            upsert=_upsert_progress(listener),
             state=_state(consumer),
             error=consumer.error,
             problem=consumer.problem,
         )
 
     def _memory(self, partitions: Sequence[PartitionProgress]) -> MemoryProgress | None:
-        """Of an upsert table: whether memory will do for its keys, and those of the others."""
-        told = {one.partition: one.upsert for one in partitions if one.upsert is not None}
-        if not told:
+        """Return whether memory suffices for the keys of an upsert table and those of the others; None for other
+        tables."""
+        upserts = {progress.partition: progress.upsert for progress in partitions if progress.upsert is not None}
+        if not upserts:
             return None
-        for number, upsert in told.items():
-            labels = (self._host.table, str(number))
+        for number, upsert in upserts.items():
+            labels = (self._deps.table, str(number))
             telemetry.UPSERT_KEYS.labels(*labels).set(upsert.keys)
             telemetry.UPSERT_BYTES.labels(*labels).set(upsert.memory_bytes)
-        return self._threads.keys.tell(self._host.table, sum(one.memory_bytes for one in told.values()))
+        return self._threads.keys.tell(self._deps.table, sum(upsert.memory_bytes for upsert in upserts.values()))
 
     def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
         try:
             return self._streams.of(declared).offsets(number).latest
         except MerlotError:
-            return None  # the partition's own thread tells why
+            return None  # the partition's own thread reports why
 
-    def _make_around(self) -> Around:
-        host = self._host
-        return Around(
-            metastore=host.metastore,
-            table=host.table,
-            instance=host.instance,
-            files=host.files,
+    def _make_partition_deps(self) -> PartitionDeps:
+        deps = self._deps
+        return PartitionDeps(
+            metastore=deps.metastore,
+            table=deps.table,
+            instance=deps.instance,
+            files=deps.files,
             store=self._store,
-            folder=self._threads.folder / host.table,
-            clock=host.clock,
+            folder=self._threads.folder / deps.table,
+            clock=deps.clock,
             seals=self._threads.seals,
             writes=self._threads.writes,
-            room=self._threads.room,
+            memory=self._threads.memory,
             settings_of=self._settings_of,
             revision=lambda: self._revision,
-            sink_of=self._sink_of,
-            is_loaded=host.is_loaded,
+            listener_of=self._listener_of,
+            is_loaded=deps.is_loaded,
             is_to_hold=self._is_to_hold,
-            on_change=host.on_change,
-            on_made=host.on_made,
-            told_as_of=host.told_as_of,
-            grace_s=host.grace_s,
+            on_change=deps.on_change,
+            on_made=deps.on_made,
+            reported_as_of=deps.reported_as_of,
+            grace_s=deps.grace_s,
         )
 
-    def _sink_of(self, number: int, records: Callable[[], Records]) -> RowSink:
+    def _listener_of(self, number: int, records: Callable[[], Records]) -> RowListener:
         assert self._spec is not None
         if self._spec.upsert is None:
-            return PlainSink()
-        around = Surroundings(
-            where=f"table={self._host.table} partition={number}",
+            return PlainListener()
+        deps = IndexDeps(
+            where=f"table={self._deps.table} partition={number}",
             rules_of=self._rules_of,
             scan_s_of=lambda record: unpin_upsert(record.upsert).scan_ms / 1000,
             misplaced=partial(self._misplaced, number),
-            clock=self._host.clock,
-            borrow=self._host.borrow,
-            on_change=self._host.on_change,
+            clock=self._deps.clock,
+            borrow=self._deps.borrow,
+            on_change=self._deps.on_change,
             snapshots=self._snapshots_of(number),
         )
-        sink = self._sinks[number] = UpsertSink(around, records)
-        return sink
+        listener = self._listeners[number] = UpsertListener(deps, records)
+        return listener
 
     def _snapshots_of(self, number: int) -> Snapshots:
-        host = self._host
+        deps = self._deps
         return Snapshots(
-            Place(
-                metastore=host.metastore,
-                table=host.table,
+            SnapshotDeps(
+                metastore=deps.metastore,
+                table=deps.table,
                 partition=number,
-                instance=host.instance,
+                instance=deps.instance,
                 folder=self._snapshot_folder(number),
                 store=self._store,
-                clock=host.clock,
+                clock=deps.clock,
                 executor=self._threads.snapshots,
             )
         )
 
     def _snapshot_folder(self, number: int) -> SnapshotFolder:
-        return SnapshotFolder(self._threads.snapshot_folder / self._host.table / str(number))
+        return SnapshotFolder(self._threads.snapshot_folder / self._deps.table / str(number))
 
     def _rules_of(self, record: StreamSegmentRecord) -> Rules:
         assert self._spec is not None
@@ -465,14 +471,14 @@ class TableStream:
         return misplaced(self._spec, rows, number)
 
     def _is_to_hold(self, segment: str) -> bool:
-        return self._view is not None and self._host.instance in self._view.servers_of(segment)
+        return self._view is not None and self._deps.instance in self._view.servers_of(segment)
 
     def _store(self) -> DeepStore:
         assert self._spec is not None
-        return self._host.store_of(self._spec)
+        return self._deps.store_of(self._spec)
 
-    def _settings_of(self, record: StreamSegmentRecord) -> Settings:
-        """On a partition's thread."""
+    def _settings_of(self, record: StreamSegmentRecord) -> SegmentSettings:
+        """Return the settings of a segment; runs on a partition's thread."""
         assert self._spec is not None
         spec = unpin(record.pinned, self._spec) if record.pinned else self._spec
         declared, current = spec.ingestion.stream, self._spec.ingestion.stream
@@ -480,20 +486,20 @@ class TableStream:
         assert current is not None
         number = record.partition
 
-        def open_intake(start: int, counts: Counts) -> Intake:
+        def open_poller(start: int, counts: PollCounts) -> Poller:
             # The schema registry has its user and password there.
             open_pipeline = partial(Pipeline, spec, declared, number, self._streams.secrets_of(declared))
-            attempts = Attempts(
-                self._threads.snapshot_folder / self._host.table / f"{number}.attempts",
+            attempts = DecodeAttempts(
+                self._threads.snapshot_folder / self._deps.table / f"{number}.attempts",
                 f"{declared.topic or declared.type}#{number}",
             )
             reader = self._streams.of(declared).reader(number, start)
-            return Intake(reader, open_pipeline, self._threads.turns, counts, attempts)
+            return Poller(reader, open_pipeline, self._threads.turns, counts, attempts)
 
-        return Settings(
+        return SegmentSettings(
             request=BuildRequest(
                 name=record.name,
-                table=raw_name(self._host.table),
+                table=raw_name(self._deps.table),
                 schema=spec.table_schema,
                 indexing=spec.indexing,
                 time_column=spec.time_column,
@@ -502,20 +508,20 @@ class TableStream:
             flush=current.flush,
             access=declared.model_dump_json(include={"properties", "secret_ref"}),
             latest=lambda: self._streams.of(declared).offsets(number),
-            open_intake=open_intake,
+            open_poller=open_poller,
             after_gap=partial(after_gap, current.on_offset_out_of_range),
         )
 
     async def _in_io(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._host.io, work)
+        return await self._loop.run_in_executor(self._deps.io, work)
 
 
-def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
-    if sink is None:
+def _upsert_progress(listener: UpsertListener | None) -> UpsertProgress | None:
+    if listener is None:
         return None
-    stats = sink.stats
+    stats = listener.stats
     return UpsertProgress(
-        is_built=sink.view is not None and not sink.is_building,
+        is_built=listener.view is not None and not listener.is_building,
         keys=stats.keys,
         valid=stats.valid,
         invalid=stats.invalid,
@@ -523,23 +529,23 @@ def _upsert_progress(sink: UpsertSink | None) -> UpsertProgress | None:
         out_of_order=stats.out_of_order,
         late=stats.late,
         dropped=stats.dropped,
-        misplaced=sink.num_misplaced,
+        misplaced=listener.num_misplaced,
         memory_bytes=stats.memory_bytes,
-        waits_for=sink.waits_for,
-        settings=upsert_id(sink.settings),
-        **_snapshot_progress(sink),
-        replaced=sink.files.settled.replaced,
+        waits_for=listener.waits_for,
+        settings=upsert_id(listener.settings),
+        **_snapshot_progress(listener),
+        replaced=listener.files.settled.replaced,
     )
 
 
-def _snapshot_progress(sink: UpsertSink) -> dict[str, Any]:
-    snapshots = sink.snapshots
+def _snapshot_progress(listener: UpsertListener) -> dict[str, Any]:
+    snapshots = listener.snapshots
     if snapshots is None or snapshots.kept_in is None:
         return {}
     return {
         "snapshot": snapshots.kept_in.value,
         "snapshot_ms": snapshots.at_ms,
-        "snapshots_missing": snapshots.num_missing(sink.records),
+        "snapshots_missing": snapshots.num_missing(listener.records),
         "snapshot_error": snapshots.error,
     }
 

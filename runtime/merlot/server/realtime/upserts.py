@@ -1,10 +1,10 @@
-"""Upserts of one partition on a server: the index of its keys, told of every row, and what queries see of it.
+"""Upserts of one partition on a server: the index of its keys, which hears of every row, and what queries see of it.
 
-The index (`merlot.upsert`) is fed by the partition's thread: first with the sealed segments in the order of the stream
-(`sealed`), then with rows as they come, so that every replica, and one that begins anew, comes to the same valid docs.
-Docs of a segment keep their numbers when it is sealed; so do their bits. Readers take a `View`, one reference to the
-bits of all segments of the partition at one moment. Where rows that the index was told of are given up, or were decided
-by other settings than their segment has, it is built anew, and readers see the view of before until it is.
+The partition's thread feeds the index (`merlot.upsert`): first with the sealed segments in the order of the stream
+(`sealed`), then with rows as they come. So every replica, also one that begins anew, comes to the same valid docs. Docs
+of a segment keep their numbers when it is sealed, and so do their bits. Readers take an `UpsertView`, one reference to
+the bits of all segments of the partition at one moment. The index is built anew where rows that it was told of are
+given up, or were decided by other settings than their segment has. Readers see the view of before until it is built.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final
 
 from merlot.cluster.consuming.merged import merged_sequences
 from merlot.errors import MerlotError
-from merlot.server.realtime.files import FileGoneError, Files
-from merlot.server.realtime.indexed import IndexedRows, Surroundings, stored
-from merlot.server.realtime.intake import Batch
-from merlot.server.realtime.line import Line, Part
-from merlot.server.realtime.poison import Poison
+from merlot.server.realtime.files import FileGoneError, NumberingFiles
+from merlot.server.realtime.indexed import IndexDeps, IndexedRows, stored
+from merlot.server.realtime.merger_retry import MergerRetry
+from merlot.server.realtime.partition_log import LogPart, PartitionLog
+from merlot.server.realtime.poller import RowBatch
 from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.sealed import SealedRows
 from merlot.server.realtime.snapshots import Snapshots
-from merlot.server.realtime.views import View
+from merlot.server.realtime.views import UpsertView
 from merlot.spec.upserting import PruningStrategy
 from merlot.upsert.index import SHARDS
 from merlot.upsert.partition import PartitionUpserts, Stats
@@ -33,37 +33,37 @@ from merlot.upsert.partition import PartitionUpserts, Stats
 _LOG = logging.getLogger(__name__)
 
 TIDY_S: Final = 0.01
-"""Longest time between two polls for what a commit left to prune; of a small index that is all of it."""
+"""Longest time between two polls for pruning after a commit. A small index is pruned within it."""
 
 
-class UpsertSink:
-    """Where the rows of a partition of an upsert table go; `view` and `stats` are for any thread, the rest is the
-    consuming thread's."""
+class UpsertListener:
+    """Row listener of a partition of an upsert table. Any thread may read `view` and `stats`; the rest belongs to the
+    consuming thread."""
 
-    def __init__(self, around: Surroundings, records: Callable[[], Records]) -> None:
-        self._around = around
-        self._rows = IndexedRows(around, records)
+    def __init__(self, deps: IndexDeps, records: Callable[[], Records]) -> None:
+        self._deps = deps
+        self._rows = IndexedRows(deps, records)
         self._sealed = SealedRows(self._rows, self._forget)
         self._next_scan = 0.0
-        self._poison = Poison(around.where)
-        self.view: View | None = None
-        """None: the index is being built, and nothing of the partition can be asked for."""
+        self._merger_retry = MergerRetry(deps.where)
+        self.view: UpsertView | None = None
+        """View that queries see. None while the index is being built: nothing of the partition can be queried then."""
         self.is_building = False
-        """Whether what is shown is of an index that another one is about to replace."""
+        """True while what is shown is of an index that is about to be replaced."""
         self.num_misplaced = 0
-        """Rows since the partition is consumed here that are another partition's, by what the table declares."""
+        """Rows since the partition is consumed here that belong to another partition, by what the table declares."""
         self._stats = Stats()
-        """Of the moment that `view` shows: amid a batch the index knows keys whose rows nobody sees yet."""
+        """Counts of the moment that `view` shows: amid a batch the index knows keys whose rows nobody sees yet."""
 
     @property
     def stats(self) -> Stats:
-        """Counts of keys and docs that are shown, and what the index takes now."""
+        """Counts of keys and docs that are shown, and the memory that the index takes now."""
         index = self._rows.index
         return replace(self._stats, memory_bytes=0 if index is None else index.nbytes)
 
     @property
     def settings(self) -> str:
-        """What rows that come now are decided by, as it was pinned."""
+        """Settings that decide rows that come now, as they were pinned."""
         return self._rows.settings
 
     @property
@@ -72,24 +72,24 @@ class UpsertSink:
         return self._sealed.waits_for
 
     @property
-    def files(self) -> Files:
-        """The files of sealed segments, by which their docs are numbered."""
+    def files(self) -> NumberingFiles:
+        """Files of sealed segments by which their docs are numbered."""
         return self._rows.files
 
     @property
     def snapshots(self) -> Snapshots | None:
-        """The checkpoint of the partition."""
-        return self._around.snapshots
+        """Checkpoint of the partition."""
+        return self._deps.snapshots
 
     @property
     def records(self) -> Records:
-        """The partition's segments by sequence."""
+        """Segments of the partition by sequence."""
         return self._rows.records
 
-    # What the partition's thread tells; see `RowSink`.
+    # Calls of the partition's thread; see `RowListener`.
 
     def may_begin(self) -> bool:
-        """Once every sealed segment is in the index."""
+        """Return True once every sealed segment is in the index."""
         with self._all_or_nothing():
             is_built = self._sealed.add(None)
             if is_built:
@@ -97,8 +97,8 @@ class UpsertSink:
                 self._show()
         return is_built
 
-    def append(self, part: Part, batch: Batch, now_ms: int) -> None:
-        """Have the index decide, add the rows that are kept, and show both."""
+    def append(self, part: LogPart, batch: RowBatch, now_ms: int) -> None:
+        """Let the index decide, append the rows that are kept, and show both."""
         assert part.rows is not None
         if not len(batch):
             batch.append_to(part.rows, now_ms)
@@ -106,65 +106,65 @@ class UpsertSink:
         self._settle()
         index = self._rows.index
         assert index is not None
-        self._poison.check()
-        with self._all_or_nothing(shown=self.view), self._poison.noted(batch):
+        self._merger_retry.check()
+        with self._all_or_nothing(shown=self.view), self._merger_retry.noted(batch):
             outcome = index.add(batch.rows, self._rows.numbers[part.sequence], part.rows.num_docs)
-            replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.kept]).append_to(part.rows, now_ms)
+            replace(batch, rows=outcome.rows, offsets=batch.offsets[outcome.is_kept]).append_to(part.rows, now_ms)
         self._rows.num_docs[part.sequence] = part.rows.num_docs
         self._rows.note_decided(part.sequence)
         index.publish()
         self._show()
-        self.num_misplaced += self._around.misplaced(batch.rows)
+        self.num_misplaced += self._deps.misplaced(batch.rows)
 
     def settle(self) -> None:
-        """Build the index, if it had to be given up; raises UnavailableError while a sealed segment is not here."""
+        """Build the index if it had to be given up. Raises UnavailableError while a sealed segment is not here."""
         self._settle()
         self._count()
 
     def _settle(self) -> None:
-        if self._rows.index is None and self._rows.line.parts:
+        if self._rows.index is None and self._rows.log.parts:
             self._rebuild(shown=self.view)
         if self._rows.index is None:
             return
-        until = self._around.clock.monotonic() + TIDY_S
-        while self._rows.index.tidy() and self._around.clock.monotonic() < until:
+        until = self._deps.clock.monotonic() + TIDY_S
+        while self._rows.index.tidy() and self._deps.clock.monotonic() < until:
             pass
-        if self._around.snapshots is not None:
-            self._around.snapshots.tend(self.records, self._rows.kept_in)
+        if self._deps.snapshots is not None:
+            self._deps.snapshots.tend(self.records, self._rows.kept_in)
         if self._sealed.are_keys_loaded:
             self._follow_files(self._rows.index)
         self._scan()
 
-    def on_line(self, before: Line, after: Line) -> None:
-        """Follow the parts of the line. What cannot be followed now gives the index up; `settle` builds it."""
-        self._rows.line = after
+    def on_log_change(self, before: PartitionLog, after: PartitionLog) -> None:
+        """Follow the parts of the log. If they cannot be followed now, the index is given up; `settle` builds it."""
+        self._rows.log = after
         try:
             with self._all_or_nothing():
                 self._follow(before, after)
         except MerlotError as error:
-            where = self._around.where
+            where = self._deps.where
             _LOG.warning("upserts are not followed, nothing is answered until they are %s cause=%s", where, error)
         except BaseException:
-            self._rows.line = before  # which is still what readers are given
+            self._rows.log = before  # readers are still given this log
             raise
 
     def close(self) -> None:
-        """Hold nothing more."""
-        if self._around.snapshots is not None and self._rows.index is not None:
-            self._around.snapshots.close(self.records, self._rows.kept_in)
+        """Release everything."""
+        if self._deps.snapshots is not None and self._rows.index is not None:
+            self._deps.snapshots.close(self.records, self._rows.kept_in)
         self._forget()
 
     @contextmanager
-    def _all_or_nothing(self, shown: View | None = None) -> Iterator[None]:
+    def _all_or_nothing(self, shown: UpsertView | None = None) -> Iterator[None]:
         """Give the index up if it was told of some rows only, or of rows that nobody has; `settle` builds it anew.
-        shown: what readers see until then."""
+        `shown` is the view that readers see until then."""
         try:
             yield
         except BaseException:
             self._forget(shown)
             raise
 
-    def _follow(self, before: Line, after: Line) -> None:
+    def _follow(self, before: PartitionLog, after: PartitionLog) -> None:
         rows = self._rows
         if rows.index is None:
             self._rebuild()
@@ -180,8 +180,8 @@ class UpsertSink:
         for part in after.parts:
             if part.sequence not in rows.numbers:
                 self._open(part, after)
-        if after.head is not None:
-            rows.follow_rules(after.head.sequence)  # an empty tail had no record to say by which
+        if after.open_part is not None:
+            rows.follow_rules(after.open_part.sequence)  # an empty tail had no record with settings
         rows.remove_gone()
         if len(after.parts) != len(before.parts) or after.parts[-1:] != before.parts[-1:]:
             rows.take_cut()
@@ -189,9 +189,9 @@ class UpsertSink:
 
     # The index.
 
-    def _open(self, part: Part, line: Line) -> None:
-        """A part that is new: empty, or the tail of the one before."""
-        previous, rows = line.part(part.sequence - 1), self._rows
+    def _open(self, part: LogPart, log: PartitionLog) -> None:
+        """Take up a new part: empty, or the tail of the one before."""
+        previous, rows = log.part(part.sequence - 1), self._rows
         if part.rows is None:
             return
         if part.rows.num_docs and previous is not None and rows.is_told(previous, part.rows.num_docs):
@@ -204,8 +204,8 @@ class UpsertSink:
         rows.index.committed()
 
     def _scan(self) -> None:
-        """Look through some keys for expired ones, where the settings say so and it is time to."""
-        now, index = self._around.clock.monotonic(), self._rows.index
+        """Scan some keys for expired ones, where the settings say so and it is time to."""
+        now, index = self._deps.clock.monotonic(), self._rows.index
         if index is not None and index.rules.pruning is PruningStrategy.SCAN and now >= self._next_scan:
             index.scan()
             self._next_scan = now + self._rows.scan_s / SHARDS
@@ -220,8 +220,8 @@ class UpsertSink:
             if record is None or record.is_open:
                 continue
             files.note(record, rows.num_docs[sequence])
-            if any(rows.line.part(one) is not None for one in (sequence, *merged_sequences(record))):
-                continue  # brokers may ask by its beginning, and what answers is what was read
+            if any(rows.log.part(source) is not None for source in (sequence, *merged_sequences(record))):
+                continue  # brokers may ask by its beginning, and consumed rows answer them
             try:
                 renumbered = files.renumbered(record, index, rows.numbers)
             except FileGoneError:
@@ -233,19 +233,19 @@ class UpsertSink:
         files.settle(records)
         self._show()
 
-    def _rebuild(self, shown: View | None = None) -> None:
-        """The index anew, of what the line and sealed segments have. shown: what readers see meanwhile."""
-        _LOG.info("index of keys is built anew %s", self._around.where)
+    def _rebuild(self, shown: UpsertView | None = None) -> None:
+        """Build the index anew from the log and the sealed segments. `shown` is the view that readers see meanwhile."""
+        _LOG.info("index of keys is built anew %s", self._deps.where)
         self._forget(shown)
         with self._all_or_nothing():
-            self._build(self._rows.line)
+            self._build(self._rows.log)
             self._show()
 
-    def _build(self, line: Line) -> None:
-        # A checkpoint may be newer than the first part, and then knows what rows that retention removed have hidden.
-        self._sealed.require(next((part.sequence for part in line.parts if not self._sealed.has(part)), None))
+    def _build(self, log: PartitionLog) -> None:
+        # A checkpoint may be newer than the first part: it then knows what was replaced by rows that retention removed.
+        self._sealed.require(next((part.sequence for part in log.parts if not self._sealed.has(part)), None))
         self._rows.take_cut()
-        for part in line.parts:
+        for part in log.parts:
             if self._rows.has_decided(part):
                 continue
             self._rows.follow_rules(part.sequence)
@@ -254,16 +254,16 @@ class UpsertSink:
             else:
                 self._sealed.require(part.sequence + 1)
 
-    def _forget(self, shown: View | None = None) -> None:
+    def _forget(self, shown: UpsertView | None = None) -> None:
         self.view, self.is_building = shown, True
         if shown is None:
             self._stats = Stats()
         self._rows.forget()
         self._sealed.forget()
-        self._around.on_change()
+        self._deps.on_change()
 
-    def _without_files(self, sequences: Collection[int]) -> View | None:
-        """What is shown, which is right by itself, but says nothing of files that may have other docs."""
+    def _without_files(self, sequences: Collection[int]) -> UpsertView | None:
+        """Return what is shown without the files of these segments, whose docs may be others."""
         return None if self.view is None else self.view.without_files(sequences)
 
     def _count(self) -> None:
@@ -276,8 +276,8 @@ class UpsertSink:
         assert rows.index is not None
         is_same = before is not None and before.numbers == rows.numbers
         numbers = before.numbers if before is not None and is_same else dict(rows.numbers)
-        self.view = View(rows.line, rows.index.cut, numbers, *rows.files.shown(before))
+        self.view = UpsertView(rows.log, rows.index.cut, numbers, *rows.files.shown(before))
         self.is_building = False
         self._count()
         if not is_same:
-            self._around.on_change()
+            self._deps.on_change()

@@ -1,4 +1,4 @@
-"""The streams that a table's partitions read, opened once for all of them. Any thread."""
+"""Clients of the streams that a table's partitions read, shared by all partitions. Any thread."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from merlot.streams.protocol import Stream
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _Client:
     stream: Stream
     secrets: Mapping[str, str] = field(repr=False)
 
 
-class OpenedStreams:
-    """One client for all partitions of the same settings and the same content of their Secret."""
+class StreamClients:
+    """Clients of streams: one for all partitions of the same settings and the same contents of their Secret."""
 
     def __init__(
         self,
@@ -27,40 +27,40 @@ class OpenedStreams:
         allowed: AllowedStreams,
         recorded_id: Callable[[], str] = lambda: "",
     ) -> None:
-        """`secrets_of`: properties in a Secret as it is now, by its name. `recorded_id`: the topic's id as shared state
-        has it, empty if it has none; blocks."""
+        """`secrets_of` returns a Secret's properties as they are now, by its name. `recorded_id` returns the topic's id
+        in shared state, empty if there is none; it blocks."""
         self._read = secrets_of
         self._allowed = allowed
-        self._known: dict[str, _Opened] = {}
+        self._clients: dict[str, _Client] = {}
         self._recorded_id = recorded_id
         self.identity = ""
-        """The topic's id as it was recorded, or first heard of: streams that are opened later hold to it."""
+        """Id of the topic as it was recorded, or first seen. Streams that are opened later must have it."""
         self._lock = threading.Lock()
 
     def of(self, declared: StreamIngestion) -> Stream:
-        """The stream. A reader that is opened when the Secret has changed logs in anew with what it says now: when what
-        it had is refused, at the latest. InvalidInputError, NotFoundError or UnavailableError if it cannot be made."""
+        """Return the stream. If the Secret has changed, a new client logs in with what it says now; at the latest when
+        the old login is refused. InvalidInputError, NotFoundError or UnavailableError if the client cannot be made."""
         key, secrets = declared.model_dump_json(exclude={"flush"}), self.secrets_of(declared)
         with self._lock:
-            known = self._known.get(key)
-            if known is None or known.secrets != secrets:
+            client = self._clients.get(key)
+            if client is None or client.secrets != secrets:
                 self._allowed.check(declared)
-                if known is not None:
-                    known.stream.close()
+                if client is not None:
+                    client.stream.close()
                 self.identity = self.identity or self._recorded_id()
-                known = self._known[key] = _Opened(self._open(declared, secrets), secrets)
-            self.identity = self.identity or known.stream.identity()
-            return known.stream
+                client = self._clients[key] = _Client(self._open(declared, secrets), secrets)
+            self.identity = self.identity or client.stream.identity()
+            return client.stream
 
     def _open(self, declared: StreamIngestion, secrets: Mapping[str, str]) -> Stream:
         return open_stream(declared, secrets, self.identity, self._allowed.folders)
 
     def secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:
-        """What is in the Secret that it names."""
+        """Return the contents of the Secret that the settings name."""
         return self._read(declared.secret_ref) if declared.secret_ref else {}
 
     def close(self) -> None:
-        """End all clients; their readers are closed by their owners."""
+        """Close all clients; the owners of readers close these."""
         with self._lock:
-            while self._known:
-                self._known.popitem()[1].stream.close()
+            while self._clients:
+                self._clients.popitem()[1].stream.close()

@@ -1,7 +1,7 @@
-"""What a partition's replica can see around it: the partition's segments, and what other servers say.
+"""View that a partition's replica has of its surroundings: the partition's segments, and what other servers report.
 
-Each fact has one writer: the event loop what it reads of the table's tree, its helper what other servers say, and the
-partition's thread what its own writes have made of the tree. The thread reads them all.
+Each fact has one writer. The event loop writes what it reads of the table's tree, its helper what other servers report,
+and the partition's thread what its own writes have made of the tree. The thread reads all of them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from merlot.cluster.consuming.steps import Peers, Seen
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
-from merlot.server.realtime.line import CONSUMING_SUFFIX
+from merlot.server.realtime.partition_log import CONSUMING_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """The partition's segments by sequence, and who consumes it."""
+class SegmentChain:
+    """Segments of the partition by sequence, and the servers that consume it."""
 
     records: Mapping[int, StreamSegmentRecord] = field(default_factory=dict)
     epoch: int = -1
@@ -28,68 +28,69 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
-    """Positions in the table's segments, servers that live, and keys that other ones may be asked for."""
+class PeerState:
+    """Positions in the table's segments, live servers, and keys that other servers can be queried for."""
 
     positions: Positions = field(default_factory=dict)
     live: Set[InstanceId] = frozenset()
     held: Set[str] = frozenset()
 
 
-class Sight:
-    """The newest that is known, and whether the replica knows it."""
+class ReplicaView:
+    """Newest state of the surroundings, and whether the replica has seen it."""
 
     def __init__(self, partition: int) -> None:
-        self.told = Chain()
-        self.others = Others()
+        self.read = SegmentChain()
+        """Chain as the event loop read it last."""
+        self.others = PeerState()
         self.is_let_go = False
-        """Whether the partition is another server's."""
+        """True if the partition is another server's."""
         self._partition = partition
-        self._own = Chain()
+        self._own = SegmentChain()
         self._seen: tuple[object, ...] = ()
 
     @property
-    def chain(self) -> Chain:
-        """As of the newest view: the replica's own writes may be ahead of what was told."""
-        told, own = self.told, self._own
-        return own if own.epoch > told.epoch else told
+    def chain(self) -> SegmentChain:
+        """Chain as of the newest view: the replica's own writes may be ahead of what the event loop read."""
+        read, own = self.read, self._own
+        return own if own.epoch > read.epoch else read
 
     @property
     def is_held_elsewhere(self) -> bool:
-        """Whether another server may be asked for the partition."""
+        """True if another server can be queried for the partition."""
         held = self.others.held
-        return bool(held) and any(one.name + CONSUMING_SUFFIX in held for one in self.chain.records.values())
+        return bool(held) and any(record.name + CONSUMING_SUFFIX in held for record in self.chain.records.values())
 
     def note_written(self, view: TableView) -> None:
-        """Take up the view after a write of the replica."""
+        """Take over the view that a write of the replica has made."""
         records = chains(view.stream_segments).get(self._partition, {})
         servers = view.servers_of(records[max(records)].name) if records else ()
-        self._own = Chain(records, view.epoch, frozenset(servers))
+        self._own = SegmentChain(records, view.epoch, frozenset(servers))
 
     def note_positions(self, positions: Positions) -> None:
-        """Take up the positions after the replica has published its own."""
+        """Take over the positions after the replica has published its own."""
         self.others = replace(self.others, positions=positions)
 
     def has_news(self, segment: str) -> bool:
-        """Whether something has changed since this was asked last, or the replica works on another segment now."""
+        """Return True if something has changed since the last call, or the replica works on another segment now."""
         now = (segment, self.is_let_go, self.chain, self.others)
         before, self._seen = self._seen, now
         is_same = len(before) == len(now) and before[:2] == now[:2] and before[2] is now[2] and before[3] is now[3]
         return not is_same
 
     def seen(self, record: StreamSegmentRecord) -> Seen:
-        """The segment that the replica works on, and the one behind it."""
+        """Return what is seen of the segment that the replica works on, and the segment behind it."""
         chain = self.chain
-        found = chain.records.get(record.sequence)
+        current = chain.records.get(record.sequence)
         return Seen(
             segment=record.name,
             epoch=chain.epoch,
-            record=found if found is not None and found.name == record.name else None,
+            record=current if current is not None and current.name == record.name else None,
             following=segment_after(chain.records, record.sequence),
             is_assigned=not self.is_let_go,
         )
 
     def peers(self, record: StreamSegmentRecord) -> Peers:
-        """What the segment's servers say."""
+        """Return what the segment's servers report."""
         assigned, others = self.chain.servers, self.others
         return Peers(record.name, others.positions.get(record.name, {}), assigned, assigned & others.live)

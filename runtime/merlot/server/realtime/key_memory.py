@@ -1,6 +1,6 @@
-"""Whether a server has the memory that its keys take, and will take: told before its container is killed for it.
+"""Tell whether a server has the memory that its keys take and will take, before its container is killed for it.
 
-Any thread; the partitions of all tables tell, whoever measures asks.
+Any thread: partitions of all tables report, and get the measurement back.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from merlot.cluster.consuming.progress import MemoryProgress
 _LOG = logging.getLogger(__name__)
 
 GROWTH: Final = 0.25
-"""Room to grow, as a share of what keys take: a shard of an index that grows is there twice meanwhile, and keys that
-come until somebody has read the warning must have their place."""
+"""Share of the keys' memory that is needed to grow: while a shard of an index grows, it exists twice, and keys that
+come until somebody has read the warning need memory too."""
 
 
-class KeyRoom:
-    """What the keys of each table take on this server."""
+class KeyMemory:
+    """Memory that the keys of each table take on this server."""
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self._limit_bytes = memory.total_bytes() if limit_bytes is None else limit_bytes
@@ -29,28 +29,28 @@ class KeyRoom:
         self._lock = threading.Lock()
 
     def tell(self, table: str, keys_bytes: int) -> MemoryProgress:
-        """What the keys of a table take now; returns how it is for all of them."""
+        """Note what the keys of a table take now; return the measurement for all tables."""
         with self._lock:
             self._keys[table] = keys_bytes
-            found = measured(self._limit_bytes, memory.taken_bytes(), sum(self._keys.values()))
-            is_short = found.needed_bytes > found.limit_bytes
+            progress = measured(self._limit_bytes, memory.taken_bytes(), sum(self._keys.values()))
+            is_short = progress.needed_bytes > progress.limit_bytes
             if is_short and not self._is_short:
                 _LOG.warning(
                     "memory will not do for the keys limit_bytes=%d taken_bytes=%d keys_bytes=%d needed_bytes=%d",
-                    *(found.limit_bytes, found.taken_bytes, found.keys_bytes, found.needed_bytes),
+                    *(progress.limit_bytes, progress.taken_bytes, progress.keys_bytes, progress.needed_bytes),
                 )
             self._is_short = is_short
-        telemetry.UPSERT_MEMORY_LIMIT.set(found.limit_bytes)
-        telemetry.UPSERT_MEMORY_NEEDED.set(found.needed_bytes)
-        return found
+        telemetry.UPSERT_MEMORY_LIMIT.set(progress.limit_bytes)
+        telemetry.UPSERT_MEMORY_NEEDED.set(progress.needed_bytes)
+        return progress
 
     def forget(self, table: str) -> None:
-        """The table is here no more."""
+        """Forget a table that is not served here any more."""
         with self._lock:
             self._keys.pop(table, None)
 
 
 def measured(limit_bytes: int, taken_bytes: int, keys_bytes: int) -> MemoryProgress:
-    """What is needed, of what is taken. Pure."""
+    """Compute the memory that is needed from what is taken. Pure."""
     needed = taken_bytes + round(keys_bytes * GROWTH)
     return MemoryProgress(limit_bytes=limit_bytes, taken_bytes=taken_bytes, keys_bytes=keys_bytes, needed_bytes=needed)

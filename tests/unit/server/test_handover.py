@@ -18,7 +18,7 @@ from merlot.cluster.instances.liveness import register
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.server.realtime.leaving import hand_over
+from merlot.server.realtime.handover import hand_over
 
 ONE = SERVERS[0]
 

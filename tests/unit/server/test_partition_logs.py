@@ -9,9 +9,9 @@ import pytest
 
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.realtime.intake import Batch
-from merlot.server.realtime.line import Line, Part, Released
-from merlot.server.realtime.memory import MemoryRoom
+from merlot.server.realtime.memory_budget import MemoryBudget
+from merlot.server.realtime.partition_log import LogPart, PartitionLog, ReleaseRule
+from merlot.server.realtime.poller import RowBatch
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.values.types import TypeName
 
@@ -26,26 +26,26 @@ def rows(name: str, start: int, count: int) -> ConsumingSegment:
     return segment
 
 
-def line() -> Line:
+def log() -> PartitionLog:
     """A sealed segment of ten rows whose file may be loaded, one that has ended with two beyond, one that grows."""
-    return Line(
+    return PartitionLog(
         (
-            Part(sequence=0, start=0, name="a", rows=rows("a", 0, 10), end=10, num_docs=10, key="a@7"),
-            Part(sequence=1, start=10, name="b", rows=rows("b", 10, 12), end=20, num_docs=10),
-            Part(sequence=2, start=20, rows=rows("", 20, 5)),
+            LogPart(sequence=0, start=0, name="a", rows=rows("a", 0, 10), end=10, num_docs=10, key="a@7"),
+            LogPart(sequence=1, start=10, name="b", rows=rows("b", 10, 12), end=20, num_docs=10),
+            LogPart(sequence=2, start=20, rows=rows("", 20, 5)),
         )
     )
 
 
-def released(line: Line, now: float, told_as_of: float = math.inf) -> Line:
+def released(log: PartitionLog, now: float, reported_as_of: float = math.inf) -> PartitionLog:
     """The line, of which the file of the first segment is loaded, once more is let go."""
     loaded = {"a@7"}.__contains__
-    return Released(is_loaded=loaded, told_as_of=told_as_of, now=now, grace_s=GRACE_S).of(line, 2)
+    return ReleaseRule(is_loaded=loaded, reported_as_of=reported_as_of, now=now, grace_s=GRACE_S).of(log, 2)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a", [10, 10, 5]), ("b", [10, 5])])
 def test_a_name_stands_for_all_rows_from_its_beginning_on(name: str, expected: list[int]) -> None:
-    resolved = line().resolve(name, lambda _: False)
+    resolved = log().resolve(name, lambda _: False)
     assert resolved is not None
     assert [one.num_docs for one in resolved.rows] == expected
     assert resolved.keys == ()
@@ -53,16 +53,16 @@ def test_a_name_stands_for_all_rows_from_its_beginning_on(name: str, expected: l
 
 def test_a_part_whose_rows_are_let_go_is_read_from_the_file() -> None:
     loaded = {"a@7"}.__contains__
-    resolved = line().resolve("a", loaded)
+    resolved = log().resolve("a", loaded)
     assert resolved is not None
     assert resolved.keys == (), "rows answer until they are let go, however early the file is there"
-    resolved = released(line(), 100.0).resolve("a", loaded)
+    resolved = released(log(), 100.0).resolve("a", loaded)
     assert resolved is not None
     assert (resolved.keys, [one.num_docs for one in resolved.rows]) == (("a@7",), [10, 5])
 
 
 def test_rows_are_as_fresh_as_the_newest_message_of_the_line() -> None:
-    resolved = line().resolve("a", lambda _: False)
+    resolved = log().resolve("a", lambda _: False)
     assert resolved is not None
     assert resolved.newest_ms == 1_020
 
@@ -76,7 +76,7 @@ def test_what_is_carried_on_behind_an_end_is_as_fresh_as_before() -> None:
 
 
 def test_rows_are_let_go_when_the_file_is_loaded_and_the_part_when_nobody_asks_any_more() -> None:
-    loaded = released(line(), 100.0)
+    loaded = released(log(), 100.0)
     assert [part.rows is None for part in loaded.parts] == [True, False, False]
     assert loaded.names() == ["a", "b"]
     assert released(loaded, 159.0).names() == ["a", "b"]
@@ -84,31 +84,31 @@ def test_rows_are_let_go_when_the_file_is_loaded_and_the_part_when_nobody_asks_a
 
 
 def test_a_part_stays_until_brokers_can_have_heard_of_its_file() -> None:
-    loaded = released(line(), 100.0, told_as_of=99.0)
+    loaded = released(log(), 100.0, reported_as_of=99.0)
     assert [part.rows is None for part in loaded.parts] == [True, False, False]
-    waiting = released(loaded, 1000.0, told_as_of=99.9)
+    waiting = released(loaded, 1000.0, reported_as_of=99.9)
     assert waiting.names() == ["a", "b"], "the metastore was out, or the report is late"
-    told = released(waiting, 1001.0, told_as_of=100.0)
-    assert released(told, 1060.0, told_as_of=1059.0).names() == ["a", "b"]
-    assert released(told, 1061.0, told_as_of=1059.0).names() == ["b"]
+    told = released(waiting, 1001.0, reported_as_of=100.0)
+    assert released(told, 1060.0, reported_as_of=1059.0).names() == ["a", "b"]
+    assert released(told, 1061.0, reported_as_of=1059.0).names() == ["b"]
 
 
 def test_a_part_that_is_neither_rows_nor_a_loaded_file_is_not_answered_for() -> None:
-    loaded = released(line(), 100.0)
+    loaded = released(log(), 100.0)
     assert loaded.resolve("a", lambda _: False) is None
     assert loaded.resolve("b", lambda _: False) is not None
     assert loaded.resolve("unknown", lambda _: False) is None
 
 
 def test_the_head_is_the_part_that_grows() -> None:
-    head = line().head
-    assert head is not None
-    assert head.sequence == 2
-    assert Line(line().parts[:2]).head is None
+    open_part = log().open_part
+    assert open_part is not None
+    assert open_part.sequence == 2
+    assert PartitionLog(log().parts[:2]).open_part is None
 
 
-def batch(offsets: list[int], next_offset: int) -> Batch:
-    return Batch(
+def batch(offsets: list[int], next_offset: int) -> RowBatch:
+    return RowBatch(
         rows=pa.table({"id": pa.array(range(len(offsets)))}),
         offsets=np.array(offsets),
         next_offset=next_offset,
@@ -124,13 +124,13 @@ def test_a_batch_says_how_fresh_it_is_or_that_it_was_read_just_now(made_ms: int,
 
 
 def test_the_largest_segment_ends_when_memory_is_used_up() -> None:
-    room = MemoryRoom(100)
-    room.tell("small", 20, 20)
-    room.tell("large", 70, 60)
-    assert not room.must_end("large")
-    room.tell("small", 40, 40)
-    assert (room.must_end("large"), room.must_end("small"), room.is_full) == (True, False, False)
-    room.tell("large", 90, 0)
-    assert (room.must_end("large"), room.must_end("small"), room.is_full) == (False, True, True)
-    room.tell("large", 0, 0)
-    assert (room.taken_bytes, room.is_full) == (40, False)
+    budget = MemoryBudget(100)
+    budget.tell("small", 20, 20)
+    budget.tell("large", 70, 60)
+    assert not budget.must_end("large")
+    budget.tell("small", 40, 40)
+    assert (budget.must_end("large"), budget.must_end("small"), budget.is_full) == (True, False, False)
+    budget.tell("large", 90, 0)
+    assert (budget.must_end("large"), budget.must_end("small"), budget.is_full) == (False, True, True)
+    budget.tell("large", 0, 0)
+    assert (budget.taken_bytes, budget.is_full) == (40, False)

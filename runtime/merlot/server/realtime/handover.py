@@ -1,6 +1,8 @@
-"""Before a server stops, what it consumes is committed, or consumed elsewhere: nobody reads hours again. Blocks.
+"""Before a server stops, wait until its partitions are committed or consumed elsewhere, so that nobody reads hours of
+messages again. Blocks.
 
-The controller sees to it (`controller.realtime`) as soon as the server is marked, by an operator or, here, by itself.
+The controller (`controller.realtime`) sees to it once the server is marked: by an operator, or by the server itself,
+here.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ LOOK_S: Final = 0.5
 def hand_over(
     metastore: Metastore, instance: InstanceId, tables: Collection[TableName], longest_s: float, clock: Clock
 ) -> bool:
-    """Wait until all partitions of the tables are handed over, or for so long; returns whether they are."""
+    """Wait until all partitions of the tables are handed over, at most `longest_s` seconds; return True if they are."""
     deadline = clock.monotonic() + longest_s
     try:
         left = _num_left(metastore, instance, tables)
@@ -50,8 +52,8 @@ def _num_left(metastore: Metastore, instance: InstanceId, tables: Collection[Tab
     live = live_instances(metastore, Role.SERVER)
     mine = live.get(instance)
     if mine is None:
-        return 0  # nobody counts on this server any more
-    staying = {one for one, record in live.items() if record.tenant == mine.tenant} - marks(metastore).keys()
+        return 0  # the server is not registered any more
+    staying = {server for server, record in live.items() if record.tenant == mine.tenant} - marks(metastore).keys()
     staying -= {instance}
     return sum(_num_left_of(metastore, table, instance, staying) for table in tables)
 

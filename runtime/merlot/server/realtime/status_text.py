@@ -1,4 +1,4 @@
-"""What is wrong with a partition, in words: why it is not read, and which steps of its segment fail."""
+"""Text of what is wrong with a partition: why it is not read, and which steps of its segment fail."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from merlot.errors import MerlotError
 from merlot.server.realtime.problems import problem_of
 
 
-class Troubles:
-    """Written by the partition's thread, read by anybody."""
+class StatusText:
+    """Status of a partition. Its thread writes it, any thread reads it."""
 
     def __init__(self, where: str) -> None:
         self.text = ""
-        """Empty: nothing is wrong."""
+        """Text of the error; empty if nothing is wrong."""
         self.problem = StreamProblem.NONE
         self._where = where
         self._reading = ""
@@ -21,8 +21,8 @@ class Troubles:
         self._steps: dict[str, str] = {}
 
     def note_reading(self, error: Exception | None, stopped_at: int | None) -> None:
-        """Why nothing is read at the moment, and the bad message that nothing is read behind, if there is any."""
-        self._reading = _words(error)
+        """Note why nothing is read at the moment, and the bad message behind which nothing is read, if there is one."""
+        self._reading = _error_text(error)
         self._unread = StreamProblem.NONE if error is None else problem_of(error)
         if stopped_at is not None:
             self._unread = StreamProblem.BAD_MESSAGE
@@ -30,18 +30,19 @@ class Troubles:
         self._say()
 
     def failed(self, action: Action, error: str) -> None:
-        """A step of the segment has failed; it is told until it succeeds, or the segment is committed by another."""
+        """Note that a step of the segment has failed. It is shown until the step succeeds, or another replica commits
+        the segment."""
         step = type(action).__name__.lower()
         self._steps[step] = f"segment not committed yet {self._where} step={step} cause={error}"
         self._say()
 
     def done(self, action: Action) -> None:
-        """A step has succeeded."""
+        """Note that a step has succeeded."""
         self._steps.pop(type(action).__name__.lower(), None)
         self._say()
 
     def switched(self) -> None:
-        """The segment is committed."""
+        """Note that the segment is committed."""
         self._steps.clear()
         self._say()
 
@@ -50,7 +51,7 @@ class Troubles:
         self.problem = self._unread or (StreamProblem.NOT_COMMITTED if self._steps else StreamProblem.NONE)
 
 
-def _words(error: Exception | None) -> str:
+def _error_text(error: Exception | None) -> str:
     if error is None:
         return ""
     return str(error) if isinstance(error, MerlotError) else f"internal error {type(error).__name__}"

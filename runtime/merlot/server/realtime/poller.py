@@ -1,4 +1,4 @@
-"""Rows of one partition as they come: polls of the stream made into columns, to be cut where a segment ends."""
+"""Polls of one partition, decoded into columns; a batch is split where a segment ends."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from merlot.errors import MerlotError
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.stream import Pipeline, StreamRows, head, tail
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.realtime.attempts import Attempts
+from merlot.server.realtime.attempts import DecodeAttempts
 from merlot.streams.protocol import Messages, NotYetError, PartitionReader
 
 MAX_MESSAGES: Final = 20_000
-"""Of a poll: enough that what a batch costs is not felt, few enough to be visible in milliseconds."""
+"""Most messages of a poll: enough that a batch's fixed cost does not matter, few enough to be visible in
+milliseconds."""
 BEHIND_MESSAGES: Final = 5_000
-"""After a poll of as many, there are likely more: what comes next is read and decoded while these are appended."""
+"""Messages of a poll after which there are likely more: the next poll is read and decoded while these are appended."""
 AHEAD: Final = 2
-"""Polls that are decoded at a time."""
+"""Polls that are decoded ahead at a time."""
 
 
-class Turns:
-    """How many threads work on rows at a time, whatever the number of partitions: the others wait for messages, which
-    costs nothing, and the queries of the server get the interpreter's lock now and then."""
+class DecodeSlots:
+    """Limit on the threads that decode at a time, whatever the number of partitions. The others wait for messages,
+    which costs nothing, and queries of the server get the interpreter's lock now and then."""
 
     def __init__(self, num_threads: int) -> None:
         self._free = threading.Semaphore(num_threads)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait for a turn, and have it."""
+        """Hold a slot; wait for a free one first."""
         self._free.acquire()
         try:
             yield
@@ -49,20 +50,20 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Rows of one poll, in order. `next_offset` is where the stream goes on behind them."""
+class RowBatch:
+    """Rows of one poll, in order. The stream goes on at `next_offset`."""
 
     rows: pa.Table
     offsets: NDArray[np.int64]
     next_offset: int
     newest_ms: int = 0
-    """When its last message was made; -1: the stream does not say; 0: it has none."""
+    """Timestamp of its last message; -1 if the stream does not say, 0 if there is none."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def append_to(self, segment: ConsumingSegment, now_ms: int) -> None:
-        """Add its rows to a segment, or say that there is nothing up to where the stream goes on."""
+        """Append its rows to a segment; a batch without rows moves the segment's `next_offset` on."""
         newest_ms = now_ms if self.newest_ms < 0 else self.newest_ms
         if len(self):
             segment.append(self.rows, self.offsets, self.next_offset, newest_ms)
@@ -71,8 +72,8 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Counts:
-    """What came in since the thread began; written by it, read by anybody."""
+class PollCounts:
+    """Counts of messages and rows since the thread began. The thread writes them, any thread reads them."""
 
     messages: int = 0
     rows: int = 0
@@ -84,19 +85,19 @@ class Counts:
     """Bad messages by their reasons, with samples."""
 
 
-class Intake:
-    """A reader with the pipelines that its messages go through; one thread calls.
+class Poller:
+    """Reader of messages, with the pipelines that decode them; one thread calls.
 
-    While a partition is behind, threads of its own decode the next polls as the caller appends: kernels leave the
-    interpreter to others. Batches come in the order of the stream all the same."""
+    While a partition is behind, threads of its own decode the next polls as the caller appends: kernels release the
+    interpreter's lock. Batches come in the order of the stream all the same."""
 
     def __init__(
         self,
         reader: PartitionReader,
         open_pipeline: Callable[[], Pipeline],
-        turns: Turns,
-        counts: Counts,
-        attempts: Attempts | None = None,
+        turns: DecodeSlots,
+        counts: PollCounts,
+        attempts: DecodeAttempts | None = None,
     ) -> None:
         self._reader = reader
         self._attempts = attempts
@@ -104,25 +105,25 @@ class Intake:
         self._turns = turns
         self._counts = counts
         self._pipelines = [open_pipeline()]
-        """Those that nobody uses at the moment."""
+        """Pipelines that are free."""
         self._helpers: ThreadPoolExecutor | None = None
         self._ahead: deque[tuple[Messages, Future[StreamRows]]] = deque()
         self._failure: MerlotError | None = None
-        """Of the reader, to be raised behind what was read before."""
+        """Error of the reader, to be raised after what was read before it."""
         self._held: Messages | None = None
-        """Not decoded yet: a schema is waited for, or those before them made many rows."""
+        """Messages that are not decoded yet: they wait for a schema, or messages before them made many rows."""
         self._is_behind = False
         self.stopped_at: int | None = None
-        """Offset of a bad message that nothing may be read behind."""
+        """Offset of a bad message behind which nothing may be read."""
 
     def seek(self, offset: int) -> None:
-        """Go on from there."""
+        """Go on from this offset."""
         self._forget()
         self.stopped_at = None
         self._reader.seek(offset)
 
-    def poll(self, timeout_s: float) -> Batch:
-        """What has come, as soon as anything has; raises as `PartitionReader.poll` does."""
+    def poll(self, timeout_s: float) -> RowBatch:
+        """Return what has come, as soon as anything has. Raises as `PartitionReader.poll` does."""
         messages, rows = self._next(timeout_s)
         if rows is None:
             return _nothing(messages.next_offset)
@@ -131,7 +132,7 @@ class Intake:
         self.stopped_at = None if rows.stopped_by is None else rows.next_offset
         if self.stopped_at is not None:
             self._forget()
-        return Batch(
+        return RowBatch(
             rows=rows.rows,
             offsets=rows.offsets,
             next_offset=rows.next_offset,
@@ -139,14 +140,15 @@ class Intake:
         )
 
     def close(self) -> None:
-        """Give back what the reader holds."""
+        """Release what the reader holds."""
         self._forget()
         if self._helpers is not None:
             self._helpers.shutdown()
         self._reader.close()
 
     def _next(self, timeout_s: float) -> tuple[Messages, StreamRows | None]:
-        """Messages in their order, and their rows; no rows if there are no messages, or they wait for a schema."""
+        """Return the next messages and their rows; None for rows if there are no messages, or they wait for a
+        schema."""
         if self._held is not None:
             messages, self._held = self._held, None
         elif self._ahead:
@@ -176,7 +178,7 @@ class Intake:
             return replace(messages, next_offset=int(messages.offsets[0])), None
 
     def _taken(self, messages: Messages, rows: StreamRows) -> Messages:
-        """The messages that rows were made of; the rest is held, to be decoded next."""
+        """Return the messages that rows were made of. The rest is held, to be decoded next."""
         if rows.stopped_by is not None or rows.next_offset >= messages.next_offset:
             return messages
         count = int(np.searchsorted(messages.offsets, rows.next_offset))
@@ -185,7 +187,7 @@ class Intake:
         return head(messages, count)
 
     def _read_ahead(self) -> None:
-        """What is there already, as long as there is a lot of it."""
+        """Read ahead and decode what the stream already has, as long as it is a lot."""
         while len(self._ahead) < AHEAD and self._failure is None and self._is_behind:
             try:
                 messages = self._reader.poll(MAX_MESSAGES, 0)
@@ -203,7 +205,7 @@ class Intake:
         self._ahead.append((messages, self._helpers.submit(self._decode, messages)))
 
     def _decode(self, messages: Messages) -> StreamRows:
-        """Any thread: each uses a pipeline of its own."""
+        """Decode messages; any thread, each with a pipeline of its own."""
         with self._turns.turn():
             try:
                 pipeline = self._pipelines.pop()
@@ -217,7 +219,7 @@ class Intake:
                 self._pipelines.append(pipeline)
 
     def _forget(self) -> None:
-        """Whatever was read ahead is read again, or is not wanted."""
+        """Forget what was read ahead: it is read again, or not wanted."""
         for _, decoding in self._ahead:
             if not decoding.cancel():
                 decoding.exception()
@@ -235,6 +237,6 @@ class Intake:
         counts.newest_ms = int(messages.timestamps_ms[-1])
 
 
-def _nothing(next_offset: int) -> Batch:
+def _nothing(next_offset: int) -> RowBatch:
     none = np.empty(0, np.int64)
-    return Batch(rows=pa.table({}), offsets=none, next_offset=next_offset)
+    return RowBatch(rows=pa.table({}), offsets=none, next_offset=next_offset)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merlot.server.realtime.placing import LOOKED_AT, misplaced
+from merlot.server.realtime.partition_check import LOOKED_AT, misplaced
 from merlot.spec import partition_functions
 from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.manifest import load_tables

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from merlot.server.realtime.room import GROWTH, KeyRoom, measured
+from merlot.server.realtime.key_memory import GROWTH, KeyMemory, measured
 
 
 def test_keys_need_what_is_taken_and_room_to_grow() -> None:
@@ -16,14 +16,14 @@ def test_keys_need_what_is_taken_and_room_to_grow() -> None:
 
 
 def test_a_server_tells_once_that_memory_will_not_do(caplog: pytest.LogCaptureFixture) -> None:
-    room = KeyRoom(limit_bytes=2**40)
+    memory = KeyMemory(limit_bytes=2**40)
     with caplog.at_level(logging.WARNING):
-        assert room.tell("a", 2**20).needed_bytes < 2**40
+        assert memory.tell("a", 2**20).needed_bytes < 2**40
         assert not caplog.records
-        many = room.tell("b", 2**43)
+        many = memory.tell("b", 2**43)
         assert many.needed_bytes > many.limit_bytes
         assert many.keys_bytes == 2**20 + 2**43, "the tables of a server share its memory"
-        room.tell("b", 2**43)
+        memory.tell("b", 2**43)
     assert [record.message.startswith("memory will not do") for record in caplog.records] == [True]
-    room.forget("b")
-    assert room.tell("a", 2**20).keys_bytes == 2**20
+    memory.forget("b")
+    assert memory.tell("a", 2**20).keys_bytes == 2**20

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.budget import count
-from tests.unit.server.merging_replicas import heads_of
+from tests.unit.server.merging_replicas import segments_of
 
 from merlot.clock import SystemClock
 from merlot.cluster.consuming.pinned import unpin_upsert
@@ -25,13 +25,13 @@ from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime import upserts
-from merlot.server.realtime.around import Settings
-from merlot.server.realtime.cuts import Consumer, Source, StreamCut
-from merlot.server.realtime.indexed import Surroundings
-from merlot.server.realtime.intake import Batch
-from merlot.server.realtime.line import Line
-from merlot.server.realtime.upserts import UpsertSink
-from merlot.server.realtime.views import View, fitted
+from merlot.server.realtime.indexed import IndexDeps
+from merlot.server.realtime.partition_deps import SegmentSettings
+from merlot.server.realtime.partition_log import PartitionLog
+from merlot.server.realtime.poller import RowBatch
+from merlot.server.realtime.read_view import ConsumedPartition, Consumer, StreamReadView
+from merlot.server.realtime.upserts import UpsertListener
+from merlot.server.realtime.views import UpsertView, fitted
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 
@@ -55,7 +55,7 @@ EXPIRING = '{"mode":"FULL","primaryKeyTtl":"5"}'
 OTHERWISE_COMPARED = '{"mode":"FULL","comparisonColumns":["offset"]}'
 """What a table with rows is not given: one that has it goes on by the settings before."""
 CHANGES = (PLAIN, EXPIRING, OTHERWISE_COMPARED)
-SETTINGS = cast(Settings, SimpleNamespace(request=REQUEST))
+SETTINGS = cast(SegmentSettings, SimpleNamespace(request=REQUEST))
 
 
 class Chain:
@@ -140,8 +140,8 @@ class Replica:
         self.loaded: set[str] = set()
         self.restart()
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(
+    def deps(self) -> IndexDeps:
+        return IndexDeps(
             where="in a test",
             rules_of=lambda record: Rules.of(unpin_upsert(record.upsert), SCHEMA, "at"),
             scan_s_of=lambda _: 0.0,
@@ -153,10 +153,10 @@ class Replica:
 
     def restart(self) -> None:
         self.loaded = set(self.chain.sealed)
-        self.sink = UpsertSink(self.surroundings(), lambda: self.chain.records)
-        self.heads = heads_of(self.sink, self.loaded)
-        assert self.sink.may_begin()
-        self.heads.begin(self.chain.open, SETTINGS)
+        self.listener = UpsertListener(self.deps(), lambda: self.chain.records)
+        self.segments = segments_of(self.listener, self.loaded)
+        assert self.listener.may_begin()
+        self.segments.begin(self.chain.open, SETTINGS)
 
     @contextmanager
     def _borrow(self, key: str) -> Iterator[Segment | None]:
@@ -164,15 +164,15 @@ class Replica:
 
     @property
     def offset(self) -> int:
-        found = self.heads.next_offset
+        found = self.segments.next_offset
         assert found is not None
         return found
 
     def read(self, stop: int) -> None:
         start = self.offset
         offsets = np.arange(start, stop)
-        batch = Batch(rows=self.chain.table(start, stop), offsets=offsets, next_offset=stop)
-        self.heads.append(batch, 0)
+        batch = RowBatch(rows=self.chain.table(start, stop), offsets=offsets, next_offset=stop)
+        self.segments.append(batch, 0)
 
     def follow(self, old: StreamSegmentRecord, *, carries: bool) -> None:
         """Take up a commit, as the state machine would have it done: what was taken for the tail is not carried if the
@@ -181,33 +181,33 @@ class Replica:
         self.loaded.add(old.key_text)
         has_all = self.offset >= old.end_offset
         if has_all:
-            self.heads.end(old.end_offset, takes_tail=carries)
+            self.segments.end(old.end_offset, takes_tail=carries)
         following = self.chain.records[old.sequence + 1]
         carries = has_all and carries and following.upsert == old.upsert
-        self.heads.switch(Switch(record=following, keep=False, carry=carries), old, SETTINGS)
+        self.segments.switch(Switch(record=following, keep=False, carry=carries), old, SETTINGS)
 
     def vanish(self, upsert: str) -> None:
         """The open segment has no rows, and another takes its place, with other settings maybe."""
         gone = self.chain.open
         self.chain.replace_open(upsert)
         assert self.chain.open.sequence == gone.sequence + 1
-        self.heads.switch(Switch(record=self.chain.open, keep=False, carry=False), None, SETTINGS)
+        self.segments.switch(Switch(record=self.chain.open, keep=False, carry=False), None, SETTINGS)
 
     def seen(self) -> tuple[int, list[int]]:
         """How far it is, and the offsets of all rows that a query sees."""
-        view = self.sink.view
+        view = self.listener.view
         assert view is not None
-        line = view.line
-        stop = max(part.rows.next_offset if part.num_docs is None else part.end for part in line.parts if part.rows)
-        sources = {part.sequence: part.snapshot() for part in line.parts if part.rows is not None}
+        log = view.log
+        stop = max(part.rows.next_offset if part.num_docs is None else part.end for part in log.parts if part.rows)
+        sources = {part.sequence: part.snapshot() for part in log.parts if part.rows is not None}
         for record in self.chain.records.values():
             if record.sequence not in sources and not record.is_open and record.sequence < max(sources):
                 sources[record.sequence] = self.chain.sealed[record.key_text]
         found: list[int] = []
         for sequence, segment in sources.items():
-            dressed = view.dressed(sequence, segment)
-            assert dressed is not None, sequence
-            found += visible(dressed)
+            masked = view.masked(sequence, segment)
+            assert masked is not None, sequence
+            found += visible(masked)
         return stop, found
 
 
@@ -251,7 +251,7 @@ def test_a_replica_shows_the_newest_row_of_each_key_after_every_step(seed: int) 
                 chain.commit(len(chain.rows))
                 replica.follow(chain.records[old.sequence], carries=True)
             case "release":
-                replica.heads.release()
+                replica.segments.release()
             case "restart":
                 replica.restart()
         stop, seen = replica.seen()
@@ -270,9 +270,9 @@ def test_an_index_that_knows_of_rows_that_were_not_stored_is_built_anew(monkeypa
         with pytest.raises(InvalidInputError):
             replica.read(20)
     assert set(replica.seen()[1]) == chain.newest(10), "nothing is answered by an index that is ahead of the rows"
-    assert replica.sink.is_building
-    replica.sink.settle()
-    assert not replica.sink.is_building
+    assert replica.listener.is_building
+    replica.listener.settle()
+    assert not replica.listener.is_building
     assert set(replica.seen()[1]) == chain.newest(10)
     replica.read(40)
     assert set(replica.seen()[1]) == chain.newest(40)
@@ -281,23 +281,27 @@ def test_an_index_that_knows_of_rows_that_were_not_stored_is_built_anew(monkeypa
 @pytest.fixture
 def _shown_amid_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """While an index is built anew, what was shown before is shown."""
-    build = UpsertSink._rebuild
+    build = UpsertListener._rebuild
 
-    def checked(sink: UpsertSink, shown: View | None = None) -> None:
-        before, look = sink.view, sink._build
+    def checked(listener: UpsertListener, shown: UpsertView | None = None) -> None:
+        before, look = listener.view, listener._build
 
-        def amid(line: Line) -> None:
+        def amid(log: PartitionLog) -> None:
             if before is not None:
-                assert sink.view is not None, "hidden by a change of settings"
-                assert (sink.view.line, sink.view.cut, sink.view.numbers) == (before.line, before.cut, before.numbers)
-                assert sink.is_building
-            look(line)
+                assert listener.view is not None, "hidden by a change of settings"
+                assert (listener.view.log, listener.view.cut, listener.view.numbers) == (
+                    before.log,
+                    before.cut,
+                    before.numbers,
+                )
+                assert listener.is_building
+            look(log)
 
         with monkeypatch.context() as patched:
-            patched.setattr(sink, "_build", amid)
-            build(sink, shown)
+            patched.setattr(listener, "_build", amid)
+            build(listener, shown)
 
-    monkeypatch.setattr(UpsertSink, "_rebuild", checked)
+    monkeypatch.setattr(UpsertListener, "_rebuild", checked)
 
 
 @pytest.mark.usefixtures("_shown_amid_it")
@@ -313,7 +317,7 @@ def test_replicas_show_the_same_rows_whenever_settings_change(seed: int) -> None
         if replica.offset > chain.open.start_offset and draw.random() < 0.5:
             old = chain.open
             end = draw.choice((replica.offset, draw.randrange(old.start_offset, replica.offset) + 1))
-            replica.heads.end(end, takes_tail=True)
+            replica.segments.end(end, takes_tail=True)
             chain.commit(end, draw.choice(CHANGES))
             replica.follow(chain.records[old.sequence], carries=True)
             if replica.offset == end and draw.random() < 0.5:
@@ -334,24 +338,24 @@ def test_rows_are_shown_while_those_of_a_tail_are_decided_by_other_settings(
     replica.read(4)
     first = chain.open
     if is_noted:
-        replica.heads.end(2, takes_tail=True)
+        replica.segments.end(2, takes_tail=True)
     chain.commit(2, EXPIRING)
     replica.loaded |= set(chain.sealed)
     looks: list[tuple[list[int], bool, bool]] = []
 
     def look() -> None:
-        view = replica.sink.view
+        view = replica.listener.view
         assert view is not None
         known = [view.knows(one.sequence, f"{one.name}@7") for one in chain.records.values()]
         looks.append((sorted(replica.seen()[1]), known[0], known[1]))
 
-    build = replica.sink._build
-    monkeypatch.setattr(replica.sink, "_build", lambda line: (look(), build(line))[1])
-    replica.heads.end(2, takes_tail=False)
-    replica.heads.switch(Switch(record=chain.open, keep=False, carry=False), chain.records[first.sequence], SETTINGS)
+    build = replica.listener._build
+    monkeypatch.setattr(replica.listener, "_build", lambda log: (look(), build(log))[1])
+    replica.segments.end(2, takes_tail=False)
+    replica.segments.switch(Switch(record=chain.open, keep=False, carry=False), chain.records[first.sequence], SETTINGS)
     assert looks == [([1, 2], is_noted, False)]
-    replica.heads.release()
-    replica.sink.settle()
+    replica.segments.release()
+    replica.listener.settle()
     replica.read(4)
     assert sorted(replica.seen()[1]) == [0, 1, 2]
 
@@ -362,7 +366,7 @@ def test_settings_count_from_the_first_row_behind_a_segment_that_ended_where_a_r
     chain.rows = [(1, 100), (2, 200), (1, 90), (2, 190)]
     replica.read(2)
     old = chain.open
-    replica.heads.end(2, takes_tail=True)
+    replica.segments.end(2, takes_tail=True)
     chain.commit(2, EXPIRING)
     replica.follow(chain.records[old.sequence], carries=True)
     replica.read(4)
@@ -396,13 +400,13 @@ def test_a_tail_is_decided_anew_if_its_segment_was_sealed_by_other_settings() ->
     chain.rows = [(1, 100), (2, 200), (1, 90), (2, 190), (3, 300)]
     replica.read(4)
     first = chain.open
-    replica.heads.end(2, takes_tail=True)
+    replica.segments.end(2, takes_tail=True)
     chain.commit(2, EXPIRING)
     chain.commit(4)
     replica.loaded |= set(chain.sealed)
-    replica.heads.switch(Switch(record=chain.open, keep=False, carry=False), chain.records[first.sequence], SETTINGS)
-    replica.heads.release()
-    replica.sink.settle()
+    replica.segments.switch(Switch(record=chain.open, keep=False, carry=False), chain.records[first.sequence], SETTINGS)
+    replica.segments.release()
+    replica.listener.settle()
     replica.read(5)
     fresh = Replica(chain)
     fresh.read(5)
@@ -418,7 +422,7 @@ def test_an_index_that_could_not_be_built_anew_is_built_without_another_row(monk
         old = chain.open
         chain.commit(stop)
         replica.follow(chain.records[old.sequence], carries=True)
-        replica.heads.release()
+        replica.segments.release()
     chain.produce(20)
     replica.read(50)
     away = chain.records[1].key_text
@@ -429,10 +433,10 @@ def test_an_index_that_could_not_be_built_anew_is_built_without_another_row(monk
             replica.read(60)
     for _ in range(2):
         with pytest.raises(UnavailableError):
-            replica.sink.settle()
-        assert replica.sink.view is None
+            replica.listener.settle()
+        assert replica.listener.view is None
     replica.loaded.add(away)
-    replica.sink.settle()
+    replica.listener.settle()
     assert set(replica.seen()[1]) == chain.newest(50)
 
 
@@ -446,13 +450,13 @@ def test_what_a_commit_leaves_to_prune_is_done_between_batches(monkeypatch: pyte
     old = chain.open
     chain.commit(501)
     replica.follow(chain.records[old.sequence], carries=True)
-    assert replica.sink.stats.keys == 501
-    replica.sink.settle()
-    assert 0 < replica.sink.stats.expired < 500
+    assert replica.listener.stats.keys == 501
+    replica.listener.settle()
+    assert 0 < replica.listener.stats.expired < 500
     for _ in range(64):
-        replica.sink.settle()
-    assert (replica.sink.stats.keys, replica.sink.stats.expired) == (1, 500)
-    assert Replica(chain).sink.stats.keys == 1, "who begins anew has not all of them at once"
+        replica.listener.settle()
+    assert (replica.listener.stats.keys, replica.listener.stats.expired) == (1, 500)
+    assert Replica(chain).listener.stats.keys == 1, "who begins anew has not all of them at once"
 
 
 def test_a_partition_waits_for_its_sealed_segments() -> None:
@@ -463,10 +467,10 @@ def test_a_partition_waits_for_its_sealed_segments() -> None:
     old = chain.open
     chain.commit(30)
     replica.follow(chain.records[old.sequence], carries=True)
-    sink = replica.sink
+    listener = replica.listener
     [key] = chain.sealed
     replica.loaded.clear()
-    waiting = UpsertSink(sink._around, lambda: chain.records)
+    waiting = UpsertListener(listener._deps, lambda: chain.records)
     assert not waiting.may_begin()
     assert waiting.waits_for == key
     assert waiting.view is None
@@ -484,16 +488,16 @@ def test_a_broker_that_has_not_heard_of_what_is_consumed_is_answered_for_that_to
     old = chain.open
     chain.commit(40)
     replica.follow(chain.records[old.sequence], carries=True)
-    replica.heads.release()
+    replica.segments.release()
     replica.read(80)
     key, [segment] = f"{old.name}@7", chain.sealed.values()
-    view = replica.sink.view
+    view = replica.listener.view
     assert view is not None
-    sealed = view.dressed(0, segment)
+    sealed = view.masked(0, segment)
     assert sealed is not None
     assert set(visible(sealed)) < chain.newest(40)
-    consumer = cast(Consumer, SimpleNamespace(line=view.line, is_ready=True))
-    cut = StreamCut({0: Source(consumer, replica.sink)}, replica.loaded.__contains__)
+    consumer = cast(Consumer, SimpleNamespace(log=view.log, is_ready=True))
+    cut = StreamReadView({0: ConsumedPartition(consumer, replica.listener)}, replica.loaded.__contains__)
     [(last, resolved)] = cut.behind([key])
     assert last == key
     assert resolved is not None
@@ -518,13 +522,13 @@ def test_a_replica_that_stood_still_reads_the_whole_file_of_a_segment_that_was_r
     chain.records = {**chain.records, 0: rewritten}
     chain.sealed[rewritten.key_text] = growing.snapshot()
     replica.follow(rewritten, carries=True)
-    replica.heads.release()
-    replica.sink.settle()
-    view = replica.sink.view
+    replica.segments.release()
+    replica.listener.settle()
+    view = replica.listener.view
     assert view is not None
-    dressed = view.dressed(0, chain.sealed[rewritten.key_text])
-    assert dressed is not None
-    assert visible(dressed) == kept
+    masked = view.masked(0, chain.sealed[rewritten.key_text])
+    assert masked is not None
+    assert visible(masked) == kept
 
 
 def test_a_replica_that_is_behind_follows_a_rewritten_segment_once_it_has_what_replaced_its_rows() -> None:
@@ -536,8 +540,8 @@ def test_a_replica_that_is_behind_follows_a_rewritten_segment_once_it_has_what_r
     old = chain.open
     chain.commit(40)
     replica.follow(chain.records[old.sequence], carries=True)
-    replica.heads.release()
-    replica.sink.settle()
+    replica.segments.release()
+    replica.listener.settle()
     chain.produce(8)
     kept = sorted(offset for offset in chain.newest(48) if offset < 40)
     assert 0 < len(kept) < len(chain.newest(40))
@@ -550,21 +554,21 @@ def test_a_replica_that_is_behind_follows_a_rewritten_segment_once_it_has_what_r
     replica.loaded.add(rewritten.key_text)
 
     def is_followed() -> bool:
-        replica.sink.files._seen = None  # it is time to look
-        replica.sink.settle()
-        assert replica.sink.view is not None
-        return replica.sink.view.knows(0, rewritten.key_text)
+        replica.listener.files._seen = None  # it is time to look
+        replica.listener.settle()
+        assert replica.listener.view is not None
+        return replica.listener.view.knows(0, rewritten.key_text)
 
     assert not is_followed()
     replica.read(44)
     is_followed()
     replica.read(48)
     assert is_followed()
-    view = replica.sink.view
+    view = replica.listener.view
     assert view is not None
-    dressed = view.dressed(0, chain.sealed[rewritten.key_text])
-    assert dressed is not None
-    assert visible(dressed) == kept
+    masked = view.masked(0, chain.sealed[rewritten.key_text])
+    assert masked is not None
+    assert visible(masked) == kept
 
 
 def test_keys_of_a_segment_that_is_deleted_go_with_its_file() -> None:
@@ -577,20 +581,20 @@ def test_keys_of_a_segment_that_is_deleted_go_with_its_file() -> None:
         old = chain.open
         chain.commit(stop)
         replica.follow(chain.records[old.sequence], carries=True)
-        replica.heads.release()
+        replica.segments.release()
 
     for stop in (40, 80, 120):
         read_and_commit(stop)
-    num_keys = replica.sink.stats.keys
+    num_keys = replica.listener.stats.keys
     gone = chain.records.pop(0)
     read_and_commit(121)
 
     def seen_of_deleted() -> list[int]:
-        view = replica.sink.view
+        view = replica.listener.view
         assert view is not None
-        dressed = view.dressed(0, chain.sealed[gone.key_text])
-        assert dressed is not None, "brokers that have not heard of the deletion lack the whole partition"
-        return visible(dressed)
+        masked = view.masked(0, chain.sealed[gone.key_text])
+        assert masked is not None, "brokers that have not heard of the deletion lack the whole partition"
+        return visible(masked)
 
     # Until the file goes, its rows are replaced like others: no broker sees a key twice.
     assert sorted([*seen_of_deleted(), *replica.seen()[1]]) == sorted(chain.newest(121))
@@ -599,10 +603,10 @@ def test_keys_of_a_segment_that_is_deleted_go_with_its_file() -> None:
 
     replica.loaded.remove(gone.key_text)
     read_and_commit(161)
-    view = replica.sink.view
+    view = replica.listener.view
     assert view is not None
     assert 0 not in view.numbers
-    assert replica.sink.stats.keys <= num_keys
+    assert replica.listener.stats.keys <= num_keys
     assert set(replica.seen()[1]) == {offset for offset in chain.newest(161) if offset >= 40}
 
 

@@ -20,7 +20,7 @@ from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import RemoveSegments, mutate
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
-from merlot.server import keeper, loader
+from merlot.server import loader, table_data_manager
 from merlot.server.batches import upserts
 from merlot.server.tables import SHARED_KEYS
 from merlot.spec import manifest
@@ -28,7 +28,7 @@ from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS
-from merlot.testing.servers import KeeperBench
+from merlot.testing.servers import TableDataBench
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1
@@ -47,19 +47,19 @@ CONFIG = "apiVersion: merlot.dev/v1alpha1\nkind: UpsertConfig\nmetadata: {name: 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "LINGER_S", 0.01)
-    monkeypatch.setattr(keeper, "RECHECK_S", 0.05)
-    monkeypatch.setattr(keeper, "LOOK_S", 0.05)
+    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
+    monkeypatch.setattr(table_data_manager, "RECHECK_S", 0.05)
+    monkeypatch.setattr(table_data_manager, "LOOK_S", 0.05)
     monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
-def put(bench: KeeperBench, upsert: str = BY_VERSION) -> None:
+def put(bench: TableDataBench, upsert: str = BY_VERSION) -> None:
     [table] = manifest.load(MANIFEST.format(upsert=upsert))
     assert isinstance(table, Table)
     put_table(bench.metastore, table)
 
 
-def record(bench: KeeperBench, name: str, ids: range, version: int = 1) -> SegmentRecord:
+def record(bench: TableDataBench, name: str, ids: range, version: int = 1) -> SegmentRecord:
     [table] = manifest.load(MANIFEST.format(upsert=BY_VERSION))
     assert isinstance(table, Table)
     spec = table.spec
@@ -86,13 +86,13 @@ def edition(*records: SegmentRecord) -> set[str]:
     return {found.key, *found.keys}
 
 
-def push(bench: KeeperBench, *records: SegmentRecord) -> None:
+def push(bench: TableDataBench, *records: SegmentRecord) -> None:
     for one in records:
         publish(bench.metastore, ORDERS, [one])
     bench.assign(bench.me)
 
 
-def shown(started: keeper.TableKeeper, keys: set[str]) -> int | None:
+def shown(started: table_data_manager.TableDataManager, keys: set[str]) -> int | None:
     """How many docs are valid of what is asked for; None if something is missing."""
     acquired = started.segments.acquire(sorted(keys))
     try:
@@ -104,18 +104,18 @@ def shown(started: keeper.TableKeeper, keys: set[str]) -> int | None:
         started.segments.release(acquired)
 
 
-async def passes(started: keeper.TableKeeper) -> None:
+async def passes(started: table_data_manager.TableDataManager) -> None:
     """Time enough to let go what nobody holds on to."""
     for _ in range(5):
         started.wake()
         await asyncio.sleep(0.04)
 
 
-async def test_segments_are_reported_with_the_edition_that_they_make_up(bench: KeeperBench) -> None:
+async def test_segments_are_reported_with_the_edition_that_they_make_up(bench: TableDataBench) -> None:
     put(bench)
     first, second = record(bench, "a", range(10)), record(bench, "b", range(5, 15))
     push(bench, first)
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     await until(lambda: bench.report().loaded == edition(first))
     assert shown(started, edition(first)) == 10
     push(bench, second)
@@ -126,11 +126,11 @@ async def test_segments_are_reported_with_the_edition_that_they_make_up(bench: K
     assert started.missing == frozenset()
 
 
-async def test_a_segment_that_is_deleted_stays_until_it_is_known_what_it_uncovers(bench: KeeperBench) -> None:
+async def test_a_segment_that_is_deleted_stays_until_it_is_known_what_it_uncovers(bench: TableDataBench) -> None:
     put(bench)
     first, second, lost = (record(bench, name, range(10)) for name in ("a", "b", "c"))
     push(bench, first, second)
-    started = await bench.start_keeper(grace_s=0.01)
+    started = await bench.start_manager(grace_s=0.01)
     await until(lambda: edition(first, second) <= bench.report().loaded)
     bench.deep_store.delete(lost.url)
     push(bench, lost)
@@ -144,11 +144,11 @@ async def test_a_segment_that_is_deleted_stays_until_it_is_known_what_it_uncover
     await until(lambda: bench.report().loaded == edition(first))
 
 
-async def test_a_partition_that_moves_is_let_go_once_another_server_answers_for_it(bench: KeeperBench) -> None:
+async def test_a_partition_that_moves_is_let_go_once_another_server_answers_for_it(bench: TableDataBench) -> None:
     put(bench)
     first, second = record(bench, "a", range(10)), record(bench, "b", range(10))
     push(bench, first, second)
-    started = await bench.start_keeper(grace_s=0.01)
+    started = await bench.start_manager(grace_s=0.01)
     await until(lambda: bench.report().loaded >= edition(first, second))
     register(bench.metastore, InstanceRecord(id=bench.other, role=Role.SERVER, host="other"))
     bench.assign(bench.other)
@@ -164,11 +164,11 @@ async def test_a_partition_that_moves_is_let_go_once_another_server_answers_for_
     await until(lambda: not batches._partitions)
 
 
-async def test_a_server_that_waits_for_an_upsert_config_is_ready(bench: KeeperBench) -> None:
+async def test_a_server_that_waits_for_an_upsert_config_is_ready(bench: TableDataBench) -> None:
     """It would stop others from being stopped, for nothing that it could do."""
     put(bench, "{configRef: latest}")
     push(bench, first := record(bench, "a", range(10)))
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     await until(lambda: first.key_text in started.segments)
     assert started.is_settled
     assert bench.report().loaded == set()
@@ -179,20 +179,20 @@ async def test_a_server_that_waits_for_an_upsert_config_is_ready(bench: KeeperBe
 
 
 async def test_a_restart_reports_nothing_before_it_knows_which_docs_are_valid(
-    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(bench)
     push(bench, first := record(bench, "a", range(10)))
-    await bench.start_keeper()
+    await bench.start_manager()
     await until(lambda: bench.report().loaded == edition(first))
-    await bench.stop_keepers()
+    await bench.stop_managers()
 
     def nothing_yet(_self: upserts.BatchUpserts) -> None:
         return None
 
     with monkeypatch.context() as patch:
         patch.setattr(upserts.BatchUpserts, "_next", nothing_yet)
-        started = await bench.start_keeper()
+        started = await bench.start_manager()
         assert bench.report().loaded == set()
         assert started.missing == {first.key_text}
     assert started._batches is not None
@@ -201,12 +201,12 @@ async def test_a_restart_reports_nothing_before_it_knows_which_docs_are_valid(
     assert started.is_settled
 
 
-async def test_large_requests_share_what_was_acquired_and_see_what_comes(bench: KeeperBench) -> None:
+async def test_large_requests_share_what_was_acquired_and_see_what_comes(bench: TableDataBench) -> None:
     put(bench)
     records = [record(bench, f"s{number:03}", range(number, number + 2)) for number in range(SHARED_KEYS)]
     publish(bench.metastore, ORDERS, records)
     bench.assign(bench.me)
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     keys = edition(*records)
     assert shown(started, keys) is None
     await until(lambda: bench.report().loaded >= keys)

@@ -1,7 +1,8 @@
-"""Whether rows are in the partition of the stream that their table declares: those of a key have to meet in one.
+"""Count rows that are not in the partition of the stream that their table declares: all rows of a key have to meet in
+one.
 
-What is wrong there is the producers' to mend, so rows are counted, and kept. By a partition function that has no
-kernel, the first ones of each batch are looked at.
+Producers have to mend this, so rows are counted and kept. If a partition function has no kernel, only the first rows of
+each batch are checked.
 """
 
 from __future__ import annotations
@@ -21,12 +22,11 @@ from merlot.spec.schema import FieldSpec
 from merlot.spec.table import TableSpec
 
 LOOKED_AT: Final = 200
-"""Rows of a batch whose partition is asked of a function one by one: less than a millisecond."""
+"""Rows of a batch that are checked one by one if a function has no kernel: less than a millisecond."""
 
 
 def misplaced(table: TableSpec, rows: pa.Table, partition: int) -> int:
-    """How many rows are in this partition of the stream though no column that the table is partitioned by puts them
-    there."""
+    """Count the rows in this partition of the stream that no column of the table's partitioning puts there."""
     if table.partitioning is None:
         return 0
     is_wrong = np.ones(rows.num_rows, np.bool_)
@@ -41,9 +41,9 @@ def _is_elsewhere(
     field: FieldSpec, function: PartitionFunctionSpec, rows: pa.Table, partition: int
 ) -> NDArray[np.bool_]:
     column = rows.column(field.name)
-    found = quick_partitions(field.type, function, stored_column(field, column).values)
-    if found is not None:
-        is_other: NDArray[np.bool_] = found != partition
+    partitions = quick_partitions(field.type, function, stored_column(field, column).values)
+    if partitions is not None:
+        is_other: NDArray[np.bool_] = partitions != partition
         return is_other
     is_elsewhere = np.zeros(len(column), np.bool_)
     for row, text in enumerate(texts(field.type, stored_column(field, column[:LOOKED_AT]).values)):
@@ -52,7 +52,7 @@ def _is_elsewhere(
 
 
 def _partition(function: PartitionFunctionSpec, text: str) -> int | None:
-    """None: the function refuses the value, or is not to be had."""
+    """Return the partition of a value; None if the function refuses the value, or is not available."""
     try:
         return partition_functions.get(function)(text)
     except InvalidInputError:

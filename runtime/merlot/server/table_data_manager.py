@@ -1,7 +1,8 @@
-"""Keeps what a server holds of one table equal to what it is assigned, and says so in its report.
+"""Keep what a server holds of one table equal to what it is assigned, and report it.
 
-One task per table: wake by a watch or the clock, read the table's view, decide (`loader`), act. Loads run in threads
-(`loads`); whatever has come in is served first and reported then (`reporter`), so that brokers never ask too early.
+One task per table: wake up by a watch or the clock, read the table's view, decide (`loader`), act. Segments are loaded
+in threads (`loads`). They are served first and reported afterwards (`reporter`), so that brokers never ask too
+early.
 """
 
 from __future__ import annotations
@@ -35,16 +36,15 @@ from merlot.metastore.protocol import Metastore, Watch
 from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.segment.reader import Segment
-from merlot.server.batches.upserts import BatchUpserts
-from merlot.server.batches.upserts import Host as BatchHost
-from merlot.server.files import SegmentFiles, Source
-from merlot.server.indexing import IndexerParts, TableIndexer
-from merlot.server.loader import Actions, Desired, Failure, Holdings, decide
+from merlot.server.batches.upserts import BatchUpserts, BatchUpsertsDeps
+from merlot.server.files import LoadSource, LocalSegmentFiles
+from merlot.server.indexing import IndexerDeps, TableIndexer
+from merlot.server.loader import Actions, Desired, Holdings, LoadFailure, decide
 from merlot.server.loads import LoadQueue
-from merlot.server.realtime.table import Host, StreamThreads, TableStream
-from merlot.server.reporter import Standing, TableReporter
-from merlot.server.table_state import TableState
-from merlot.server.tables import Cut, KeyIndexes, TableSegments
+from merlot.server.realtime.table import StreamThreads, TableStream, TableStreamDeps
+from merlot.server.reporter import ReportContents, TableReporter
+from merlot.server.table_state import ServedTableState
+from merlot.server.tables import KeyIndexes, ReadView, TableSegments
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 from merlot.uris import redact
@@ -55,93 +55,93 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RETRY_S = 1.0
-"""Until the metastore is asked again after it failed."""
+"""Seconds until the metastore is asked again after it failed."""
 RECHECK_S = 5.0
-"""Until other servers' reports are read again, while a segment waits for them."""
+"""Seconds until other servers' reports are read again, while a segment waits for them."""
 LINGER_S = 1.0
-"""Between a segment's leaving the report and its leaving the server: brokers that chose before ask within it."""
+"""Seconds for which a segment that has left the report is still served: brokers that chose before ask within them."""
 SETTLE_S = 0.05
-"""Segments that come in within it are taken together."""
+"""Seconds within which segments that come in are taken together."""
 LOOK_S = 1.0
-"""Until the table is looked at again while segments come in, for those whose time to be tried again has come."""
+"""Seconds until the next pass while segments come in, for those whose time for a retry has come."""
 BORROW_S = 30.0
-"""Longest wait for the event loop to lend a segment: it is stopping then, or stuck."""
+"""Longest wait for the event loop to lend a segment; beyond it the loop is stopping, or stuck."""
 MANY_SEGMENTS = 1000
-"""To load so many at once leaves enough behind to give it back to the system."""
+"""Number of segments whose loading leaves enough free memory behind to give it back to the system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the keepers of a server share. `store_of` opens a table's deep store."""
+class TableDataDeps:
+    """Dependencies that the table data managers of a server share. `store_of` opens a table's deep store."""
 
     metastore: Metastore
     instance: InstanceId
-    files: SegmentFiles
+    files: LocalSegmentFiles
     io: Executor
     loads: Executor
     indexes: Executor
-    """Of one thread, for sidecars."""
+    """Executor of one thread, for sidecars."""
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
     load_threads: int = 4
-    """Of `loads`, for one table."""
+    """Threads of `loads` for one table."""
     upserts: Executor
-    """Works out which docs of upsert tables of batches are valid."""
+    """Executor that computes the valid docs of upsert tables of batches."""
     streams: StreamThreads
 
 
-class TableKeeper:
-    """One table of one server. Used on the event loop; `run` is its task."""
+class TableDataManager:
+    """Manager of one table's segments on one server. Used on the event loop; `run` is its task."""
 
-    def __init__(self, table: TableName, around: Surroundings) -> None:
+    def __init__(self, table: TableName, deps: TableDataDeps) -> None:
         self.table = table
         self.segments = TableSegments(table, self._dispose, self._cut)
-        self._around = around
+        self._deps = deps
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
-        self._state: TableState | None = None
+        self._state: ServedTableState | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
-        self._loads = LoadQueue(around.loads, around.load_threads, around.clock, self._have_come_in.call)
+        self._loads = LoadQueue(deps.loads, deps.load_threads, deps.clock, self._have_come_in.call)
         self._num_come_in = 0
-        """Since all that was asked for had come in before."""
-        self._failures: dict[str, Failure] = {}
+        """Number of segments that have come in since the queue was last empty."""
+        self._failures: dict[str, LoadFailure] = {}
         self._retired: dict[str, float] = {}
         self._leaving: set[str] = set()
         self._reporter = TableReporter(
-            ReportWriter(around.metastore, table, around.instance),
-            name=f"table={table} instance={around.instance}",
+            ReportWriter(deps.metastore, table, deps.instance),
+            name=f"table={table} instance={deps.instance}",
             standing=self._standing,
             is_loading=lambda: bool(self._loads.keys),
-            io=around.io,
-            clock=around.clock,
+            io=deps.io,
+            clock=deps.clock,
         )
-        parts = IndexerParts(
-            files=around.files, executor=around.indexes, clock=around.clock, on_change=self._reporter.mark
+        indexer_deps = IndexerDeps(
+            files=deps.files, executor=deps.indexes, clock=deps.clock, on_change=self._reporter.mark
         )
-        self._indexer = TableIndexer(table, self.segments, parts)
+        self._indexer = TableIndexer(table, self.segments, indexer_deps)
         self._logged = (-1, -1)
         self._has_stream = asyncio.Event()
         self._has_batches = asyncio.Event()
         self._stream: TableStream | None = None
-        """From when the table first has a stream."""
+        """Stream of the table; None until the table has one."""
         self._batches: BatchUpserts | None = None
-        """Of an upsert table of batches."""
+        """Upserts of the table, if it is an upsert table of batches."""
 
     @property
-    def state(self) -> TableState | None:
-        """The table as last read; None before that."""
+    def state(self) -> ServedTableState | None:
+        """State of the table as last read; None before that."""
         return self._state
 
     @property
-    def failures(self) -> Mapping[str, Failure]:
-        """What could not be loaded, and why."""
+    def failures(self) -> Mapping[str, LoadFailure]:
+        """Failures of segments that could not be loaded, by key."""
         return self._failures
 
     @property
     def is_settled(self) -> bool:
-        """Whether every assigned segment has been loaded, or tried."""
+        """True if every assigned segment has been loaded, or tried."""
         return self.missing == frozenset()
 
     @property
@@ -156,14 +156,14 @@ class TableKeeper:
         return missing if self._batches is None else missing | self._batches.unknown(self._state.assigned)
 
     def wake(self) -> None:
-        """Look again soon; any thread."""
+        """Run a pass soon; any thread."""
         self._wake_up.call()
 
     def rewrite_report(self) -> None:
-        """Look at what stands in the metastore, and mend it: it may be from before a session was lost."""
+        """Check the report in the metastore and mend it: it may be from before a session was lost."""
         self._reporter.doubt()
 
-    async def refresh(self) -> TableState:
+    async def refresh(self) -> ServedTableState:
         """Read the table again."""
         self._state = await self._in_io(self._read)
         self.segments.is_upsert = self._state.spec.upsert is not None
@@ -180,11 +180,11 @@ class TableKeeper:
         self._loads.add(assigned.values(), self._bring_local)
         await self._loads.wait()
         self._take_loads()
-        await self._in_io(lambda: self._around.files.sweep(self.table, assigned, self._indexer.used_files()))
+        await self._in_io(lambda: self._deps.files.sweep(self.table, assigned, self._indexer.used_files()))
         await self._reporter.take_over()
 
     async def run(self) -> None:
-        """Until the table is gone, or this is cancelled."""
+        """Run until the table is gone, or this is cancelled."""
         watches = await self._in_io(self._watch)
         reporting = self._reporter.run(self._log_progress)
         helpers = [asyncio.create_task(reporting), asyncio.create_task(self._follow_loads())]
@@ -212,16 +212,16 @@ class TableKeeper:
         await self._reporter.withdraw()
 
     async def forget(self) -> None:
-        """The table is gone: close its segments, delete its files and its report."""
+        """Close the segments of a table that is gone, delete its files and its report."""
         self.segments.close()
         if self._stream is not None:
             await self._stream.forget()
         with contextlib.suppress(MerlotError):
             await self._reporter.clear()
-        await self._in_io(lambda: self._around.files.sweep(self.table, ()))
+        await self._in_io(lambda: self._deps.files.sweep(self.table, ()))
 
     def suspect(self, keys: Iterable[str]) -> None:
-        """A query met corrupt data in one of these segments: find out which."""
+        """Check these segments, since a query met corrupt data in one of them."""
         name = "check suspects"
         if name not in self._tasks:
             self._tasks[name] = asyncio.create_task(
@@ -229,10 +229,11 @@ class TableKeeper:
             )
 
     async def check(self, key: str, verify: Callable[[Path], None] = verify_file) -> bool:
-        """Read every byte of an open segment's file; a corrupt one is set aside and fetched again."""
+        """Read every byte of an open segment's file, and return True if it is sound. A corrupt file is set aside and
+        fetched again."""
         if key not in self.segments:
             return True
-        path = self._around.files.path_of(self.table, key)
+        path = self._deps.files.path_of(self.table, key)
         segment = self.segments.segments[key]
         try:
             await self._in_loads(lambda: verify(path))
@@ -252,15 +253,15 @@ class TableKeeper:
             self._tasks.pop(name, None)
 
     async def _discard(self, key: str, reason: str) -> None:
-        """An open segment turned out corrupt: stop serving it, set its file aside, bring it in again."""
+        """Stop serving a segment that turned out corrupt, set its file aside, and load it again."""
         self.segments.drop(key)
         self._reporter.mark()
         self._retired.pop(key, None)
-        await self._in_io(lambda: self._around.files.quarantine(self.table, key, reason))
+        await self._in_io(lambda: self._deps.files.quarantine(self.table, key, reason))
         self.wake()
 
     async def _guarded_pass(self) -> float | None:
-        """A pass, or another try soon: whatever fails, what is served stays served."""
+        """Run a pass, and try again soon if it fails: whatever fails, what is served stays served."""
         try:
             return await self._pass()
         except NotFoundError:
@@ -269,32 +270,32 @@ class TableKeeper:
             _LOG.warning("table not read, kept as it is table=%s cause=%s", self.table, error)
         except Exception:  # noqa: BLE001 - the outermost loop of the table's task
             _LOG.exception("table not kept table=%s", self.table)
-        return self._around.clock.monotonic() + RETRY_S
+        return self._deps.clock.monotonic() + RETRY_S
 
     async def _pass(self) -> float | None:
-        """Read, decide, act; returns when to look again."""
+        """Read, decide, act; return when to run again."""
         state = await self.refresh()
         self._follow_batches(state)
         desired = Desired(records=self._to_load(state), irreplaceable=await self._irreplaceable(state))
-        actions = decide(desired, self._holdings(), self._around.clock.monotonic(), self._around.grace_s)
+        actions = decide(desired, self._holdings(), self._deps.clock.monotonic(), self._deps.grace_s)
         self._carry_out(actions, state.spec)
         self._indexer.follow(state.spec.indexing, state.revision)
         self._follow_stream(state)
-        now = self._around.clock.monotonic()
+        now = self._deps.clock.monotonic()
         moments = [moment for moment in (actions.wake_at,) if moment is not None]
         moments += [now + RECHECK_S] if desired.irreplaceable else []
         moments += [now + LOOK_S] if self._loads.keys or state.upserting.waits_for else []
         return min(moments, default=None)
 
-    def _to_load(self, state: TableState) -> Mapping[str, SegmentRecord]:
-        """Without segments whose files this server is making itself: then they are here."""
+    def _to_load(self, state: ServedTableState) -> Mapping[str, SegmentRecord]:
+        """Return the assigned segments without those whose files this server is making itself."""
         if self._stream is None:
             return state.assigned
         held, making = self.segments.keys, self._stream.making()
-        return {key: one for key, one in state.assigned.items() if key in held or one.name not in making}
+        return {key: record for key, record in state.assigned.items() if key in held or record.name not in making}
 
     async def _sleep(self, wake_at: float | None) -> None:
-        timeout = None if wake_at is None else max(0.0, wake_at - self._around.clock.monotonic())
+        timeout = None if wake_at is None else max(0.0, wake_at - self._deps.clock.monotonic())
         await self._wake_up.wait(timeout, settle_s=SETTLE_S if self._loads.keys else 0.0)
 
     def _holdings(self) -> Holdings:
@@ -306,11 +307,11 @@ class TableKeeper:
         )
 
     def _served_keys(self) -> Collection[str]:
-        """What is held and not about to leave."""
+        """Return the keys that are held and not about to be dropped."""
         return self.segments.keys - self._leaving if self._leaving else self.segments.keys
 
     def _carry_out(self, actions: Actions, spec: TableSpec) -> None:
-        now = self._around.clock.monotonic()
+        now = self._deps.clock.monotonic()
         if actions.load:
             self._reporter.loading_began()
             self._loads.add(actions.load, lambda record: self._bring(record, spec))
@@ -327,29 +328,29 @@ class TableKeeper:
 
     @property
     def has_stream(self) -> bool:
-        """Whether the table consumes a stream, as far as this server knows."""
+        """True if the table consumes a stream, as far as this server knows."""
         return self._stream is not None
 
-    def _follow_stream(self, state: TableState) -> None:
+    def _follow_stream(self, state: ServedTableState) -> None:
         if state.spec.ingestion.stream is None:
             return
         if self._stream is None:
-            self._stream = TableStream(self._host(), self._around.streams)
+            self._stream = TableStream(self._stream_deps(), self._deps.streams)
             self._has_stream.set()
         self._stream.follow(state.spec, state.view)
 
-    def _host(self) -> Host:
-        around = self._around
-        return Host(
-            metastore=around.metastore,
+    def _stream_deps(self) -> TableStreamDeps:
+        deps = self._deps
+        return TableStreamDeps(
+            metastore=deps.metastore,
             table=self.table,
-            instance=around.instance,
-            files=around.files,
-            io=around.io,
-            clock=around.clock,
-            store_of=around.store_of,
-            grace_s=around.grace_s,
-            told_as_of=lambda: self._reporter.told_as_of,
+            instance=deps.instance,
+            files=deps.files,
+            io=deps.io,
+            clock=deps.clock,
+            store_of=deps.store_of,
+            grace_s=deps.grace_s,
+            reported_as_of=lambda: self._reporter.reported_as_of,
             is_loaded=self.segments.__contains__,
             borrow=self._borrow,
             on_change=lambda: run_on(self._loop, self._reporter.mark),
@@ -361,21 +362,21 @@ class TableKeeper:
         assert self._stream is not None
         await self._stream.run()
 
-    def _follow_batches(self, state: TableState) -> None:
+    def _follow_batches(self, state: ServedTableState) -> None:
         if partitioning_of(state.spec) is None:
             return
         if self._batches is None:
-            around = self._around
+            deps = self._deps
             self._batches = BatchUpserts(
-                BatchHost(
-                    metastore=around.metastore,
+                BatchUpsertsDeps(
+                    metastore=deps.metastore,
                     table=self.table,
-                    instance=around.instance,
+                    instance=deps.instance,
                     segments=self.segments,
-                    executor=around.upserts,
-                    io=around.io,
-                    clock=around.clock,
-                    keys=around.streams.keys,
+                    executor=deps.upserts,
+                    io=deps.io,
+                    clock=deps.clock,
+                    keys=deps.streams.keys,
                     on_change=self._editions_changed,
                 )
             )
@@ -396,12 +397,12 @@ class TableKeeper:
     def _indexes(self) -> KeyIndexes | None:
         return self._stream if self._batches is None else self._batches
 
-    def _cut(self) -> Cut | None:
+    def _cut(self) -> ReadView | None:
         return None if self._indexes is None else self._indexes.cut()
 
     @contextmanager
     def _borrow(self, key: str) -> Iterator[Segment | None]:
-        """A sealed segment for another thread, held by the event loop meanwhile."""
+        """Lend a sealed segment to another thread; the event loop holds it meanwhile."""
         held = ExitStack()
         lent: Future[Segment | None] = Future()
         run_on(self._loop, lambda: lent.set_result(held.enter_context(self.segments.borrowed(key))))
@@ -421,16 +422,16 @@ class TableKeeper:
 
     def _take_loads(self) -> None:
         """Serve what has come in."""
-        num_loaded: Counter[Source] = Counter()
-        for one in self._loads.take():
-            if one.error is not None:
-                self._failed(one.key, one.error)
-            elif one.segment is not None and one.source is not None:
-                self._failures.pop(one.key, None)
-                self.segments.add(one.segment)
-                num_loaded[one.source] += 1
-                telemetry.SERVER_LOAD_SECONDS.observe(one.seconds)
-                _LOG.debug("segment loaded table=%s segment=%s source=%s", self.table, one.key, one.source)
+        num_loaded: Counter[LoadSource] = Counter()
+        for outcome in self._loads.take():
+            if outcome.error is not None:
+                self._failed(outcome.key, outcome.error)
+            elif outcome.segment is not None and outcome.source is not None:
+                self._failures.pop(outcome.key, None)
+                self.segments.add(outcome.segment)
+                num_loaded[outcome.source] += 1
+                telemetry.SERVER_LOAD_SECONDS.observe(outcome.seconds)
+                _LOG.debug("segment loaded table=%s segment=%s source=%s", self.table, outcome.key, outcome.source)
         for source, number in num_loaded.items():
             telemetry.SERVER_LOADS.labels(self.table, source).inc(number)
         self._reporter.mark()
@@ -443,22 +444,22 @@ class TableKeeper:
             self._reporter.loading_ended()
             self.wake()
             if self._num_come_in >= MANY_SEGMENTS:
-                self._around.io.submit(give_back)
+                self._deps.io.submit(give_back)
             self._num_come_in = 0
 
-    def _bring(self, record: SegmentRecord, spec: TableSpec) -> tuple[ImmutableSegment, Source]:
-        found = self._bring_local(record)
-        if found is not None:
-            return found
-        return self._around.files.fetch(self.table, record, self._around.store_of(spec)), Source.DEEP_STORE
+    def _bring(self, record: SegmentRecord, spec: TableSpec) -> tuple[ImmutableSegment, LoadSource]:
+        loaded = self._bring_local(record)
+        if loaded is not None:
+            return loaded
+        return self._deps.files.fetch(self.table, record, self._deps.store_of(spec)), LoadSource.DEEP_STORE
 
-    def _bring_local(self, record: SegmentRecord) -> tuple[ImmutableSegment, Source] | None:
-        segment = self._around.files.open_local(self.table, record)
-        return None if segment is None else (self._indexer.with_local(segment), Source.DISK)
+    def _bring_local(self, record: SegmentRecord) -> tuple[ImmutableSegment, LoadSource] | None:
+        segment = self._deps.files.open_local(self.table, record)
+        return None if segment is None else (self._indexer.with_local(segment), LoadSource.DISK)
 
     def _failed(self, key: str, error: MerlotError) -> None:
         telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
-        failure = Failure.after(self._failures.get(key), redact(str(error)), self._around.clock.monotonic())
+        failure = LoadFailure.after(self._failures.get(key), redact(str(error)), self._deps.clock.monotonic())
         self._failures[key] = failure
         level = logging.ERROR if isinstance(error, CorruptionError) else logging.WARNING
         _LOG.log(
@@ -471,7 +472,7 @@ class TableKeeper:
         )
 
     async def _let_go(self, name: str, keys: Collection[str]) -> None:
-        """Out of the report first, out of the server after."""
+        """Drop segments: from the report first, from the server afterwards."""
         try:
             await self._reporter.written()
             await asyncio.sleep(LINGER_S)
@@ -489,32 +490,32 @@ class TableKeeper:
         return None if segment is None else segment.sidecar_path
 
     def _remove(self, keys: Collection[str], read: Iterable[ImmutableSegment], sidecars: Iterable[Path]) -> None:
-        """Delete files; queries that still run may not have looked into theirs yet."""
+        """Delete files. Queries that still run may not have opened theirs yet, so they are prepared first."""
         for segment in read:
             with contextlib.suppress(MerlotError):
                 segment.prepare()
-        self._around.files.remove(self.table, keys)
+        self._deps.files.remove(self.table, keys)
         for path in sidecars:
             path.unlink(missing_ok=True)
 
-    def _standing(self) -> Standing:
-        """What the report shall say."""
+    def _standing(self) -> ReportContents:
+        """Return what the report shall say."""
         loaded = self._answerable(self._served_keys())
         errors = {key: failure.message for key, failure in self._failures.items()}
         if self._stream is not None:
             loaded += self._stream.keys()
             errors |= self._stream.errors()
         counts = {"loaded": len(loaded), "failed": len(errors), "retired": len(self._retired)}
-        for state, count in counts.items():
-            telemetry.SERVER_SEGMENTS.labels(self.table, state).set(count)
-        known = self._state
-        if known is None:
-            return Standing(loaded, errors, 0, self._indexer.progress)
-        is_missed = partial(known.is_missed, loaded=frozenset(loaded))
-        return Standing(loaded, errors, known.revision, self._indexer.progress, is_missed)
+        for status, count in counts.items():
+            telemetry.SERVER_SEGMENTS.labels(self.table, status).set(count)
+        state = self._state
+        if state is None:
+            return ReportContents(loaded, errors, 0, self._indexer.progress)
+        is_missed = partial(state.is_missed, loaded=frozenset(loaded))
+        return ReportContents(loaded, errors, state.revision, self._indexer.progress, is_missed)
 
     def _answerable(self, keys: Collection[str]) -> list[str]:
-        """Without segments of an upsert table of which it is not known yet which docs count."""
+        """Return the keys without segments of an upsert table whose valid docs are not known yet."""
         if not self.segments.is_upsert:
             return list(keys)
         return [] if self._indexes is None else self._indexes.answerable(keys)
@@ -525,9 +526,9 @@ class TableKeeper:
             self._logged = counts
             _LOG.info("table is served table=%s num_segments=%d num_failed=%d", self.table, *counts)
 
-    async def _irreplaceable(self, state: TableState) -> Collection[str]:
-        """Segments that were given to others, of which none has reported to hold them; and those by which an upsert
-        table is answered until what takes their place can be."""
+    async def _irreplaceable(self, state: ServedTableState) -> Collection[str]:
+        """Return segments that were given to other servers, none of which has reported to hold them, and segments by
+        which an upsert table is answered until their replacement can be queried."""
         moved = set()
         for key in self.segments.keys - state.assigned.keys():
             record = state.view.segment(key.rpartition("@")[0])
@@ -537,48 +538,48 @@ class TableKeeper:
         return needed | (moved and moved - await self._in_io(self._held_elsewhere))
 
     def _held_elsewhere(self) -> set[str]:
-        live = live_instances(self._around.metastore, Role.SERVER).keys() - {self._around.instance}
-        reports = ReportReader(self._around.metastore, self.table).read()
+        live = live_instances(self._deps.metastore, Role.SERVER).keys() - {self._deps.instance}
+        reports = ReportReader(self._deps.metastore, self.table).read()
         return {key for instance in live if instance in reports for key in reports[instance].loaded}
 
-    def _read(self) -> TableState:
-        record = get_table(self._around.metastore, self.table)
+    def _read(self) -> ServedTableState:
+        record = get_table(self._deps.metastore, self.table)
         previous = None if self._state is None else self._state.view
-        view = load(self._around.metastore, self.table, previous)
+        view = load(self._deps.metastore, self.table, previous)
         before = self._state
         spec = before.spec if before is not None and before.revision == record.revision else spec_of(record).spec
         upserting = Upserting()
         if partitioning_of(spec) is not None:
-            upserting = upserting_of(self._around.metastore, spec)
+            upserting = upserting_of(self._deps.metastore, spec)
         is_same = before is not None and before.revision == record.revision and before.view is view
         if before is not None and is_same and before.upserting == upserting:
             return before
         assigned = before.assigned if before is not None and before.view is view else self._assigned(view)
-        return TableState(spec, record.revision, view, assigned, upserting)
+        return ServedTableState(spec, record.revision, view, assigned, upserting)
 
     def _assigned(self, view: TableView) -> Mapping[str, SegmentRecord]:
-        me = self._around.instance
+        me = self._deps.instance
         mine = (view.segment(name) for name, instances in view.assignment.items() if me in instances)
         return {record.key_text: record for record in mine if record is not None and not record.is_open}
 
     def _watch(self) -> list[Watch]:
-        metastore = self._around.metastore
+        metastore = self._deps.metastore
         nodes = (paths.table_config(self.table), paths.segments_root(self.table))
         watches = [metastore.watch(path, self.wake) for path in nodes]
-        # The report is looked at after each change, whoever made it: what others did to it is mended.
-        report = paths.report_root(self.table, self._around.instance)
+        # The report is checked after each change, whoever made it: changes by others are undone.
+        report = paths.report_root(self.table, self._deps.instance)
         return [*watches, metastore.watch(report, self._on_report)]
 
     def _on_report(self) -> None:
-        """On a thread of the metastore."""
+        """Check the report; on a thread of the metastore."""
         run_on(self._loop, self.rewrite_report)
 
     def _dispose(self, segment: ImmutableSegment) -> None:
         if segment.is_open:
-            self._around.io.submit(segment.close)
+            self._deps.io.submit(segment.close)
 
     async def _in_io(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._around.io, work)
+        return await self._loop.run_in_executor(self._deps.io, work)
 
     async def _in_loads(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._around.loads, work)
+        return await self._loop.run_in_executor(self._deps.loads, work)

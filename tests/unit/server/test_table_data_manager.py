@@ -10,17 +10,17 @@ from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
-from merlot.server import files, keeper, loader
+from merlot.server import files, loader, table_data_manager
 from merlot.testing.forgery import put_together, taken_apart
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, upload_orders
-from merlot.testing.servers import KeeperBench
+from merlot.testing.servers import TableDataBench
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "LINGER_S", 0.01)
-    monkeypatch.setattr(keeper, "RECHECK_S", 0.05)
+    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
+    monkeypatch.setattr(table_data_manager, "RECHECK_S", 0.05)
     monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
@@ -34,16 +34,18 @@ def flip_a_byte(path: Path) -> None:
     path.write_bytes(data)
 
 
-async def start_with(bench: KeeperBench, days: list[int]) -> tuple[keeper.TableKeeper, list[SegmentRecord]]:
-    """A keeper that has loaded and reported the segments of these days."""
+async def start_with(
+    bench: TableDataBench, days: list[int]
+) -> tuple[table_data_manager.TableDataManager, list[SegmentRecord]]:
+    """Return a manager that has loaded and reported the segments of these days."""
     records = publish_orders(bench.metastore, bench.deep_store, days)
     bench.assign(bench.me)
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     await until(lambda: bench.report().loaded == keys_of(records))
     return started, records
 
 
-async def test_assigned_segments_are_fetched_served_and_reported(bench: KeeperBench) -> None:
+async def test_assigned_segments_are_fetched_served_and_reported(bench: TableDataBench) -> None:
     started, records = await start_with(bench, [0, 1, 2])
     assert set(started.segments.keys) == keys_of(records)
     assert started.is_settled
@@ -54,21 +56,23 @@ async def test_assigned_segments_are_fetched_served_and_reported(bench: KeeperBe
     await until(lambda: bench.report().loaded == keys_of(records + more))
 
 
-async def test_a_restarted_server_reports_its_files_before_it_fetches_any(bench: KeeperBench) -> None:
+async def test_a_restarted_server_reports_its_files_before_it_fetches_any(bench: TableDataBench) -> None:
     _, records = await start_with(bench, [0, 1])
-    await bench.stop_keepers()
+    await bench.stop_managers()
     for record in records:
         bench.deep_store.delete(record.url)
     write_report(bench.metastore, ORDERS, bench.me, [], {})
-    await bench.start_keeper()
+    await bench.start_manager()
     assert bench.report().loaded == keys_of(records)
 
 
-async def test_a_file_that_rotted_while_the_server_was_down_is_set_aside_and_fetched_again(bench: KeeperBench) -> None:
+async def test_a_file_that_rotted_while_the_server_was_down_is_set_aside_and_fetched_again(
+    bench: TableDataBench,
+) -> None:
     _, records = await start_with(bench, [0, 1])
-    await bench.stop_keepers()
+    await bench.stop_managers()
     flip_a_byte(bench.path_of(str(records[0].key)))
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     assert str(records[0].key) not in bench.report().loaded
     assert str(records[0].key) in bench.report().served, "a broker that starts now has to miss it"
     await until(lambda: bench.report().loaded == keys_of(records))
@@ -77,24 +81,24 @@ async def test_a_file_that_rotted_while_the_server_was_down_is_set_aside_and_fet
     assert started.failures == {}
 
 
-async def test_what_a_crash_of_the_machine_left_of_files_is_fetched_again(bench: KeeperBench) -> None:
+async def test_what_a_crash_of_the_machine_left_of_files_is_fetched_again(bench: TableDataBench) -> None:
     """Small files are not waited for: they may be torn, or empty, or have kept the name they were written under."""
     _, records = await start_with(bench, [0, 1, 2])
-    await bench.stop_keepers()
+    await bench.stop_managers()
     empty, half, unnamed = (bench.path_of(str(record.key)) for record in records)
     empty.write_bytes(b"")
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
     unnamed.rename(unnamed.with_name(f".{unnamed.name}.0.tmp"))
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     await until(lambda: bench.report().loaded == keys_of(records))
     assert started.failures == {}
     assert sorted(empty.parent.iterdir()) == sorted([empty, half, unnamed])
 
 
-async def test_a_query_that_still_runs_reads_a_segment_whose_file_was_deleted_meanwhile(bench: KeeperBench) -> None:
+async def test_a_query_that_still_runs_reads_a_segment_whose_file_was_deleted_meanwhile(bench: TableDataBench) -> None:
     _, records = await start_with(bench, [0])
-    await bench.stop_keepers()
-    started = await bench.start_keeper(grace_s=0.0)
+    await bench.stop_managers()
+    started = await bench.start_manager(grace_s=0.0)
     acquired = started.segments.acquire([str(records[0].key)])
     assert not acquired.segments[0].is_open
     publish(bench.metastore, ORDERS, upload_orders(bench.deep_store, [0], revision=1))
@@ -103,7 +107,7 @@ async def test_a_query_that_still_runs_reads_a_segment_whose_file_was_deleted_me
     started.segments.release(acquired)
 
 
-async def test_a_file_that_rots_under_a_running_server_is_found_and_fetched_again(bench: KeeperBench) -> None:
+async def test_a_file_that_rots_under_a_running_server_is_found_and_fetched_again(bench: TableDataBench) -> None:
     started, records = await start_with(bench, [0])
     key = str(records[0].key)
     flip_a_byte(bench.path_of(key))
@@ -113,7 +117,9 @@ async def test_a_file_that_rots_under_a_running_server_is_found_and_fetched_agai
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "other version", "other segment", "empty"])
-async def test_a_corrupt_file_in_the_deep_store_is_reported_and_never_served(bench: KeeperBench, damage: str) -> None:
+async def test_a_corrupt_file_in_the_deep_store_is_reported_and_never_served(
+    bench: TableDataBench, damage: str
+) -> None:
     records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
     path = Path(records[0].url.removeprefix("file://"))
     sound = path.read_bytes()
@@ -129,7 +135,7 @@ async def test_a_corrupt_file_in_the_deep_store_is_reported_and_never_served(ben
     }
     path.write_bytes(damaged[damage])
     bench.assign(bench.me)
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     key = str(records[0].key)
     await until(lambda: bench.report().errors.keys() == {key} and bench.report().loaded == {str(records[1].key)})
     assert started.is_settled
@@ -140,7 +146,7 @@ async def test_a_corrupt_file_in_the_deep_store_is_reported_and_never_served(ben
     assert bench.report().errors == {}
 
 
-async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy(bench: KeeperBench) -> None:
+async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy(bench: TableDataBench) -> None:
     """Rows of the right segment and all: whoever publishes it could fill the disk by it."""
     (record,) = upload_orders(bench.deep_store, [0])
     Path(record.url.removeprefix("file://")).write_bytes(bytes(3 << 20))
@@ -149,7 +155,7 @@ async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy
     put_table(bench.metastore, orders_manifest())
     publish(bench.metastore, ORDERS, [record, large.model_copy(update={"size_bytes": files.SMALL_BYTES + 1})])
     bench.assign(bench.me)
-    await bench.start_keeper()
+    await bench.start_manager()
     await until(lambda: len(bench.report().errors) == 2)
     assert all("larger than its record says" in error for error in bench.report().errors.values())
     left = [path for path in (bench.path_of(str(record.key)).parent).iterdir() if path.is_file()]
@@ -157,7 +163,7 @@ async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy
 
 
 async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and_never_served_again(
-    bench: KeeperBench,
+    bench: TableDataBench,
 ) -> None:
     """Small files are not looked into before a query reads them."""
     records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
@@ -167,7 +173,7 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     parts.buffers[number] = b"Z" + parts.buffers[number][1:]
     path.write_bytes(put_together(parts))
     bench.assign(bench.me)
-    started = await bench.start_keeper()
+    started = await bench.start_manager()
     await until(lambda: bench.report().loaded == keys_of(records))
     lying = str(records[0].key)
     acquired = started.segments.acquire([lying])
@@ -180,29 +186,29 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     await until(lambda: bench.report().errors.keys() == {lying})
     assert set(started.segments.keys) == {str(records[1].key)} == bench.report().loaded
     assert len(list(bench.quarantine.iterdir())) == 1
-    await bench.stop_keepers()
-    bench.files = files.SegmentFiles(bench.quarantine.parent)
-    await bench.start_keeper()
+    await bench.stop_managers()
+    bench.files = files.LocalSegmentFiles(bench.quarantine.parent)
+    await bench.start_manager()
     await until(lambda: bench.report().errors.keys() == {lying})
     assert bench.report().loaded == {str(records[1].key)}
 
 
 @pytest.mark.parametrize("small_bytes", [files.SMALL_BYTES, 0], ids=["read", "copied"])
 async def test_a_file_that_takes_too_long_to_come_is_begun_anew(
-    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch, small_bytes: int
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch, small_bytes: int
 ) -> None:
     monkeypatch.setattr(files, "SMALL_BYTES", small_bytes)
     records = publish_orders(bench.metastore, bench.deep_store, [0])
     with monkeypatch.context() as impatient:
         impatient.setattr(files, "patience_s", lambda size_bytes: -1.0)
         bench.assign(bench.me)
-        await bench.start_keeper()
+        await bench.start_manager()
         await until(lambda: "deadline passed" in bench.report().errors.get(str(records[0].key), ""))
     await until(lambda: bench.report().loaded == keys_of(records))
 
 
 async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(
-    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, records = await start_with(bench, [0])
     with monkeypatch.context() as full:
@@ -215,10 +221,10 @@ async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(
     await until(lambda: bench.report().loaded == keys_of(records + more))
 
 
-async def test_a_replaced_version_is_served_through_its_grace_then_closed_and_deleted(bench: KeeperBench) -> None:
+async def test_a_replaced_version_is_served_through_its_grace_then_closed_and_deleted(bench: TableDataBench) -> None:
     started, records = await start_with(bench, [0])
-    await bench.stop_keepers()
-    started = await bench.start_keeper(grace_s=0.2)
+    await bench.stop_managers()
+    started = await bench.start_manager(grace_s=0.2)
     new = upload_orders(bench.deep_store, [0], revision=1)
     publish(bench.metastore, ORDERS, new)
     await until(lambda: bench.report().loaded == keys_of(records + new))
@@ -227,10 +233,10 @@ async def test_a_replaced_version_is_served_through_its_grace_then_closed_and_de
     assert set(started.segments.keys) == keys_of(new)
 
 
-async def test_a_moved_segment_is_served_until_another_live_server_reports_it(bench: KeeperBench) -> None:
+async def test_a_moved_segment_is_served_until_another_live_server_reports_it(bench: TableDataBench) -> None:
     _, records = await start_with(bench, [0])
-    await bench.stop_keepers()
-    started = await bench.start_keeper(grace_s=0.05)
+    await bench.stop_managers()
+    started = await bench.start_manager(grace_s=0.05)
     bench.assign(bench.other)
     with pytest.raises(TimeoutError):
         await until(lambda: not started.segments.keys, patience_s=0.4)
@@ -241,24 +247,24 @@ async def test_a_moved_segment_is_served_until_another_live_server_reports_it(be
     registration.close()
 
 
-async def test_files_of_segments_that_are_gone_are_deleted_at_the_start(bench: KeeperBench) -> None:
+async def test_files_of_segments_that_are_gone_are_deleted_at_the_start(bench: TableDataBench) -> None:
     _, records = await start_with(bench, [0, 1])
-    await bench.stop_keepers()
+    await bench.stop_managers()
     publish(bench.metastore, ORDERS, [], replace=[records[0].name])
     unfinished = bench.path_of(str(records[0].key)).with_name(".half.tmp")
     unfinished.write_bytes(b"half")
-    await bench.start_keeper()
+    await bench.start_manager()
     assert [path.name for path in unfinished.parent.iterdir()] == [bench.path_of(str(records[1].key)).name]
 
 
-async def test_a_new_column_is_known_after_the_table_is_applied(bench: KeeperBench) -> None:
+async def test_a_new_column_is_known_after_the_table_is_applied(bench: TableDataBench) -> None:
     started, _ = await start_with(bench, [0])
     put_table(bench.metastore, orders_manifest(more_fields="      - {name: note, type: STRING}"))
     await until(lambda: started.state is not None and "note" in started.state.column_types)
     await until(lambda: bench.report().revision == 2)
 
 
-async def test_a_dropped_table_ends_its_keeper(bench: KeeperBench) -> None:
+async def test_a_dropped_table_ends_its_manager(bench: TableDataBench) -> None:
     started, records = await start_with(bench, [0])
     delete_table(bench.metastore, ORDERS)
     await started.forget()
@@ -267,7 +273,7 @@ async def test_a_dropped_table_ends_its_keeper(bench: KeeperBench) -> None:
 
 
 async def test_a_silent_metastore_leaves_everything_as_it_was(
-    bench: KeeperBench, monkeypatch: pytest.MonkeyPatch
+    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started, records = await start_with(bench, [0])
 
@@ -275,8 +281,8 @@ async def test_a_silent_metastore_leaves_everything_as_it_was(
         raise UnavailableError("metastore is silent")
 
     with monkeypatch.context() as patched:
-        patched.setattr(keeper, "RETRY_S", 0.01)
-        patched.setattr(keeper, "load", fail)
+        patched.setattr(table_data_manager, "RETRY_S", 0.01)
+        patched.setattr(table_data_manager, "load", fail)
         started.wake()
         with pytest.raises(TimeoutError):
             await until(lambda: set(started.segments.keys) != keys_of(records), patience_s=0.1)

@@ -1,6 +1,6 @@
-"""Carries out what a replica asks for and what blocks, beside its thread: writes of shared state, and files.
+"""Run the blocking actions of a replica beside its thread: writes of shared state, and the making of files.
 
-An action that the replica no longer wants when its turn comes is left out. Each one that was begun is answered.
+An action that the replica no longer wants when its turn comes is skipped. Every action that was begun gets a result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from merlot.cluster.consuming.steps import (
 from merlot.cluster.segments.view import TableView
 from merlot.errors import MerlotError
 from merlot.segment.mutable.consuming import ConsumingSegment
-from merlot.server.realtime.around import Around
+from merlot.server.realtime.partition_deps import PartitionDeps
 from merlot.server.realtime.sealing import Sealing
 
 _LOG = logging.getLogger(__name__)
@@ -36,61 +36,65 @@ Outcome = Event | TableView | Positions
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of an action; without an outcome it has failed."""
+class ActionResult:
+    """Result of an action; an action without an outcome has failed."""
 
     action: Blocking
     outcome: Outcome | None
     error: str = ""
 
 
-class Acting:
-    """The actions of one partition."""
+class ActionRunner:
+    """Runner of one partition's actions."""
 
     def __init__(
-        self, around: Around, sealing: Sealing, is_wanted: Callable[[Action], bool], answer: Callable[[Answer], None]
+        self,
+        deps: PartitionDeps,
+        sealing: Sealing,
+        is_wanted: Callable[[Action], bool],
+        answer: Callable[[ActionResult], None],
     ) -> None:
-        self._around = around
+        self._deps = deps
         self._sealing = sealing
         self._is_wanted = is_wanted
         self._answer = answer
 
     def begin(self, action: Blocking, rows: ConsumingSegment | None) -> None:
-        """Have it carried out on another thread. `rows`: of the segment that is to be sealed."""
+        """Run the action on another thread. `rows` are those of the segment that is to be sealed."""
         is_write = isinstance(action, Publish | Propose | TakeOver | Commit)
-        executor = self._around.writes if is_write else self._around.seals
+        executor = self._deps.writes if is_write else self._deps.seals
         executor.submit(self._run, action, rows)
 
     def _run(self, action: Blocking, rows: ConsumingSegment | None) -> None:
         if not self._is_wanted(action):
             return
         try:
-            self._answer(Answer(action, self._carry_out(action, rows)))
+            self._answer(ActionResult(action, self._carry_out(action, rows)))
         except MerlotError as error:
-            what, table = type(action).__name__.lower(), self._around.table
-            _LOG.warning("step of a segment failed, tried again table=%s step=%s cause=%s", table, what, error)
+            step, table = type(action).__name__.lower(), self._deps.table
+            _LOG.warning("step of a segment failed, tried again table=%s step=%s cause=%s", table, step, error)
             self._failed(action, error, str(error))
         except Exception as error:  # noqa: BLE001 - the outermost of its thread
-            _LOG.exception("step of a segment failed by a bug table=%s action=%s", self._around.table, action)
+            _LOG.exception("step of a segment failed by a bug table=%s action=%s", self._deps.table, action)
             self._failed(action, error, f"internal error {type(error).__name__}")
 
     def _failed(self, action: Blocking, error: Exception, text: str) -> None:
-        telemetry.STREAM_FAILURES.labels(self._around.table, type(error).__name__).inc()
-        self._answer(Answer(action, None, text))
+        telemetry.STREAM_FAILURES.labels(self._deps.table, type(error).__name__).inc()
+        self._answer(ActionResult(action, None, text))
 
     def _carry_out(self, action: Blocking, rows: ConsumingSegment | None) -> Outcome:
-        around = self._around
+        deps = self._deps
         match action:
             case Publish(position=position):
-                publish_position(around.metastore, around.table, position)
-                return read_positions(around.metastore, around.table)
+                publish_position(deps.metastore, deps.table, position)
+                return read_positions(deps.metastore, deps.table)
             case Propose(end=end):
-                view = propose_end(around.metastore, around.table, end)
-                _LOG.info("segment ends table=%s segment=%s offset=%d", around.table, end.segment, end.offset)
+                view = propose_end(deps.metastore, deps.table, end)
+                _LOG.info("segment ends table=%s segment=%s offset=%d", deps.table, end.segment, end.offset)
                 return view
             case TakeOver(segment=segment, old=old):
-                me, now_ms = around.instance, around.clock.now_ms()
-                return replace_sealer(around.metastore, around.table, segment, old=old, new=me, now_ms=now_ms)
+                me, now_ms = deps.instance, deps.clock.now_ms()
+                return replace_sealer(deps.metastore, deps.table, segment, old=old, new=me, now_ms=now_ms)
             case Build(end_offset=end_offset):
                 assert rows is not None
                 return self._sealing.build(action, rows, rows.docs_before(end_offset))

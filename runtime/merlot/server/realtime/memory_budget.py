@@ -1,4 +1,4 @@
-"""How much memory all consuming segments of a server may take together."""
+"""Budget of memory for all consuming segments of a server."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 from typing import Final
 
 OVER: Final = 1.25
-"""Share of the bound at which nobody reads any more; from the bound on, the largest segments end."""
+"""Share of the budget at which reading stops. From the budget itself on, the largest segment ends."""
 
 
-class MemoryRoom:
-    """Each partition tells what it takes; the room tells who has to give way. Any thread."""
+class MemoryBudget:
+    """Budget that says which segments have to end early: partitions report what their rows take. Any thread."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -18,7 +18,7 @@ class MemoryRoom:
         self._lock = threading.Lock()
 
     def tell(self, who: object, all_bytes: int, head_bytes: int) -> None:
-        """What rows take: all of them, and those of a segment that still grows. Zero: nothing any more."""
+        """Report the bytes of rows: of all of them, and of a segment that still grows. Zero forgets them."""
         with self._lock:
             if all_bytes:
                 self._taken[who] = (all_bytes, head_bytes)
@@ -27,12 +27,12 @@ class MemoryRoom:
 
     @property
     def taken_bytes(self) -> int:
-        """Of all partitions."""
+        """Bytes that the rows of all partitions take."""
         with self._lock:
             return sum(taken for taken, _ in self._taken.values())
 
     def must_end(self, who: object) -> bool:
-        """Whether this partition's segment shall end, as the largest of all, since memory is used up."""
+        """Return True if the budget is used up and this segment is the largest that still grows."""
         with self._lock:
             if sum(taken for taken, _ in self._taken.values()) < self._max_bytes or who not in self._taken:
                 return False
@@ -40,5 +40,5 @@ class MemoryRoom:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing may be read before segments have been sealed."""
+        """True if nothing may be read before segments are sealed."""
         return self.taken_bytes >= self._max_bytes * OVER

@@ -14,12 +14,12 @@ import pytest
 from merlot.errors import UnavailableError
 from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.stream import Pipeline, StreamRows, head
-from merlot.server.realtime import intake
-from merlot.server.realtime.intake import Batch, Counts, Intake, Turns
+from merlot.server.realtime import poller
+from merlot.server.realtime.poller import DecodeSlots, PollCounts, Poller, RowBatch
 from merlot.streams.protocol import Messages, NotYetError
 from merlot.testing.patience import PATIENCE_S
 
-BEHIND = intake.BEHIND_MESSAGES
+BEHIND = poller.BEHIND_MESSAGES
 
 
 @dataclass
@@ -73,11 +73,11 @@ class Decoding:
         return StreamRows(rows=rows, offsets=messages.offsets, next_offset=messages.next_offset)
 
 
-def intake_of(reader: Reader, decoding: Decoding | None = None) -> Intake:
-    return Intake(reader, lambda: cast(Pipeline, decoding or Decoding()), Turns(2), Counts())
+def poller_of(reader: Reader, decoding: Decoding | None = None) -> Poller:
+    return Poller(reader, lambda: cast(Pipeline, decoding or Decoding()), DecodeSlots(2), PollCounts())
 
 
-def taken(batches: list[Batch]) -> list[int]:
+def taken(batches: list[RowBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.offsets.tolist()]
 
 
@@ -89,7 +89,7 @@ def test_what_is_read_ahead_comes_once_and_in_order() -> None:
             both.wait()
 
     reader, decoding = Reader([BEHIND, BEHIND, BEHIND, 3, 0, 2]), Decoding(meet)
-    polled = intake_of(reader, decoding)
+    polled = poller_of(reader, decoding)
     batches = [polled.poll(0.01) for _ in range(7)]
     assert taken(batches) == list(range(3 * BEHIND + 5))
     assert [len(batch) for batch in batches] == [BEHIND, BEHIND, BEHIND, 3, 0, 2, 0]
@@ -102,7 +102,7 @@ def test_what_is_read_ahead_comes_once_and_in_order() -> None:
 
 def test_who_has_caught_up_decodes_on_the_thread_that_asks() -> None:
     reader, decoding = Reader([10, 10, BEHIND - 1, 10]), Decoding()
-    polled = intake_of(reader, decoding)
+    polled = poller_of(reader, decoding)
     assert taken([polled.poll(0.01) for _ in range(4)]) == list(range(BEHIND + 29))
     assert decoding.threads == {threading.get_ident()}
     polled.close()
@@ -110,7 +110,7 @@ def test_who_has_caught_up_decodes_on_the_thread_that_asks() -> None:
 
 def test_failure_of_what_is_read_ahead_comes_after_the_rows_before_it() -> None:
     reader = Reader([BEHIND, 7], failures={BEHIND: UnavailableError("in a test")})
-    polled = intake_of(reader)
+    polled = poller_of(reader)
     assert taken([polled.poll(0.01)]) == list(range(BEHIND))
     with pytest.raises(UnavailableError, match="in a test"):
         polled.poll(0.01)
@@ -121,7 +121,7 @@ def test_failure_of_what_is_read_ahead_comes_after_the_rows_before_it() -> None:
 
 def test_seek_forgets_what_was_read_ahead() -> None:
     reader = Reader([BEHIND, BEHIND, BEHIND, 4])
-    polled = intake_of(reader)
+    polled = poller_of(reader)
     polled.poll(0.01)
     polled.seek(100)
     assert taken([polled.poll(0.01)]) == list(range(100, 104))
@@ -135,7 +135,7 @@ def test_nothing_comes_behind_a_message_that_stops() -> None:
             culprit = BadRow("in a test", (), file="t#0", row_number=5)
             return found if messages.offsets[0] else replace(found, next_offset=5, stopped_by=culprit)
 
-    polled = intake_of(Reader([BEHIND, BEHIND, BEHIND, 4]), Stopping())
+    polled = poller_of(Reader([BEHIND, BEHIND, BEHIND, 4]), Stopping())
     polled.poll(0.01)
     assert polled.stopped_at == 5
     polled.seek(5)
@@ -154,7 +154,7 @@ def test_messages_that_wait_for_a_schema_are_kept(size: int) -> None:
             raise NotYetError("in a test")
 
     reader = Reader([size, size, 1])
-    polled = intake_of(reader, Decoding(not_yet))
+    polled = poller_of(reader, Decoding(not_yet))
     batches = [polled.poll(0.01) for _ in range(6)]
     assert taken(batches) == list(range(2 * size + 1))
     assert [len(batch) for batch in batches] == [size, 0, 0, size, 1, 0]
@@ -171,9 +171,9 @@ def test_bad_messages_are_counted_by_reason_over_all_polls() -> None:
                 bad += BadRows({reason: 1}, (BadRow(reason, (("n", "x"),), "t#0", offset, "n", "x"),))
             return replace(super().rows(messages), bad=bad)
 
-    counts = Counts()
+    counts = PollCounts()
     reader = Reader([1, 2, 3, 1])
-    filled = Intake(reader, lambda: cast(Pipeline, Picky()), Turns(2), counts)
+    filled = Poller(reader, lambda: cast(Pipeline, Picky()), DecodeSlots(2), counts)
     while reader.sizes:
         filled.poll(0.01)
     assert (counts.bad, counts.bad_rows.count) == (7, 7)
@@ -196,7 +196,7 @@ def test_seek_forgets_what_waits() -> None:
         if messages.offsets[0] == 0:
             raise NotYetError("in a test")
 
-    polled = intake_of(Reader([5, 5]), Decoding(never))
+    polled = poller_of(Reader([5, 5]), Decoding(never))
     assert len(polled.poll(0.01)) == 0
     polled.seek(5)
     assert taken([polled.poll(0.01)]) == list(range(5, 10))
@@ -218,8 +218,10 @@ class Little:
 @pytest.mark.parametrize("sizes", [[7, 3], [BEHIND, BEHIND, 5]])
 def test_messages_that_were_too_many_at_once_come_next_and_in_order(sizes: list[int]) -> None:
     total = sum(sizes)
-    counts = Counts()
-    polled = Intake(Reader(list(sizes)), lambda: cast(Pipeline, Little(2_000 if total > 100 else 4)), Turns(2), counts)
+    counts = PollCounts()
+    polled = Poller(
+        Reader(list(sizes)), lambda: cast(Pipeline, Little(2_000 if total > 100 else 4)), DecodeSlots(2), counts
+    )
     batches = []
     while not batches or batches[-1].next_offset < total:
         batches.append(polled.poll(0.01))

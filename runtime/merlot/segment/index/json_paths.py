@@ -15,10 +15,10 @@ from merlot.functions.json_filter import Among, Condition, Either, Every, Exists
 from merlot.segment.index.terms import (
     AllOf,
     AnyOf,
-    Between,
     Offsets,
     Search,
     TermIndex,
+    TermRange,
     Wanted,
     buffers_of,
     exactly,
@@ -66,22 +66,22 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
     return _range(condition), is_exact, of_lists_too
 
 
-def _range(condition: Among | json_filter.Within | Exists) -> Between:
+def _range(condition: Among | json_filter.Within | Exists) -> TermRange:
     path = _path(condition.path)
     first, stop = f"{path}{_VALUE}".encode(), f"{path}{_KEY}".encode()
     if isinstance(condition, Exists):
-        return Between(first, stop)
+        return TermRange(first, stop)
     if isinstance(condition, Among):
         others = frozenset(first + text.encode() for text in condition.texts)
-        return Between(first, stop, lambda term: term not in others)
+        return TermRange(first, stop, lambda term: term not in others)
     if json_filter.is_of_numbers(condition):
         # Terms are in the order of texts.
-        return Between(first, stop, lambda term: json_filter.lies_within(condition, term[len(first) :].decode()))
+        return TermRange(first, stop, lambda term: json_filter.lies_within(condition, term[len(first) :].decode()))
     if condition.low is not None:
         first += str(condition.low).encode() + (b"" if condition.with_low else b"\0")
     if condition.high is not None:
         stop = f"{path}{_VALUE}{condition.high}".encode() + (b"\0" if condition.with_high else b"")
-    return Between(first, stop)
+    return TermRange(first, stop)
 
 
 def _path(steps: Steps) -> str:

@@ -12,10 +12,10 @@ from merlot.functions.text_filter import Begins, Condition, Either, Phrase
 from merlot.segment.index.terms import (
     AllOf,
     AnyOf,
-    Between,
     Offsets,
     Search,
     TermIndex,
+    TermRange,
     Wanted,
     buffers_of,
     exactly,
@@ -32,7 +32,7 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool]:
             return (terms[0], True) if len(terms) == 1 else (AllOf(terms), False)
         case Begins(prefix):
             # No byte of UTF-8 is FF.
-            return Between(prefix.encode(), prefix.encode() + b"\xff"), True
+            return TermRange(prefix.encode(), prefix.encode() + b"\xff"), True
         case Either(parts):
             wanted, are_exact = zip(*map(_wanted, parts), strict=True)
             return AnyOf(wanted), all(are_exact)

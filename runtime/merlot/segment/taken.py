@@ -1,4 +1,4 @@
-"""Chosen docs of a column as Arrow rows: what a builder takes, at the cost of these docs alone."""
+"""Read chosen docs of a column as Arrow rows, as a builder takes them, at the cost of these docs alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merlot.vectors.runs import rows_of_runs
 
 
 def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
-    """Values of docs in that order, nulls as nulls; lists of a multi-value column have 64-bit offsets."""
+    """Return the values of docs in that order, nulls as nulls. Lists of a multi-value column have 64-bit offsets."""
     is_null = _nulls_at(reader.nulls, docs)
     if not reader.multi_value:
         values = _values_at(reader, docs)
@@ -34,8 +34,8 @@ def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
 def _nulls_at(words: NDArray[np.uint64] | None, docs: Docs) -> NDArray[np.bool_] | None:
     if words is None:
         return None
-    found: NDArray[np.bool_] = (words[docs >> 6] >> (docs & 63).astype(np.uint64) & np.uint64(1)).astype(np.bool_)
-    return found if found.any() else None
+    is_null: NDArray[np.bool_] = (words[docs >> 6] >> (docs & 63).astype(np.uint64) & np.uint64(1)).astype(np.bool_)
+    return is_null if is_null.any() else None
 
 
 def _values_at(reader: RowReader, places: Docs) -> pa.Array:

@@ -1,7 +1,7 @@
-"""JSON index: which docs hold which scalar at which path, for JSON_MATCH. FORMAT.md §5.12.
+"""JSON index: the docs that hold a scalar at a path, for JSON_MATCH. FORMAT.md §5.12.
 
-A term is a path and a scalar's text. Positions in lists are not kept: predicates of one position, or of one element by
-several paths, find candidates.
+A term is a path and a scalar's text. Positions in lists are not stored, so predicates on one position, or on one
+element by several paths, only find candidates.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ESCAPED: Final = str.maketrans({"\0": "\3a", "\1": "\3b", "\2": "\3c", "\3": "\
 
 
 def terms_of_value(text: str) -> set[bytes]:
-    """Every scalar in a JSON text with its path."""
-    found: set[bytes] = set()
+    """Return every scalar in a JSON text with its path."""
+    terms: set[bytes] = set()
     left = [(json_filter.loaded(text), "")]
     while left:
         value, path = left.pop()
@@ -43,15 +43,16 @@ def terms_of_value(text: str) -> set[bytes]:
         elif isinstance(value, list):
             left.extend((inner, path + _ELEMENT) for inner in value)
         elif value is not None:
-            found.add(f"{path}{_VALUE}{json_filter.scalar_text(value)}".encode())
-    return found
+            terms.add(f"{path}{_VALUE}{json_filter.scalar_text(value)}".encode())
+    return terms
 
 
 # Read
 
 
 def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
-    """Terms that a condition wants, whether they decide, and whether the condition is of elements of lists."""
+    """Return the terms that a condition wants, whether they decide, and whether the condition is on elements of
+    lists."""
     if isinstance(condition, Every | Either):
         parts = [_wanted(part) for part in condition.parts]
         wanted, are_exact, of_lists = zip(*parts, strict=True)

@@ -1,6 +1,6 @@
-"""Values of a column while they arrive, one after another: numbers in an array, texts as Arrow lays them out.
+"""Values of a column while they arrive: numbers in an array, texts as Arrow lays them out.
 
-The writer appends behind a number of values; a reader takes the first ones. What bounds tell holds for every prefix.
+The writer appends after a number of values; a reader takes the first ones. Bounds hold for every prefix.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merlot.segment.mutable.growing import GrowingArray
 from merlot.values.types import TypeName
 
 MAX_SMALL_BYTES = 1 << 31
-"""Text up to this size has offsets of 32 bits."""
+"""Size up to which text has offsets of 32 bits."""
 
 
 class ValuePrefix(Protocol):
@@ -42,17 +42,18 @@ class GrowingValues(Protocol):
         ...
 
     def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
-        """Write values from a place on; returns what holds all of them from now on, this or another."""
+        """Write values from a position on. Returns the container that holds all of them from now on: this one or
+        another."""
         ...
 
     def prefix(self, count: int) -> ValuePrefix: ...
     def nbytes(self, count: int) -> int:
-        """Memory of the first values."""
+        """Return the memory of the first values."""
         ...
 
 
 class Numbers:
-    """Values of fixed width."""
+    """Growing values of fixed width."""
 
     def __init__(self, type_: TypeName) -> None:
         self._array = GrowingArray(STORED_DTYPES[type_])
@@ -62,11 +63,11 @@ class Numbers:
         assert isinstance(values, np.ndarray)
         self._array.put(place, values)
         if values.dtype.kind == "i" and len(values):
-            found = np.empty(2, values.dtype)
-            bits.min_max(read_only(values), found)
-            low, high = found.tolist()
-            known = self.bounds or (low, high)
-            self.bounds = min(low, known[0]), max(high, known[1])
+            ends = np.empty(2, values.dtype)
+            bits.min_max(read_only(values), ends)
+            low, high = ends.tolist()
+            before = self.bounds or (low, high)
+            self.bounds = min(low, before[0]), max(high, before[1])
         return self
 
     def prefix(self, count: int) -> ValuePrefix:
@@ -77,7 +78,7 @@ class Numbers:
 
 
 class NumberPrefix:
-    """The first numbers."""
+    """The first numbers of a column."""
 
     dictionary: Dictionary | None = None
 
@@ -95,7 +96,7 @@ class NumberPrefix:
 
 
 class Texts:
-    """Values of variable width."""
+    """Growing values of variable width."""
 
     bounds: tuple[int, int] | None = None
 
@@ -125,7 +126,7 @@ class Texts:
 
 
 class TextPrefix:
-    """The first texts."""
+    """The first texts of a column."""
 
     dictionary: Dictionary | None = None
 

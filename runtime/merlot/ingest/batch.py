@@ -235,8 +235,8 @@ def _by_group(grouped: list[Grouped], table: Table) -> Iterator[tuple[SegmentGro
 def _parts(rows: pa.Table, table: Table) -> Iterator[tuple[tuple[int, int], pa.Table]]:
     """Divide a group's rows into parts that fit into segments, in the source's order."""
     slices = even_slices(rows.num_rows, table.spec.ingestion.max_rows_per_segment)
-    for number, place in enumerate(slices, 1):
-        yield (number, len(slices)), rows.slice(place.start, place.stop - place.start)
+    for number, bounds in enumerate(slices, 1):
+        yield (number, len(slices)), rows.slice(bounds.start, bounds.stop - bounds.start)
 
 
 def _numbers(key: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

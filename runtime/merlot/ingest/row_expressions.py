@@ -292,5 +292,5 @@ def _mask(nulls: NDArray[np.bool_] | None, num_rows: int) -> NDArray[np.bool_]:
 
 
 def _with_column(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    place = rows.schema.get_field_index(name)
-    return rows.append_column(name, values) if place < 0 else rows.set_column(place, name, values)
+    position = rows.schema.get_field_index(name)
+    return rows.append_column(name, values) if position < 0 else rows.set_column(position, name, values)

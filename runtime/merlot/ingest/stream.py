@@ -128,12 +128,12 @@ class Pipeline:
         )
 
     def _piece(self, messages: Messages, decoded: Decoded) -> _Piece:
-        judged = self._expressions.judge(self._source(messages, decoded))
-        conformed = transform.conform(judged.rows, self._spec)
-        bad = _no_records(messages, decoded, self._place) + judged.bad + conformed.bad
-        if judged.dropped is None:
+        evaluated = self._expressions.judge(self._source(messages, decoded))
+        conformed = transform.conform(evaluated.rows, self._spec)
+        bad = _no_records(messages, decoded, self._place) + evaluated.bad + conformed.bad
+        if evaluated.dropped is None:
             return _Piece(conformed, bad, 0)
-        dropped = transform.conform(judged.dropped, self._spec)
+        dropped = transform.conform(evaluated.dropped, self._spec)
         return _Piece(conformed, bad + dropped.bad, dropped.rows.num_rows)
 
     def _source(self, messages: Messages, decoded: Decoded) -> pa.Table:

@@ -108,8 +108,8 @@ def conform(table: pa.Table, spec: TableSpec) -> Conformed:
     columns = [_conform_column(table, column, faults) for column in spec.table_schema.fields]
     millis = _time_of(spec, dict(zip(spec.table_schema.names, columns, strict=True)), faults)
     rows = pa.Table.from_arrays(columns, spec.table_schema.names).cast(arrow_schema(spec.table_schema))
-    places = [name for name in PROVENANCE if name in table.column_names]
-    origin = table.select(places) if places else None
+    provenance = [name for name in PROVENANCE if name in table.column_names]
+    origin = table.select(provenance) if provenance else None
     if faults.bad.any():
         is_good = pa.array(~faults.bad)
         rows = rows.filter(is_good)
@@ -256,8 +256,8 @@ def bad_row(reason: str, table: pa.Table, row: int, *, column: str = "", origin:
     origin."""
     texts = {name: _text(table.column(name), row) for name in table.column_names if name not in PROVENANCE}
     values = {name: text for name, text in texts.items() if text is not None}
-    place = table if origin is None else origin
-    provenance = {name: place.column(name)[row].as_py() for name in PROVENANCE if name in place.column_names}
+    source = table if origin is None else origin
+    provenance = {name: source.column(name)[row].as_py() for name in PROVENANCE if name in source.column_names}
     number = provenance.get(SOURCE_ROW)
     return BadRow(
         reason,

@@ -33,7 +33,7 @@ STORED_DTYPES: dict[TypeName, np.dtype[Any]] = {
 """Types of fixed-width values as a segment stores them. A type that is missing here has variable width."""
 
 STORED_NAMES: dict[TypeName, tuple[str]] = {name: (dtype.str[1:],) for name, dtype in STORED_DTYPES.items()}
-"""Dtypes of such values, by the names that a footer has for them."""
+"""Names in a footer of the dtypes of these values."""
 
 
 def arrow_type(field: FieldSpec) -> pa.DataType:

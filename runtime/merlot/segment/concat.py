@@ -1,6 +1,6 @@
-"""A column of several segments as one: values, dictionaries with the ids by them, offsets and nulls.
+"""Concatenate a column of several segments: values, dictionaries with their ids, offsets and nulls.
 
-Dictionaries become one by their entries alone; then an id costs one look-up in a table, whatever its value is. Arrays
+Dictionaries are merged by their entries alone; then each id costs one look-up in a table, whatever its value is. Arrays
 that come in are never written to.
 """
 

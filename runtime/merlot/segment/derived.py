@@ -61,11 +61,11 @@ def _derived_column(derived: Derived, column: BuildColumn, coded: Coded | None, 
             num_nulls=column.num_nulls,
         )
     assert isinstance(coded.values, np.ndarray)
-    distinct, places = np.unique(truncated(coded.values, derived, unit), return_inverse=True)
+    distinct, positions = np.unique(truncated(coded.values, derived, unit), return_inverse=True)
     return CodedColumn(
         field=_FIELD,
         num_docs=column.num_docs,
-        coded=Coded(places.astype(id_dtype(len(distinct)))[coded.ids], distinct),
+        coded=Coded(positions.astype(id_dtype(len(distinct)))[coded.ids], distinct),
         offsets=None,
         nulls=column.nulls,
         num_nulls=column.num_nulls,

@@ -151,7 +151,7 @@ class SegmentMetadata(Model):
     """Raw table name."""
     num_docs: int
     crc: int
-    """Content crc: equal rows built with equal configuration have equal ones, whoever builds them."""
+    """Content crc. Segments of equal rows and equal configuration have equal crcs, whoever builds them."""
     columns: Mapping[str, ColumnMetadata]
     time_column: str | None = None
     time_unit_format: str | None = None

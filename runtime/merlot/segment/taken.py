@@ -25,8 +25,8 @@ def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
     starts = reader.offsets()
     firsts, lengths = starts[docs].astype(np.int64), (starts[docs + 1] - starts[docs]).astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    places = rows_of_runs(firsts, ends)
-    flat = _values_at(reader, places.astype(np.uint32))
+    positions = rows_of_runs(firsts, ends)
+    flat = _values_at(reader, positions.astype(np.uint32))
     mask = None if is_null is None else pa.array(is_null)
     return pa.LargeListArray.from_arrays(pa.array(ends), flat, mask=mask)
 
@@ -38,15 +38,15 @@ def _nulls_at(words: NDArray[np.uint64] | None, docs: Docs) -> NDArray[np.bool_]
     return is_null if is_null.any() else None
 
 
-def _values_at(reader: RowReader, places: Docs) -> pa.Array:
+def _values_at(reader: RowReader, positions: Docs) -> pa.Array:
     dictionary = reader.dictionary
     if dictionary is not None and dictionary.numeric is not None:
-        return _numbers(reader.type, dictionary.numeric[reader.take_dict_ids(places)])
+        return _numbers(reader.type, dictionary.numeric[reader.take_dict_ids(positions)])
     if dictionary is not None:
-        return _texts(reader.type, dictionary.arrow().take(pa.array(reader.take_dict_ids(places))))
+        return _texts(reader.type, dictionary.arrow().take(pa.array(reader.take_dict_ids(positions))))
     if is_fixed_width(reader.type):
-        return _numbers(reader.type, reader.take_values(places))
-    return _texts(reader.type, reader.take_strings(places))
+        return _numbers(reader.type, reader.take_values(positions))
+    return _texts(reader.type, reader.take_strings(positions))
 
 
 def _numbers(type_: TypeName, values: Any) -> pa.Array:

@@ -32,22 +32,22 @@ class ArrowDecoder:
         bad: dict[str, list[int]] = {}
         num_bytes = 0
         rest: int | None = None
-        for place in range(len(values)):
+        for position in range(len(values)):
             if num_bytes > MOST_TOGETHER:
-                rest = place
+                rest = position
                 break
             try:
-                rows = self._rows(values[place].as_buffer())
+                rows = self._rows(values[position].as_buffer())
             except arrow_bounds.ExpandsError:
-                bad.setdefault(EXPANDS, []).append(place)
+                bad.setdefault(EXPANDS, []).append(position)
             except (pa.ArrowException, OSError, EOFError, struct.error, UnicodeDecodeError):
-                bad.setdefault(NO_RECORD, []).append(place)
+                bad.setdefault(NO_RECORD, []).append(position)
             except InvalidInputError:
-                bad.setdefault("several columns may be meant", []).append(place)
+                bad.setdefault("several columns may be meant", []).append(position)
             else:
                 if not runs or not runs[-1].schema.equals(rows.schema):
                     runs.append(_SchemaRun(rows.schema))
-                runs[-1].add(place, rows)
+                runs[-1].add(position, rows)
                 num_bytes += rows.nbytes
         faults: Mapping[str, np.ndarray] = {reason: np.array(rows, np.int64) for reason, rows in bad.items()}
         pieces = [run.decoded() for run in runs]
@@ -75,15 +75,16 @@ class _SchemaRun:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._places: list[int] = []
+        self._positions: list[int] = []
         self._rows: list[pa.Table] = []
 
-    def add(self, place: int, rows: pa.Table) -> None:
-        self._places.append(place)
+    def add(self, position: int, rows: pa.Table) -> None:
+        self._positions.append(position)
         self._rows.append(rows)
 
     def decoded(self) -> Decoded:
         rows = pa.concat_tables(self._rows)
-        places = np.repeat(np.array(self._places, np.int64), [message_rows.num_rows for message_rows in self._rows])
+        counts = [part.num_rows for part in self._rows]
+        positions = np.repeat(np.array(self._positions, np.int64), counts)
         columns = {name: rows.column(name) for name in rows.column_names if name}
-        return Decoded(columns=columns, messages=places)
+        return Decoded(columns=columns, messages=positions)

@@ -80,13 +80,14 @@ class RegistryDecoder:
         cuts = np.flatnonzero(np.diff(numbers)) + 1
         pieces = []
         for first, last in itertools.pairwise([0, *cuts.tolist(), len(numbers)]):
-            places = np.arange(first, last)
+            positions = np.arange(first, last)
             schema = self._schema(int(numbers[first])) if last > first else NO_SCHEMA
             if isinstance(schema, str):
-                pieces.append(Decoded(columns={}, messages=places[:0], bad={schema: places} if last > first else {}))
+                bad = {schema: positions} if last > first else {}
+                pieces.append(Decoded(columns={}, messages=positions[:0], bad=bad))
             else:
                 begins, ends = starts[first:last] + PREFIX_BYTES, starts[first + 1 : last + 1]
-                pieces.append(_decoded(schema, _AvroRecords(data, read_only(begins), read_only(ends), places)))
+                pieces.append(_decoded(schema, _AvroRecords(data, read_only(begins), read_only(ends), positions)))
         return pieces
 
     def _schema(self, number: int) -> RecordSchema | str:
@@ -131,12 +132,12 @@ class RegistryDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _AvroRecords:
-    """Records of one schema, and the places of their messages in the batch."""
+    """Records of one schema, and the positions of their messages in the batch."""
 
     data: NDArray[np.uint8]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
 
 
 def _schema_numbers(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -156,10 +157,10 @@ def _decoded(schema: RecordSchema, records: _AvroRecords) -> Decoded:
             columns[field.column], has_none = _decimals(columns[field.column], field.arrow)
             is_bad |= has_none
     if not is_bad.any():
-        return Decoded(columns=columns, messages=records.places)
+        return Decoded(columns=columns, messages=records.positions)
     good = np.flatnonzero(~is_bad)
     good_columns = {name: column.take(pa.array(good)) for name, column in columns.items()}
-    return Decoded(columns=good_columns, messages=records.places[good], bad={NO_RECORD: records.places[is_bad]})
+    return Decoded(columns=good_columns, messages=records.positions[good], bad={NO_RECORD: records.positions[is_bad]})
 
 
 def _at_once(schema: RecordSchema, records: _AvroRecords) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
@@ -172,8 +173,8 @@ def _at_once(schema: RecordSchema, records: _AvroRecords) -> tuple[dict[str, pa.
     )
     valid[:, is_bad] = 0
     columns = {}
-    for place, field in enumerate(schema.fields):
-        column = _Column(records.data, numbers[place], lengths[place], valid[place])
+    for position, field in enumerate(schema.fields):
+        column = _Column(records.data, numbers[position], lengths[position], valid[position])
         columns[field.column] = column.to_arrow(field)
     return columns, is_bad
 
@@ -223,16 +224,16 @@ def _one_by_one(schema: RecordSchema, records: _AvroRecords) -> tuple[dict[str, 
     """Read records as `_at_once` does, by fastavro. A message that is no record gives no values."""
     is_bad = schema.shape.unbounded(records.data, records.begins, records.ends)
     rows: list[Mapping[str, Any]] = []
-    for place, (begin, end) in enumerate(zip(records.begins.tolist(), records.ends.tolist(), strict=True)):
-        if is_bad[place]:
+    for position, (begin, end) in enumerate(zip(records.begins.tolist(), records.ends.tolist(), strict=True)):
+        if is_bad[position]:
             rows.append({})
             continue
         source = io.BytesIO(records.data[begin:end].tobytes())
         try:
             row = fastavro.schemaless_reader(source, schema.parsed, None)
-            is_bad[place] = source.tell() != end - begin
+            is_bad[position] = source.tell() != end - begin
         except _BROKEN:
-            is_bad[place], row = True, {}
+            is_bad[position], row = True, {}
         rows.append(row if isinstance(row, dict) else {})
     columns = {}
     for field in schema.fields:
@@ -296,7 +297,7 @@ def _with_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind):
         items = _with_uuids(values.items, kind.item_type)
         return pa.MapArray.from_arrays(values.offsets, values.keys, items, mask=nulls)
-    members = [_with_uuids(values.field(place), member.type) for place, member in enumerate(kind)]
+    members = [_with_uuids(values.field(position), member.type) for position, member in enumerate(kind)]
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
 
 

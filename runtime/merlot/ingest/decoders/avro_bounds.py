@@ -69,19 +69,19 @@ class _ShapeWriter:
             return self._leaf(LEAVES[kind], 0)
         match kind:
             case "array" | "map":
-                place = self._reserve()
+                node = self._reserve()
                 item = self.add(schema["items" if kind == "array" else "values"])
-                self.nodes[place] = (avro_walk.ARRAY if kind == "array" else avro_walk.MAP, item, 0)
-                return place
+                self.nodes[node] = (avro_walk.ARRAY if kind == "array" else avro_walk.MAP, item, 0)
+                return node
             case "record" | "error":
-                place = self._named[schema["name"]] = self._reserve()
-                return self._parent(place, avro_walk.RECORD, [field["type"] for field in schema["fields"]])
+                node = self._named[schema["name"]] = self._reserve()
+                return self._parent(node, avro_walk.RECORD, [field["type"] for field in schema["fields"]])
             case "enum":
-                place = self._named[schema["name"]] = self._leaf(avro_scan.ENUM, len(schema["symbols"]))
-                return place
+                node = self._named[schema["name"]] = self._leaf(avro_scan.ENUM, len(schema["symbols"]))
+                return node
             case "fixed":
-                place = self._named[schema["name"]] = self._leaf(avro_scan.FIXED, schema["size"])
-                return place
+                node = self._named[schema["name"]] = self._leaf(avro_scan.FIXED, schema["size"])
+                return node
             case _:
                 return self._named[kind]
 
@@ -93,8 +93,8 @@ class _ShapeWriter:
         self.nodes.append((operation, bound, 0))
         return len(self.nodes) - 1
 
-    def _parent(self, place: int, operation: int, schemas: list[Any]) -> int:
+    def _parent(self, node: int, operation: int, schemas: list[Any]) -> int:
         inner = [self.add(schema) for schema in schemas]
-        self.nodes[place] = (operation, len(self.children), len(inner))
+        self.nodes[node] = (operation, len(self.children), len(inner))
         self.children += inner
-        return place
+        return node

@@ -128,10 +128,10 @@ def read_schema(text: str, wanted: Wanted) -> RecordSchema:
         for column, name in field_names.items()
         if name is not None
     )
-    places = {field.name: place for place, field in enumerate(fields)}
+    positions = {field.name: position for position, field in enumerate(fields)}
     try:
         budget = _TypeBudget()
-        steps = [step for name, kind in types.items() for step in _steps(kind, named, places.get(name, -1), budget)]
+        steps = [step for name, kind in types.items() for step in _steps(kind, named, positions.get(name, -1), budget)]
         program = np.array(steps, np.int64).reshape(-1, 4)
     except (_NotFlatError, RecursionError):
         program = None
@@ -232,7 +232,8 @@ def _optional(schema: Schema, named: Mapping[str, Schema]) -> tuple[Schema, int]
     if not isinstance(resolved, list):
         return resolved, -1
     branches = [_resolved(branch, named) for branch in resolved]
-    nulls = [place for place, branch in enumerate(branches) if isinstance(branch, dict) and branch["type"] == "null"]
+    is_null = [isinstance(branch, dict) and branch["type"] == "null" for branch in branches]
+    nulls = [position for position, holds in enumerate(is_null) if holds]
     if len(branches) != 2 or len(nulls) != 1:
         return resolved, -1
     return branches[1 - nulls[0]], nulls[0]

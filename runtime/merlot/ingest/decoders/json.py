@@ -89,8 +89,8 @@ class JsonDecoder:
     def _columns(self, scanned: _Scanned, *, is_whole: bool) -> dict[str, pa.Array]:
         """Return the value of each message, perhaps null: as text, or if `is_whole` in the hinted type."""
         columns: dict[str, pa.Array] = {}
-        for place, (name, is_list) in enumerate(self._wanted.columns.items()):
-            values = scanned.column(place)
+        for position, (name, is_list) in enumerate(self._wanted.columns.items()):
+            values = scanned.column(position)
             if values.kinds.any() and name in self._wanted.as_json:
                 columns[name] = json_values.written(_raw(values))
             elif values.kinds.any():
@@ -115,12 +115,12 @@ class _Scanned:
     kinds: NDArray[np.uint8]
     unsure: NDArray[np.bool_]
 
-    def column(self, place: int) -> JsonValues:
-        return JsonValues(self.data, self.begins[place], self.lengths[place], self.kinds[place])
+    def column(self, position: int) -> JsonValues:
+        return JsonValues(self.data, self.begins[position], self.lengths[position], self.kinds[position])
 
 
 def _numbers(values: JsonValues, hint: pa.DataType | None) -> pa.Array | None:
-    """Return numbers of the hinted type, if all values are such and their texts say no more; else None."""
+    """Return numbers of the hinted type, if all values are such numbers and their texts say no more; else None."""
     if hint not in (pa.int64(), pa.float64()):
         return None
     numbers = values.whole() if hint == pa.int64() else values.doubles()

@@ -56,11 +56,11 @@ class ProtobufDecoder:
             parsed = list(map(parse, payloads))
         except DecodeError:
             parsed = []
-            for place, payload in enumerate(payloads):
+            for position, payload in enumerate(payloads):
                 try:
                     parsed.append(parse(payload))
                 except DecodeError:
-                    bad.append(place)
+                    bad.append(position)
         columns = {name: _column(parsed, field) for name, field in self._fields.items()}
         columns |= {name: _as_json(columns[name], self._fields[name]) for name in self._as_json & columns.keys()}
         messages, faults = split_good(np.array(bad, dtype=np.int64), len(values))

@@ -22,7 +22,7 @@ class Decoded:
     columns: Mapping[str, pa.Array]
     """Values by wanted name; a name that no message has may be left out."""
     messages: NDArray[np.int64]
-    """Message that each row is from, by its place in the batch."""
+    """Message that each row is from, by its position in the batch."""
     bad: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     """Messages without rows, by reason."""
     rest: int | None = None
@@ -34,7 +34,7 @@ class Decoder(Protocol):
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
         """Return the rows of messages, none of which is null, in pieces: a column has one type in each. Messages are
-        identified by their places in `values`. At least the first message is decoded, and the others up to
+        identified by their positions in `values`. At least the first message is decoded, and the others up to
         `Decoded.rest`, the same ones each time. Raises UnavailableError if a schema registry does not answer."""
         ...
 

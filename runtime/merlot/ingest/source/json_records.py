@@ -32,7 +32,7 @@ class RecordColumns:
         self._columns = columns
         self._as_written = as_written
         self._decode_all = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-        self._fields = [f"f{place}" for place in range(len(columns))]
+        self._fields = [f"f{number}" for number in range(len(columns))]
         # msgspec compares keys of a struct as they are written, so a name with an escape in it needs a map.
         self._are_maps = any(_as_key(name) != name for name in columns)
         self._decode = self._decode_all if self._are_maps else _struct_decoder(self._fields, columns)

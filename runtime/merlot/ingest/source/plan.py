@@ -159,9 +159,9 @@ def _describe(filesystem: FileOpener, file: SourceFile, request: Request) -> _De
     except FOREIGN as error:
         raise reading_error(error, file.path, request.format) from error
     columns = _wanted(given, file, request)
-    places = {name: names.find(name, list(stored), file.path) for name in columns}
+    actual_names = {name: names.find(name, list(stored), file.path) for name in columns}
     present = (*given, *(name for name, _ in file.partitions))
-    bytes_of = {name: stored[actual] for name, actual in places.items() if actual is not None}
+    bytes_of = {name: stored[actual] for name, actual in actual_names.items() if actual is not None}
     return _Described(file, columns, pieces, present, bytes_of)
 
 

@@ -29,7 +29,7 @@ CODECS = {Compression.NONE: compression.NONE, Compression.LZ4: compression.LZ4, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnRequest:
-    """What the table asks of one column."""
+    """Encoding, codec and indexes that the table asks for in one column."""
 
     encoding: Encoding = Encoding.AUTO
     compression: Compression | None = None

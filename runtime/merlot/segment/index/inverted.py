@@ -201,9 +201,9 @@ class _Inverted(Index[InvertedIndex]):
         assert column.ids is not None
         return agrees(index, *grouped(column.ids, column.offsets, len(index.counts())))
 
-    def offer(self, index: InvertedIndex, asked: Asked) -> Offer | None:
+    def offer(self, index: InvertedIndex, predicate: Asked) -> Offer | None:
         """Offer the union of the docs of all dict ids."""
-        ids = asked.ids
+        ids = predicate.ids
         if ids is None:
             return None
         if not isinstance(ids, range):

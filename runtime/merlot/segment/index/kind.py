@@ -123,7 +123,7 @@ class Index(ABC, Generic[R]):
     def agrees(self, index: R, column: IndexedColumn) -> bool:
         """Return True if it is the index of these values. Raises CorruptionError."""
 
-    def offer(self, index: R, asked: Asked) -> Offer | None:
+    def offer(self, index: R, predicate: Asked) -> Offer | None:
         """Return how the index would answer a predicate, or None if it cannot. It takes microseconds, because it is
         called before every scan."""
         return None
@@ -163,12 +163,12 @@ class ColumnIndexes:
         reader: R | None = self._read(index) if index.name in self._places else None
         return reader
 
-    def offers(self, asked: Asked) -> list[Offer]:
+    def offers(self, predicate: Asked) -> list[Offer]:
         """Return the offers of the indexes for a predicate. Raises CorruptionError."""
         offers = []
         for index in self._finders:
             reader = self._readers.get(index.name)
-            offer = index.offer(self._read(index) if reader is None else reader, asked)
+            offer = index.offer(self._read(index) if reader is None else reader, predicate)
             if offer is not None:
                 offers.append(offer)
         return offers

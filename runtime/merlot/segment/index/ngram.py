@@ -91,7 +91,7 @@ def _cover(texts: Iterable[str]) -> list[bytes]:
         data = text.encode("utf-8", "surrogatepass")
         last = len(data) - GRAM_BYTES
         if last >= 0:
-            grams.update((data[place : place + GRAM_BYTES], None) for place in (*range(0, last, GRAM_BYTES), last))
+            grams.update((data[start : start + GRAM_BYTES], None) for start in (*range(0, last, GRAM_BYTES), last))
     return list(grams)[:MOST_GRAMS]
 
 

@@ -72,23 +72,23 @@ class _Range(Index[Docs]):
     def agrees(self, index: Docs, column: IndexedColumn) -> bool:
         return np.array_equal(index, ordered(column))
 
-    def offer(self, index: Docs, asked: Asked) -> Offer | None:
+    def offer(self, index: Docs, predicate: Asked) -> Offer | None:
         """Offer the docs between the ends of a range of values."""
-        if isinstance(asked.ids, range):
-            low, high = asked.ids.start, asked.ids.stop - 1
-        elif asked.bounds is not None:
-            low, high = asked.bounds
+        if isinstance(predicate.ids, range):
+            low, high = predicate.ids.start, predicate.ids.stop - 1
+        elif predicate.bounds is not None:
+            low, high = predicate.bounds
         else:
             return None
-        if asked.scan_ns() < SEARCH_NS:
+        if predicate.scan_ns() < SEARCH_NS:
             return None
-        values = asked.values()
+        values = predicate.values()
         first = _first(index, values, lambda value: not value < low)
         # NaN, which is last, is beyond every bound.
         stop = max(first, _first(index, values, lambda value: not value <= high))
         count = stop - first
         docs = index[first:stop]
-        return Offer(self.name, count, SEARCH_NS + count * NS_PER_DOC, partial(ascending, docs, asked.num_docs))
+        return Offer(self.name, count, SEARCH_NS + count * NS_PER_DOC, partial(ascending, docs, predicate.num_docs))
 
 
 INDEX = _Range()

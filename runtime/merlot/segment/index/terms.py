@@ -100,8 +100,8 @@ def _of_docs(ids: Array, ends: Offsets, value_of: Array) -> tuple[Array, Offsets
     doc's value."""
     starts, lengths = ends[:-1].astype(np.int64)[value_of], np.diff(ends).astype(np.int64)[value_of]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    places = rows_of_runs(starts, offsets)
-    return ids[places], offsets.astype(np.uint32)
+    positions = rows_of_runs(starts, offsets)
+    return ids[positions], offsets.astype(np.uint32)
 
 
 # Read
@@ -217,9 +217,10 @@ class TermIndex(Index[Terms]):
         terms, starts, docs = self._grouped(column)
         return list(index.terms) == terms.to_pylist() and inverted.agrees(index.docs_of, docs, starts)
 
-    def offer(self, index: Terms, asked: Asked) -> Offer | None:
+    def offer(self, index: Terms, predicate: Asked) -> Offer | None:
         """Offer the docs that have the terms that the predicate wants."""
-        search = self.search(asked.call) if asked.call is not None and asked.call.function in self.searches else None
+        call = predicate.call
+        search = self.search(call) if call is not None and call.function in self.searches else None
         if search is None:
             return None
         numbers = index.numbers_of(search.wanted)

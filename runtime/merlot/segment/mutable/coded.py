@@ -179,19 +179,19 @@ class CodedValues:
     def bounds(self) -> tuple[int, int] | None:
         return self._entries.bounds
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
         if not self._entries.has_room_for(values):
-            return self._as_plain(place).append(place, values)
+            return self._as_plain(position).append(position, values)
         ids = self._entries.ids_of(values)
         array, num_entries = self._coded.ids, len(self._entries)
         if id_dtype(num_entries).itemsize > array.dtype.itemsize:
             wider = GrowingArray(id_dtype(num_entries))
-            wider.put(0, array.view(place))
+            wider.put(0, array.view(position))
             array = wider
-        array.put(place, ids)
+        array.put(position, ids)
         self._coded = _Coded(array, num_entries)
         self._plain_bytes += values.nbytes
-        count = place + len(values)
+        count = position + len(values)
         if count < self._next_look or self._is_wanted:
             return self
         self._next_look = 2 * count

@@ -46,14 +46,14 @@ class ConsumingColumn:
     def append(self, doc: int, column: StoredColumn) -> None:
         """Write rows from doc `doc` on. Rows that are already there, from a batch that was not counted, are
         overwritten."""
-        place = doc
+        position = doc
         if self._starts is not None:
             assert column.offsets is not None
-            place = int(self._starts.view(doc + 1)[doc])
-            if place + column.num_values >= 1 << 32:
+            position = int(self._starts.view(doc + 1)[doc])
+            if position + column.num_values >= 1 << 32:
                 raise InvalidInputError(f"a segment holds fewer than 2**32 values column={self.field.name}")
-            self._starts.put(doc + 1, column.offsets[1:] + np.uint32(place))
-        self._values = self._values.append(place, column.values)
+            self._starts.put(doc + 1, column.offsets[1:] + np.uint32(position))
+        self._values = self._values.append(position, column.values)
         if column.nulls is not None and self._nulls is None:
             self._nulls = GrowingBits()
         if self._nulls is not None:

@@ -31,9 +31,9 @@ class GrowingArray:
     def dtype(self) -> np.dtype[Any]:
         return self._array.dtype
 
-    def put(self, place: int, values: Array) -> None:
+    def put(self, position: int, values: Array) -> None:
         """Write values from a position on; everything before it was put already. For the writer alone."""
-        self.reserve(place, len(values))[place : place + len(values)] = values
+        self.reserve(position, len(values))[position : position + len(values)] = values
 
     def reserve(self, filled: int, more: int) -> Array:
         """Return the array itself, of which `filled` elements count, with room for `more`. For the writer alone."""
@@ -68,10 +68,10 @@ class GrowingBits:
     def __init__(self) -> None:
         self._words: NDArray[np.uint64] = np.zeros(FIRST_ROOM // 64, np.uint64)
 
-    def put(self, place: int, bits: NDArray[np.bool_]) -> None:
+    def put(self, position: int, bits: NDArray[np.bool_]) -> None:
         """Write bits from a position on. For the writer alone."""
-        first, before = place >> 6, place & 63
-        self._reserve(place + len(bits))
+        first, before = position >> 6, position & 63
+        self._reserve(position + len(bits))
         earlier = np.unpackbits(self._words[first : first + 1].view(np.uint8), count=before, bitorder="little")
         words = words_of(np.concatenate([earlier.view(np.bool_), bits]))
         self._words[first : first + len(words)] = words

@@ -41,7 +41,7 @@ class GrowingValues(Protocol):
         """Whole numbers between which all values lie, if known."""
         ...
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
         """Write values from a position on. Returns the container that holds all of them from now on: this one or
         another."""
         ...
@@ -59,9 +59,9 @@ class Numbers:
         self._array = GrowingArray(STORED_DTYPES[type_])
         self.bounds: tuple[int, int] | None = None
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
         assert isinstance(values, np.ndarray)
-        self._array.put(place, values)
+        self._array.put(position, values)
         if values.dtype.kind == "i" and len(values):
             ends = np.empty(2, values.dtype)
             bits.min_max(read_only(values), ends)
@@ -106,15 +106,15 @@ class Texts:
         self._offsets.put(0, np.zeros(1, np.int32))
         self._data = GrowingArray(np.uint8)
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
         offsets, data = buffers_of(values)
-        end = int(self._offsets.view(place + 1)[place])
+        end = int(self._offsets.view(position + 1)[position])
         if end + len(data) >= MAX_SMALL_BYTES and self._offsets.dtype.itemsize == 4:
             wide = GrowingArray(np.dtype("<i8"))
-            wide.put(0, self._offsets.view(place + 1))
+            wide.put(0, self._offsets.view(position + 1))
             self._offsets = wide
         self._data.put(end, data)
-        self._offsets.put(place + 1, offsets[1:].astype(self._offsets.dtype) + self._offsets.dtype.type(end))
+        self._offsets.put(position + 1, offsets[1:].astype(self._offsets.dtype) + self._offsets.dtype.type(end))
         return self
 
     def prefix(self, count: int) -> ValuePrefix:

@@ -90,7 +90,7 @@ def plan_of(segment: SegmentMetadata, indexing: IndexingSpec) -> SidecarPlan:
         for column in segment.derived
         if column.encoding.has_dictionary or column.name not in wanted_dictionaries
     }
-    units = {wanted.name: _unit(columns, wanted) for wanted in indexing.derived}
+    units = {spec.name: _unit(columns, spec) for spec in indexing.derived}
     derived = tuple(name for name, unit in units.items() if unit is not None and stored.get(name) != unit)
     available = {*columns, *stored, *derived}
     trees = tuple(

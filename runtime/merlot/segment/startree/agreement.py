@@ -97,7 +97,7 @@ def _nodes_agree(tree: StarTree, rebuilt: BuiltTree) -> bool:
 
 def _documents_agree(tree: StarTree, rebuilt: BuiltTree) -> bool:
     every = np.arange(tree.num_docs, dtype=np.uint32)
-    if not all(np.array_equal(tree.ids(place), ids) for place, ids in enumerate(rebuilt.documents.ids)):
+    if not all(np.array_equal(tree.ids(dimension), ids) for dimension, ids in enumerate(rebuilt.documents.ids)):
         return False
     pairs = zip(rebuilt.documents.functions, rebuilt.documents.states, strict=True)
     return all(_are_equal(tree.states(function.stored, every), states) for function, states in pairs)

@@ -151,8 +151,8 @@ def _aggregate(documents: Documents, tree: BuiltNodes, nodes: Numbers, depth: in
     left = ~is_single & ~of_child
     if not left.any():
         return
-    places = np.flatnonzero(left)
-    leaves, inner = places[is_leaf[places]], places[~is_leaf[places]]
+    positions = np.flatnonzero(left)
+    leaves, inner = positions[is_leaf[positions]], positions[~is_leaf[positions]]
     rows, owners = spread(tree.starts[nodes[leaves]], tree.ends[nodes[leaves]])
     below, parents = spread(first[inner], first[inner] + number[inner])
     rows = np.concatenate([rows, tree.aggregated[below]])

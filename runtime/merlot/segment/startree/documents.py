@@ -102,8 +102,8 @@ def _in_order(states: list[pa.Array]) -> list[pa.Array]:
 
 
 def _from_zero(offsets: pa.Array) -> pa.Array:
-    places = offsets.to_numpy()
-    return pa.array(places - places[0])
+    numbers = offsets.to_numpy()
+    return pa.array(numbers - numbers[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,17 +196,17 @@ class Documents:
         the owner of each new document."""
         kept_dimensions = list(keeps)
         codes = [(owners.astype(np.uint32), num_owners)]
-        codes += [(self.ids[place][rows], self.cardinalities[place]) for place in kept_dimensions]
+        codes += [(self.ids[dimension][rows], self.cardinalities[dimension]) for dimension in kept_dimensions]
         groups = _sorted_groups(codes, len(rows))
         self._check(self.count + len(groups))
         first = rows[groups.first_rows]
         ids = [
-            column[first] if place < depth or place in kept_dimensions else np.zeros(len(first), np.uint32)
-            for place, column in enumerate(self.ids)
+            column[first] if dimension < depth or dimension in kept_dimensions else np.zeros(len(first), np.uint32)
+            for dimension, column in enumerate(self.ids)
         ]
-        taken = pa.array(rows)
+        positions = pa.array(rows)
         states = [
-            function.merged([column.take(taken) for column in columns], groups.of_rows, len(groups))
+            function.merged([column.take(positions) for column in columns], groups.of_rows, len(groups))
             for function, columns in zip(self.functions, self.states, strict=True)
         ]
         self._append(ids, states, len(groups))

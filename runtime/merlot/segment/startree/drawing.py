@@ -67,7 +67,8 @@ class Drawing:
             if not node.num_children:
                 for doc in range(int(nodes.starts[node.number]), int(nodes.ends[node.number])):
                     rest = range(len(node.path), len(tree.dimensions))
-                    rows[doc] = (*node.path, *(self._cell(place, int(tree.ids(place)[doc])) for place in rest))
+                    cells = (self._cell(dimension, int(tree.ids(dimension)[doc])) for dimension in rest)
+                    rows[doc] = (*node.path, *cells)
         for node in every:
             missing = (ANY,) * (len(tree.dimensions) - len(node.path))
             rows.setdefault(int(nodes.aggregated[node.number]), (*node.path, *missing))

@@ -135,8 +135,8 @@ class Tree(ABC):
         total = int(lengths.sum())
         if total > self.num_docs:
             raise CorruptionError(f"leaves of a star-tree overlap dimensions={','.join(self.dimensions)}")
-        filters = [(place, use.matching) for place, use in enumerate(uses) if place >= depth]
-        predicates = [(self.ids(place), matching) for place, matching in filters if matching is not None]
+        filters = [(dimension, use.matching) for dimension, use in enumerate(uses) if dimension >= depth]
+        predicates = [(self.ids(dimension), matching) for dimension, matching in filters if matching is not None]
         if not predicates:
             before = np.cumsum(lengths) - lengths
             every: Docs = (np.arange(total) + np.repeat(starts - before, lengths)).astype(np.uint32)

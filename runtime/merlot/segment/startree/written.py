@@ -41,12 +41,12 @@ def write(tree: BuiltTree, number: int, file: FileWriter, *, is_automatic: bool 
     arrays = (nodes.values, nodes.children, nodes.starts, nodes.ends, nodes.aggregated)
     buffers = {name: file.add(array.astype("<u4"), None) for name, array in zip(NODE_BUFFERS, arrays, strict=True)}
     ids = tuple(
-        _write_numbers(column_name(number, f"ids{place}"), TypeName.LONG, codes.astype(np.int64), file)
-        for place, codes in enumerate(documents.ids)
+        _write_numbers(column_name(number, f"ids{position}"), TypeName.LONG, codes.astype(np.int64), file)
+        for position, codes in enumerate(documents.ids)
     )
     functions = []
-    for place, (function, states) in enumerate(zip(documents.functions, documents.states, strict=True)):
-        name = column_name(number, f"function{place}")
+    for position, (function, states) in enumerate(zip(documents.functions, documents.states, strict=True)):
+        name = column_name(number, f"function{position}")
         fields = function.function.fields(function.call)
         parts = [_write_state(f"{name}.{part.suffix}", state, file) for part, state in zip(fields, states, strict=True)]
         types, (stored, column) = function.call.types, function.stored

@@ -27,7 +27,7 @@ from merlot.segment.layout import FORMAT_VERSION, SUFFIX, damaged, read_layout
 from merlot.segment.mapping import read_file
 from merlot.segment.metadata import (
     ColumnMetadata,
-    ColumnsWhenAsked,
+    LazyColumns,
     SegmentMetadata,
     StarTreeMetadata,
     parse_metadata,
@@ -372,7 +372,7 @@ def _metadata_of(file: MappedFile) -> SegmentMetadata:
         fields.update(crc=layout.content_crc, format_version=FORMAT_VERSION)
         metadata = parse_metadata(fields)
         make = partial(_column_of, num_docs=metadata.num_docs, file=file)
-        metadata = metadata.model_copy(update={"columns": ColumnsWhenAsked(named, make)})
+        metadata = metadata.model_copy(update={"columns": LazyColumns(named, make)})
     except (ValidationError, KeyError, TypeError) as error:
         raise damaged(file.path, f"footer is not what it should be: {error}") from error
     file.require(len(named) == len(columns), "two columns have one name")

@@ -13,7 +13,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.registry import INDEXES
 from merlot.segment.layout import FACTS_BYTES, HEADER_BYTES, TRAILER_BYTES
 from merlot.segment.metadata import ColumnMetadata, JsonValue
-from merlot.segment.startree.drawing import Drawing
+from merlot.segment.startree.rendering import Drawing
 from merlot.segment.startree.tree import StarTree
 
 INDEX_OF_BUFFER: Final = {

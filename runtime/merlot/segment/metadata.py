@@ -174,7 +174,7 @@ class SegmentMetadata(Model):
         return SegmentKey(SegmentName(self.name), self.crc)
 
 
-class ColumnsWhenAsked(Mapping[str, ColumnMetadata]):
+class LazyColumns(Mapping[str, ColumnMetadata]):
     """Columns of a footer, each parsed on first use. Queries read few of them, and the JSON takes a tenth of the memory
     of its parsed form."""
 

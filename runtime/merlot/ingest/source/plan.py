@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from merlot.errors import InvalidInputError
 from merlot.ingest import transform
-from merlot.ingest.source import columnar, csv_files, names, places
+from merlot.ingest.source import columnar, csv_files, locations, names
 from merlot.ingest.source.blocks import FileOpener
-from merlot.ingest.source.listed import ListedFile
-from merlot.ingest.source.places import SourceFile
-from merlot.ingest.source.trouble import FOREIGN, reading_error
+from merlot.ingest.source.errors import FOREIGN, reading_error
+from merlot.ingest.source.listed_files import ListedFile
+from merlot.ingest.source.locations import SourceFile
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion, CsvOptions
 from merlot.spec.table import TableSpec
@@ -105,9 +105,9 @@ def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), with
     derived = frozenset(without)
     request = _request(source, spec, more, derived)
     csv_files.check(request.csv)
-    files = places.list_files(request.uri)
+    files = locations.list_files(request.uri)
     filled = [file for file in files if file.num_bytes]
-    filesystem = places.open_place(request.uri)
+    filesystem = locations.open_place(request.uri)
     with ThreadPoolExecutor(LIST_THREADS) as threads:
         described = list(threads.map(lambda file: _describe(ListedFile(filesystem, file), file, request), filled))
     _check_types(described, spec, derived)

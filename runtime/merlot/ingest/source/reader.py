@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.ingest.source import columnar, csv_files, json_lines, names, places
+from merlot.ingest.source import columnar, csv_files, json_lines, locations, names
 from merlot.ingest.source.blocks import FileOpener
-from merlot.ingest.source.listed import ListedFile
+from merlot.ingest.source.errors import FOREIGN, reading_error
+from merlot.ingest.source.listed_files import ListedFile
 from merlot.ingest.source.plan import Piece, Request
-from merlot.ingest.source.trouble import FOREIGN, reading_error
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.formats import BatchFormat
 
@@ -24,7 +24,7 @@ def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
 
     Raises InvalidInputError with the name of a file that is not what it should be, ChangedError with that of a file
     that has changed since it was listed."""
-    filesystem = places.open_place(request.uri)
+    filesystem = locations.open_place(request.uri)
     for piece in pieces:
         file = ListedFile(filesystem, piece.file)
         try:

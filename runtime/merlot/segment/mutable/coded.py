@@ -21,7 +21,7 @@ from merlot.segment.build.encoding import DISTINCT_SHARE
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.segment.index.dictionary import Dictionary, UnorderedDictionary
 from merlot.segment.index.variable import arrow_values, buffers_of
-from merlot.segment.mutable.growing import GrowingArray
+from merlot.segment.mutable.growing_arrays import GrowingArray
 from merlot.segment.mutable.values import MAX_SMALL_BYTES, GrowingValues, Numbers, Texts, ValuePrefix
 from merlot.values.types import TypeName
 from merlot.vectors.groups import GroupTable

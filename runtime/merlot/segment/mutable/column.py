@@ -16,7 +16,7 @@ from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.mutable.coded import CodedValues
-from merlot.segment.mutable.growing import GrowingArray, GrowingBits
+from merlot.segment.mutable.growing_arrays import GrowingArray, GrowingBits
 from merlot.segment.mutable.values import GrowingValues, Numbers, Texts
 from merlot.segment.reader import Docs
 from merlot.spec.indexing import Encoding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.segment.mutable.growing import GrowingArray
+from merlot.segment.mutable.growing_arrays import GrowingArray
 
 
 class RowOffsets:

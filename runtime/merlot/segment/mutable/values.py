@@ -16,7 +16,7 @@ from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import Array
 from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.variable import arrow_values, buffers_of
-from merlot.segment.mutable.growing import GrowingArray
+from merlot.segment.mutable.growing_arrays import GrowingArray
 from merlot.values.types import TypeName
 
 MAX_SMALL_BYTES = 1 << 31

@@ -32,7 +32,7 @@ from merlot.segment.startree.agreement import source_of
 from merlot.segment.startree.automatic import narrowed
 from merlot.segment.startree.build import build
 from merlot.segment.startree.documents import SourceColumn
-from merlot.segment.startree.written import write
+from merlot.segment.startree.tree_writer import write
 from merlot.spec.derived import derived_of
 from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import FieldSpec

@@ -15,7 +15,7 @@ from merlot.segment.metadata import ColumnMetadata, StarTreeMetadata
 from merlot.segment.startree import automatic
 from merlot.segment.startree.build import BuiltTree, build
 from merlot.segment.startree.documents import SourceColumn
-from merlot.segment.startree.written import write
+from merlot.segment.startree.tree_writer import write
 from merlot.spec.star_tree import StarTreeSpec
 
 _LOG: Final = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from merlot.errors import NotFoundError, first_line
-from merlot.ingest.source.trouble import storage_error
+from merlot.ingest.source.errors import storage_error
 from merlot.store.filesystems import FileSystemUse, children, open_filesystem
 from merlot.uris import redact
 

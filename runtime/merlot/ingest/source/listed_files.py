@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from merlot.errors import UnavailableError
-from merlot.ingest.source.places import SourceFile
+from merlot.ingest.source.locations import SourceFile
 
 
 class ChangedError(UnavailableError):

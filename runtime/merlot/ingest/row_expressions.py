@@ -157,7 +157,7 @@ def _column_names(expr: Expr) -> Iterator[str]:
 
 
 class _NameResolver:
-    """Resolves names in the expressions of a table."""
+    """Resolver of names in the expressions of a table."""
 
     def __init__(self, schema: TableSchema, derived: Mapping[str, str], written: Collection[str]) -> None:
         self._schema = schema

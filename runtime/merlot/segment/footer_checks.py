@@ -65,7 +65,7 @@ def check_column(column: ColumnMetadata, num_docs: int, file: MappedFile) -> Non
 def check_derived(
     column: ColumnMetadata, columns: Mapping[str, ColumnMetadata], num_docs: int, file: MappedFile
 ) -> None:
-    """Raise CorruptionError unless the column can be the derived one of its name."""
+    """Raise CorruptionError unless the column can be the derived column that its name stands for."""
     check_column(column, num_docs, file)
     derived = derived_of(column.name)
     source = None if derived is None else columns.get(derived.column)

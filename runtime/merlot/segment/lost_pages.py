@@ -43,7 +43,7 @@ _SA_SIGINFO: Final = 0x4
 _SA_ONSTACK: Final = 0x08000000
 _SA_RESTART: Final = 0x10000000
 
-# Pages are taken when a row is first written to.
+# The kernel gives a page of memory when a row in it is first written.
 _memory = mmap.mmap(-1, CAPACITY * _ROW_BYTES)
 _table: NDArray[np.int64] = np.frombuffer(_memory, np.int64).reshape(CAPACITY, 3)
 _header: NDArray[np.int64] = np.zeros(2, np.int64)

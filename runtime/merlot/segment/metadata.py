@@ -158,7 +158,7 @@ class SegmentMetadata(Model):
     start_time: JsonValue | None = None
     end_time: JsonValue | None = None
     start_time_ms: int | None = None
-    """None if there are no rows or a value is not an instant: such a segment must not be pruned by time."""
+    """First instant; None without rows or if a value is not an instant. Such a segment must not be pruned by time."""
     end_time_ms: int | None = None
     sort_order: tuple[str, ...] = ()
     partitions: dict[str, PartitionInfo] = {}

@@ -115,7 +115,7 @@ class WidenedColumn:
         self.multi_value = stored.multi_value
         self.nulls = stored.nulls
         self.is_sorted = stored.is_sorted
-        # Indexes answer by dict ids, which stay as they are, or by numbers of the old type.
+        # Indexes of dict ids stay valid; those of raw columns answer for numbers of the old type.
         self.indexes = stored.indexes if stored.dictionary is not None else None
 
     @cached_property

@@ -51,7 +51,7 @@ def shape_of(schema: Any) -> AvroShape:
 
 
 class _ShapeWriter:
-    """Writes the nodes of a schema; a named type has one node, which its uses share."""
+    """Writer of the nodes of a schema. A named type has one node, which its uses share."""
 
     def __init__(self) -> None:
         self.nodes: list[tuple[int, int, int]] = []

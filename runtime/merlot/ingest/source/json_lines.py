@@ -63,7 +63,7 @@ def _lines_within(file: Any, start: int, stop: int) -> Iterator[bytes]:
 
 
 class _JsonRows:
-    """Rows of a file, or of a stretch of it, block by block."""
+    """Rows of a file, or of a range of its bytes, block by block."""
 
     def __init__(self, path: str, columns: Mapping[str, bool], *, is_first: bool) -> None:
         self._path = path

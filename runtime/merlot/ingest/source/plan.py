@@ -93,7 +93,7 @@ class _Described:
     present: tuple[str, ...] = ()
     """Names of all columns, including those that its folders give."""
     stored: Mapping[str, str] = field(default_factory=dict)
-    """The wanted columns among those of `Content.stored`."""
+    """Parquet's own types of wanted columns that `Content.stored` names."""
 
 
 def make(source: BatchIngestion, spec: TableSpec, more: Iterable[str] = (), without: Iterable[str] = ()) -> SourcePlan:

@@ -34,7 +34,7 @@ def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
             file.check()
         except FOREIGN as error:
             with suppress(*FOREIGN):
-                file.check()  # that a file was replaced explains more than what is wrong with its bytes
+                file.check()  # the error that a file was replaced says more than one about its bytes
             raise reading_error(error, piece.name, request.format) from error
 
 

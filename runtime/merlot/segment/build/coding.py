@@ -131,7 +131,7 @@ def _decimal_order(texts: pa.Array) -> Array:
     if scaled is not None:
         order = np.argsort(scaled.values)
         ordered = scaled.values[order]
-        # Two spellings of a number are rare: a stable order of 40,000 takes 3.5 ms instead of 0.6.
+        # Two spellings of one number are rare, and a stable sort of 40,000 numbers takes 3.5 ms instead of 0.6.
         return order if np.all(ordered[1:] > ordered[:-1]) else np.argsort(scaled.values, kind="stable")
     numbers = [Decimal(text) for text in texts.to_pylist()]
     return np.array(sorted(range(len(texts)), key=numbers.__getitem__), dtype=np.int64)

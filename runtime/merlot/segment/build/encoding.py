@@ -54,7 +54,7 @@ def _dictionary_pays(statistics: ColumnStatistics) -> bool:
         with_dictionary = statistics.dictionary_bytes + dict_ids.runs_size_bytes(statistics.cardinality)
     if statistics.role is FieldRole.METRIC:
         return with_dictionary <= RAW_SHARE * statistics.raw_bytes
-    # Dimensions are grouped and filtered by: dense ids are worth as much space as the values take.
+    # Dimensions serve GROUP BY and filters, so dense ids may take as much space as the values.
     return statistics.dictionary_bytes <= RAW_SHARE * statistics.raw_bytes
 
 

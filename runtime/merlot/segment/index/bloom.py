@@ -84,7 +84,7 @@ def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uin
 
 
 def check(words: NDArray[np.uint32], file: MappedFile) -> None:
-    """Raise CorruptionError unless the words are those of whole blocks, as many as a filter may have."""
+    """Raise CorruptionError unless the words are whole blocks, and no more than a filter may have."""
     blocks, rest = divmod(len(words), hashing.WORDS_PER_BLOCK)
     file.require(0 < blocks <= _MAX_BLOCKS and not rest, f"bloom filter of {len(words)} words")
 

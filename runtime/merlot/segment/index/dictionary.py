@@ -79,7 +79,7 @@ def shapes(column: ColumnMetadata) -> Shapes:
     if PACKED not in column.buffers:
         return {VALUES: (STORED_NAMES[column.type], cardinality)}
     width = stored_width(column)
-    # No buffer has the shape for an impossible number of bits.
+    # For an impossible number of bits, a shape that no buffer has.
     fits = STORED_DTYPES[column.type].kind == "i" and 0 < width < bits.MAX_WIDTH and cardinality <= PACKED_VALUES
     return {PACKED: (("u8",) if fits else (), bits.packed_words(cardinality, width))}
 

@@ -56,7 +56,7 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
     if isinstance(condition, Every | Either):
         parts = [_wanted(part) for part in condition.parts]
         wanted, are_exact, of_lists = zip(*parts, strict=True)
-        # Two paths into lists may be wanted in one element.
+        # Two paths into lists may have to match in the same element.
         is_exact = all(are_exact) and (isinstance(condition, Either) or sum(of_lists) <= 1)
         return (AllOf if isinstance(condition, Every) else AnyOf)(wanted), is_exact, any(of_lists)
     is_exact = not any(isinstance(step, int) for step in condition.path)
@@ -76,7 +76,7 @@ def _range(condition: Among | json_filter.Within | Exists) -> TermRange:
         others = frozenset(first + text.encode() for text in condition.texts)
         return TermRange(first, stop, lambda term: term not in others)
     if json_filter.is_of_numbers(condition):
-        # Terms are in the order of texts.
+        # Terms are ordered as texts, not as numbers.
         return TermRange(first, stop, lambda term: json_filter.lies_within(condition, term[len(first) :].decode()))
     if condition.low is not None:
         first += str(condition.low).encode() + (b"" if condition.with_low else b"\0")

@@ -33,7 +33,7 @@ _PERCENT: Final = 50
 
 
 class TooManyDocumentsError(InvalidInputError):
-    """A tree would have more documents than its table allows."""
+    """Raised if a tree would have more documents than its table allows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A star-tree in a file: its nodes as arrays, its documents as raw columns. FORMAT.md §5.14."""
+"""Write a star-tree to a file: its nodes as arrays, its documents as raw columns. FORMAT.md §5.14."""
 
 from __future__ import annotations
 

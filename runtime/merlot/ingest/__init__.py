@@ -1,4 +1,4 @@
-"""From source rows to segments: reading files (`source`), conforming rows to a schema, grouping them, building segments
+"""Turn source rows into segments: read files (`source`), conform rows to a schema, group them, and build segments
 without Spark.
 
 Owns casts, the count and the samples of rows that do not fit, and the names of batch segments. Must not know Spark,

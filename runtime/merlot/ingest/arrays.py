@@ -1,7 +1,7 @@
-"""Arrow arrays as casts take them: a few plain types instead of the many that a source may have.
+"""Arrow arrays in the few plain types that casts take, instead of the many that a source may have.
 
-And what Arrow's own functions lack: division that rounds down, functions of Python over distinct values, lists that
-hold nothing where they are null. Pure: nothing is written to an array that was given.
+Also what Arrow's own functions lack: division that rounds down, Python functions over distinct values, lists without
+hidden values where they are null. Pure: nothing is written to an array that was given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from merlot.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`values` has the type that was asked for, null where `bad` (boolean, no nulls) says that a value did not fit."""
+    """Result of a cast. `values` has the target type, and is null where `bad` (boolean, no nulls) marks a value that
+    did not fit."""
 
     values: pa.Array
     bad: pa.Array
@@ -29,39 +30,40 @@ class Cast:
 
 
 def all_good(values: pa.Array) -> Cast:
-    """Every value fits."""
+    """Return a cast in which every value fits."""
     return Cast(values, constant(False, len(values)))
 
 
 def all_bad(source: pa.Array, target: pa.DataType) -> Cast:
-    """No value of the source's type is one of the target's."""
+    """Return a cast in which no value fits, because no value of the source's type is one of the target's."""
     return Cast(pa.nulls(len(source), target), source.is_valid(), by_type=True)
 
 
 def keep(source: pa.Array, fits: pa.Array, target: pa.DataType) -> Cast:
-    """The values that fit; `fits` is null where the source is."""
+    """Return a cast of the values that fit; `fits` is null where the source is."""
     bad = pc.invert(pc.fill_null(fits, True))
     return Cast(with_nulls(source, bad).cast(target, safe=False), bad)
 
 
 def then(first: Cast, second: Cast) -> Cast:
-    """`second` is a cast of `first.values`: bad is what either could not take."""
+    """Combine two casts, the second of which is a cast of `first.values`: a value is bad if either cannot take it."""
     return Cast(second.values, pc.or_(first.bad, second.bad), second.by_type)
 
 
 def with_nulls(values: pa.Array, mask: pa.Array) -> pa.Array:
-    """Null where the mask is true."""
+    """Return the values, null where the mask is true."""
     return pc.if_else(mask, pa.scalar(None, values.type), values)
 
 
 def constant(value: bool, length: int) -> pa.Array:
-    """The same boolean many times."""
+    """Return an array of the same boolean."""
     return pa.array(np.full(length, value))
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array of a type that casts know: dictionaries and runs decoded; texts, bytes, lists and decimals of other
-    layouts made ordinary ones; extension types by their storage, but UUIDs, which have a text of their own."""
+    """Return one array of a type that casts know: dictionaries and runs are decoded; texts, bytes, lists and decimals
+    of other layouts become ordinary ones; extension types become their storage, except UUIDs, which have a text form of
+    their own."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     kind = column.type
@@ -81,7 +83,7 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values are lists, of whatever layout."""
+    """Return True if values are lists, of whatever layout."""
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -92,12 +94,12 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def is_temporal(kind: pa.DataType) -> bool:
-    """Whether values are instants: timestamps and dates."""
+    """Return True if values are instants: timestamps or dates."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def lengths_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The number of values of each list, 0 for null."""
+    """Return the number of values of each list, 0 for null."""
     filled: np.ndarray[tuple[int], np.dtype[np.int64]] = (
         pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     )
@@ -105,31 +107,32 @@ def lengths_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]
 
 
 def elements_of(lists: pa.Array) -> pa.Array:
-    """The values of all lists, one after the other, without what null lists hide."""
+    """Return the values of all lists, one after another, without those that null lists hide."""
     try:
         return pc.list_flatten(lists)
     except pa.ArrowNotImplementedError:
-        # It cannot leave out values of extension types, such as UUIDs: rare enough for a list at a time.
-        parts = [one.values for one in lists if one.is_valid]
+        # Arrow cannot flatten lists of extension types, such as UUIDs. They are rare enough for a list at a time.
+        parts = [scalar.values for scalar in lists if scalar.is_valid]
         return pa.concat_arrays(parts) if parts else pa.nulls(0, lists.type.value_type)
 
 
 def parents_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Which list each of `elements_of` is from. (Arrow's own function counts what null lists hide.)"""
+    """Return the number of the list that each of `elements_of` is from. (Arrow's own function counts values that null
+    lists hide.)"""
     return np.repeat(np.arange(len(lists)), lengths_of(lists))
 
 
 def lists_of(
     lengths: np.ndarray[tuple[int], np.dtype[np.int64]], elements: pa.Array, nulls: pa.Array | None = None
 ) -> pa.ListArray:
-    """Lists of these lengths over consecutive elements, null where `nulls` is true."""
+    """Return lists of these lengths over consecutive elements, null where `nulls` is true."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=nulls)
 
 
 def floor_divide(numbers: pa.Array, divisor: int) -> pa.Array:
-    """Integer division that rounds down (Arrow's rounds towards zero)."""
+    """Divide integers and round down (Arrow rounds towards zero)."""
     if divisor == 1:
         return numbers
     filled = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
@@ -137,7 +140,7 @@ def floor_divide(numbers: pa.Array, divisor: int) -> pa.Array:
 
 
 def map_distinct(column: pa.Array, read: Callable[[Any], Any], target: pa.DataType) -> Cast:
-    """Apply `read` to each distinct value; ValueError and its kin mark the value as bad."""
+    """Apply `read` to each distinct value; a ValueError or the like marks the value as bad."""
     encoded = column.dictionary_encode()
     values: list[Any] = []
     bad: list[bool] = []
@@ -156,8 +159,8 @@ def map_distinct(column: pa.Array, read: Callable[[Any], Any], target: pa.DataTy
 def by_pattern(
     texts: pa.Array, pattern: str, at_once: Callable[[pa.Array], Cast], rest: Callable[[pa.Array], Cast]
 ) -> Cast:
-    """Texts that follow the pattern by the quick way, the others by the other. What becomes of a text never depends on
-    its neighbours."""
+    """Cast texts that match the pattern by `at_once`, the others by `rest`. The result of a text never depends on its
+    neighbours."""
     usual = pc.match_substring_regex(texts, pattern)
     if pc.all(usual, min_count=0).as_py() is not False:
         return at_once(texts)
@@ -169,7 +172,8 @@ def by_pattern(
 
 
 def readable(source: pa.Array) -> Cast:
-    """Texts, or bytes that are texts; bad where they are no UTF-8. Arrow reads texts from files without a look."""
+    """Return texts, or bytes that are texts; bad where they are not UTF-8. Arrow does not check texts that it reads
+    from files."""
     try:
         if pa.types.is_binary(source.type):
             return all_good(source.cast(pa.string()))

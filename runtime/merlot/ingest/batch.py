@@ -1,8 +1,8 @@
-"""Batch ingestion without Spark: a source that fits into memory becomes one segment per day (or `daysPerSegment`) and
-partition.
+"""Ingest a batch without Spark: a source that fits into memory becomes one segment per partition and per day (or
+`daysPerSegment` days).
 
-For tests and small tables; the same rules as the Spark job, in `transform` and `grouping`. Rows keep the source's order
-within a segment, as far as the table declares no sorted columns.
+For tests and small tables. The rules are those of the Spark job, in `transform` and `grouping`. Rows keep the source's
+order within a segment, unless the table declares sorted columns.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from merlot.uris import redact
 from merlot.values.periods import DAY_MS
 
 NO_BOUND_MS = 1 << 62
-"""As a window's start, negated, or its end: none."""
+"""Value for no bound: as a window's end, or negated as its start."""
 
 
 class BadRowsError(InvalidInputError):
-    """More rows are bad than the source allows; nothing was published. `bad` tells which."""
+    """Raised if more rows are bad than the source allows; nothing was published. `bad` has their counts and samples."""
 
     def __init__(self, message: str, bad: BadRows) -> None:
         super().__init__(message)
@@ -49,26 +49,27 @@ class BadRowsError(InvalidInputError):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchResult:
-    """Segments in the order of their names, and what became of the rows."""
+    """Built segments in the order of their names, and counts of rows."""
 
     segments: tuple[BuiltSegment, ...]
     rows_in: int
     bad: BadRows
     cut: Mapping[str, int] = field(default_factory=dict)
-    """Texts cut to the column's maxLength, by column."""
+    """Number of texts cut to the column's maxLength, by column."""
     outside: int = 0
-    """Rows that were left out, since their time is not in the window that was asked for."""
+    """Number of rows left out because their time is outside the requested window."""
 
     @property
     def unpartitioned(self) -> Mapping[str, Mapping[str, str]]:
-        """Segments whose rows are not partitioned as the table declares, and why, by column. They are never pruned by
-        partition."""
-        return {one.metadata.name: one.unpartitioned for one in self.segments if one.unpartitioned}
+        """Segments whose rows are not partitioned as the table declares, with the reason by column. They are never
+        pruned by partition."""
+        return {segment.metadata.name: segment.unpartitioned for segment in self.segments if segment.unpartitioned}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """Which rows to take, and what the names of their segments end with: a backfill's are not to be mistaken."""
+    """Rows to take, and a suffix for the names of their segments, so that a backfill's segments are not mistaken for
+    others."""
 
     window: transform.Window | None = None
     name_suffix: str = ""
@@ -78,8 +79,8 @@ EVERYTHING = Stretch()
 
 
 def beside(stretch: Stretch, table: Table, source: BatchIngestion | None) -> Stretch:
-    """With names of the source's own in an upsert table: its rows replace those of other sources by their keys, not a
-    day of theirs."""
+    """Add the source's name to the suffix if the table is an upsert table: its rows replace those of other sources by
+    their keys, not a whole day of theirs."""
     is_own = table.spec.upsert is not None and source is not None and source.name != UNNAMED
     if source is None or not is_own or stretch.name_suffix:
         return stretch
@@ -87,7 +88,7 @@ def beside(stretch: Stretch, table: Table, source: BatchIngestion | None) -> Str
 
 
 def check_stretch(stretch: Stretch, table: Table) -> None:
-    """InvalidInputError if segments of these rows, published, would take the place of more than these rows."""
+    """Raise InvalidInputError if segments of these rows, once published, would replace more than these rows."""
     if PART_MARK in stretch.name_suffix:
         raise InvalidInputError(
             f"a name's suffix cannot contain {PART_MARK}, which numbers the parts of a day suffix={stretch.name_suffix}"
@@ -117,8 +118,8 @@ def _cuts(bound_ms: int, size_ms: int) -> bool:
 
 
 def source_text(source: BatchIngestion) -> str:
-    """What the segments' records say that their rows are read from: the files, and which of their rows. Without
-    secrets, since every client may read it."""
+    """Return what segments' records say about the source of their rows: the files and the filter. It holds no secrets,
+    because every client may read it."""
     uri = redact(source.source_uri) if "://" in source.source_uri else str(Path(source.source_uri).absolute())
     return uri if source.filter is None else f"{uri} where {source.filter}"
 
@@ -131,7 +132,8 @@ def build_from_files(
     *,
     stretch: Stretch = EVERYTHING,
 ) -> BatchResult:
-    """Read a batch source and build its segments in `folder`; raises BadRowsError past the source's share."""
+    """Read a batch source and build its segments in `folder`. Raises BadRowsError if the share of bad rows exceeds the
+    source's limit."""
     if source.filter is not None or source.derived_columns:
         raise InvalidInputError("filter and derivedColumns need Spark: python -m merlot_spark.build_segments")
     planned = plan.make(source, table.spec)
@@ -149,7 +151,7 @@ def build_from_tables(
     creation: CreationFacts | None = None,
     stretch: Stretch = EVERYTHING,
 ) -> BatchResult:
-    """As `build_from_files`, of Arrow tables."""
+    """Build segments of Arrow tables, as `build_from_files` does of files."""
     rows_in = outside = 0
     cut: Counter[str] = Counter()
     grouped: list[Grouped] = []
@@ -159,7 +161,7 @@ def build_from_tables(
         grouped.append(grouping.group(conformed, table.spec))
         rows_in += rows.num_rows
         cut.update(conformed.cut)
-    bad = functools.reduce(operator.add, (one.bad for one in grouped), BadRows())
+    bad = functools.reduce(operator.add, (batch.bad for batch in grouped), BadRows())
     check_bad_rows(bad, rows_in, max_bad_row_share, table)
     creation = creation or CreationFacts()
     segments = [
@@ -171,13 +173,14 @@ def build_from_tables(
 
 
 WHOLE = (1, 1)
-"""The only part of one."""
+"""Number and count of parts of a group that is one segment."""
 
 
 def request_of(
     table: Table, group: SegmentGroup, creation: CreationFacts, name_suffix: str = "", part: tuple[int, int] = WHOLE
 ) -> BuildRequest:
-    """What to build of the rows of a group, or of a part of them: its number, from 1, and how many parts there are."""
+    """Return the request to build the rows of a group, or a part of them. part: its number, from 1, and the number of
+    parts."""
     spec = table.spec
     return BuildRequest(
         name=SegmentPart(group.name(table.raw_name) + name_suffix, *part).name,
@@ -191,9 +194,9 @@ def request_of(
 
 
 def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -> None:
-    """BadRowsError if the share of bad rows is too large. Its first line has the commonest faults with a place of each,
-    the others a line per reason and sample."""
-    # The shortest text of a double is what was declared; 0.29 * 100 is 28.999... in doubles.
+    """Raise BadRowsError if the share of bad rows is too large. The first line of its message has the most frequent
+    faults with a place of each; the others have a line per reason and sample."""
+    # repr gives the shortest text of a double, which is what was declared; 0.29 * 100 is 28.999... in doubles.
     if bad.count > Fraction(repr(float(max_share))) * rows_in:
         raise BadRowsError(
             f"too many bad rows, nothing was published table={table.raw_name} bad={bad.count} rows={rows_in} "
@@ -203,7 +206,7 @@ def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -
 
 
 def _rows(planned: SourcePlan) -> Iterator[pa.Table]:
-    """All batches; InvalidInputError at their end if none had a column of the table."""
+    """Yield all batches; raise InvalidInputError at their end if there were rows and none had a column of the table."""
     seen = set(planned.types)
     count = 0
     for rows in reader.read(planned.request, planned.pieces):
@@ -215,13 +218,13 @@ def _rows(planned: SourcePlan) -> Iterator[pa.Table]:
 
 
 def _by_group(grouped: list[Grouped], table: Table) -> Iterator[tuple[SegmentGroup, pa.Table]]:
-    if not any(one.rows.num_rows for one in grouped):
+    if not any(batch.rows.num_rows for batch in grouped):
         return
-    rows = pa.concat_tables([one.rows for one in grouped])
-    keys = [np.concatenate([_numbers(one.keys[part]) for one in grouped]) for part in range(len(grouped[0].keys))]
+    rows = pa.concat_tables([batch.rows for batch in grouped])
+    keys = [np.concatenate([_numbers(batch.keys[part]) for batch in grouped]) for part in range(len(grouped[0].keys))]
     order = np.lexsort(keys[::-1])
     changed = functools.reduce(operator.or_, (np.diff(key[order]) != 0 for key in keys))
-    # One take of all rows and slices of it: a take per group from a table of chunks looks at all chunks each time.
+    # One take of all rows, then slices of it: a take per group from a table of chunks looks at all chunks each time.
     ordered = rows.take(pa.array(order)).combine_chunks()
     bounds = [0, *(np.flatnonzero(changed) + 1).tolist(), len(order)]
     for start, stop in itertools.pairwise(bounds):
@@ -230,10 +233,10 @@ def _by_group(grouped: list[Grouped], table: Table) -> Iterator[tuple[SegmentGro
 
 
 def _parts(rows: pa.Table, table: Table) -> Iterator[tuple[tuple[int, int], pa.Table]]:
-    """A group's rows as they fit into segments, in the source's order."""
+    """Divide a group's rows into parts that fit into segments, in the source's order."""
     slices = even_slices(rows.num_rows, table.spec.ingestion.max_rows_per_segment)
-    for number, place in enumerate(slices, 1):
-        yield (number, len(slices)), rows.slice(place.start, place.stop - place.start)
+    for number, bounds in enumerate(slices, 1):
+        yield (number, len(slices)), rows.slice(bounds.start, bounds.stop - bounds.start)
 
 
 def _numbers(key: pa.Array | pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -1,8 +1,8 @@
-"""One column of a source brought to a declared type, all rows at once.
+"""Cast one column of a source to a declared type, all rows at once.
 
-A value that has no counterpart in the type is marked, never guessed: 12.5 is no INT, "abc" no LONG, 300 digits no
-DOUBLE. NaN and the infinities are DOUBLE values. Whole columns are cast by Arrow where it gives exactly the value that
-reading the texts one by one would; else the distinct values are read in Python, by the same rules.
+A value without a counterpart in the type is marked as bad, never guessed: 12.5 is no INT, "abc" no LONG, 1e309 no
+DOUBLE. NaN and the infinities are DOUBLE values. Arrow casts whole columns where that gives exactly the same as reading
+the texts one by one. Otherwise the distinct values are read in Python, by the same rules.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CAST_TYPES: Mapping[TypeName, pa.DataType] = {**ARROW_TYPES, TypeName.TIMESTAMP:
 
 
 def cast(column: pa.Array, target: TypeName) -> Cast:
-    """Bring a column to a type; nulls stay null and are never bad."""
+    """Cast a column to a type; nulls stay null and are never bad."""
     source = plain(column)
     if pa.types.is_null(source.type):
         return all_good(pa.nulls(len(source), CAST_TYPES[target]))
@@ -50,7 +50,7 @@ def _to_timestamp(source: pa.Array) -> Cast:
 
 
 def _timestamps_at_once(texts: pa.Array) -> Cast:
-    """Arrow refuses all of them for one 30 February, and knows a year 0."""
+    """Cast texts by Arrow where it can: it refuses all of them for one 30 February, and accepts a year 0."""
     try:
         instants = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("us"))
     except pa.ArrowInvalid:
@@ -65,7 +65,7 @@ def _timestamps_one_by_one(texts: pa.Array) -> Cast:
 
 
 def _timestamp_of(text: str) -> int:
-    """A number is milliseconds, `1.3e12` too: what is written as a number is cast as one."""
+    """Read an instant. A number is milliseconds, also if it is written as `1.3e12`."""
     try:
         number = decimal_of(text)
     except ValueError:

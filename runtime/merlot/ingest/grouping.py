@@ -1,5 +1,6 @@
-"""Which segment a row belongs to, and that segment's name: one per partition and UTC day of the time column, or stretch
-of `daysPerSegment` days."""
+"""Assign rows to segments and name the segments: one per partition and UTC day of the time column, or stretch of
+`daysPerSegment` days.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,15 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, order=True, slots=True)
 class SegmentGroup:
-    """The rows of one segment: its first day (since 1970; None without time column) and one partition per partition
+    """Rows of one segment: its first day (since 1970; None without a time column) and one partition per partition
     column."""
 
     day: int | None
     partitions: tuple[int, ...] = ()
 
     def name(self, table: RawTableName) -> SegmentName:
-        """`flights_2013-01-31`, `flights_2013-01-31_p3`, `flights_p3`, or `flights_0` without day and partition."""
+        """Return the segment's name: `flights_2013-01-31`, `flights_2013-01-31_p3`, `flights_p3`, or `flights_0`
+        without day and partition."""
         parts: list[str] = [table]
         if self.day is not None:
             parts.append((_EPOCH + timedelta(days=self.day)).isoformat())
@@ -46,7 +48,7 @@ class SegmentGroup:
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Conformed rows with int32 keys as long as they are: the first day of their segment (zeros without time column),
+    """Conformed rows with int32 keys of the same length: the first day of their segment (zeros without a time column),
     then one partition per repartitioned column. `bad` counts all rows that were left out."""
 
     rows: pa.Table
@@ -55,14 +57,15 @@ class Grouped:
 
 
 def repartitioned_columns(spec: TableSpec) -> Mapping[str, PartitionFunctionSpec]:
-    """Columns whose partition divides rows into segments; with `enforce: assert` the source has already."""
+    """Return the columns whose partition divides rows into segments. With `enforce: assert` there are none, because the
+    source is divided already."""
     if spec.partitioning is None or spec.partitioning.enforce is PartitionEnforcement.ASSERT:
         return {}
     return spec.partitioning.columns
 
 
 def group(conformed: Conformed, spec: TableSpec) -> Grouped:
-    """Find every row's group; a row that the partition function refuses is one more bad row."""
+    """Find every row's group. A row that the partition function refuses is counted as bad."""
     columns = repartitioned_columns(spec)
     partitions = [_partitions(conformed.rows, _field(spec, name), columns[name]) for name in columns]
     bad = np.zeros(conformed.rows.num_rows, dtype=bool)
@@ -81,13 +84,13 @@ def group(conformed: Conformed, spec: TableSpec) -> Grouped:
     keys = [_days(conformed, spec.ingestion.days_per_segment), *(cast.values for cast in partitions)]
     rows = conformed.rows
     if counts:
-        kept = pa.array(~bad)
-        rows, keys = rows.filter(kept), [key.filter(kept) for key in keys]
+        is_good = pa.array(~bad)
+        rows, keys = rows.filter(is_good), [key.filter(is_good) for key in keys]
     return Grouped(rows, tuple(keys), conformed.bad + BadRows(counts, tuple(samples)))
 
 
 def group_of(key: tuple[int, ...], spec: TableSpec) -> SegmentGroup:
-    """The group that a row of `Grouped.keys` stands for."""
+    """Return the group that a key of `Grouped.keys` stands for."""
     return SegmentGroup(key[0] if spec.time_column is not None else None, key[1:])
 
 
@@ -108,12 +111,13 @@ def _days(conformed: Conformed, per_segment: int) -> pa.Array:
 
 
 def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> Cast:
-    """Each distinct value is hashed once; nulls go where the value that stands for them goes."""
+    """Return the partition of each row. Each distinct value is hashed once; a null goes where its default value
+    goes."""
     partition_of = partition_functions.get(function)
     values = arrays.plain(rows.column(column.name)).fill_null(default_scalar(column))
     if column.type is TypeName.TIMESTAMP:
         values = values.cast(pa.int64())
     encoded = values.dictionary_encode()
     distinct = pa.array(texts(column.type, encoded.dictionary), pa.string())
-    found = arrays.map_distinct(distinct, partition_of, pa.int32())
-    return Cast(found.values.take(encoded.indices), found.bad.take(encoded.indices))
+    partitions = arrays.map_distinct(distinct, partition_of, pa.int32())
+    return Cast(partitions.values.take(encoded.indices), partitions.bad.take(encoded.indices))

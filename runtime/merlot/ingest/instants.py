@@ -1,4 +1,6 @@
-"""Columns of instants, all rows at once: between a source's, what a dateTime column stores, and epoch milliseconds."""
+"""Convert columns of instants, all rows at once, between a source's types, what a dateTime column stores, and epoch
+milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ LONG_RANGE = (-(2**63), 2**63 - 1)
 
 
 def epoch_millis(column: pa.Array) -> Cast:
-    """Instants as epoch milliseconds, rounded down, also before 1970; a timestamp without zone is UTC, a date begins at
-    midnight UTC. Bad is what 64 bits cannot hold."""
+    """Return instants as epoch milliseconds, rounded down, also before 1970. A timestamp without a zone is UTC; a date
+    begins at midnight UTC. A value that 64 bits cannot hold is bad."""
     if pa.types.is_date32(column.type):
         return all_good(pc.multiply(column.cast(pa.int32()).cast(pa.int64()), DAY_MS))
     ticks = column.cast(pa.int64())
@@ -47,7 +49,7 @@ def epoch_millis(column: pa.Array) -> Cast:
 
 
 def to_millis(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
-    """Epoch milliseconds (int64) of stored values; null where there is no instant within years 1 to 9999."""
+    """Return stored values as epoch milliseconds (int64); null where there is no instant within years 1 to 9999."""
     match time_format:
         case EpochFormat() if pa.types.is_integer(values.type):
             step = time_format.step_ms
@@ -60,8 +62,8 @@ def to_millis(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
 
 
 def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
-    """What a column of that format stores for timestamps or dates: integers, or text for a pattern. A date has no time
-    zone: in a pattern of any zone it is that day."""
+    """Return what a column of that format stores for timestamps or dates: integers, or text for a pattern. A date has
+    no time zone: in a pattern of any zone it is that day."""
     if isinstance(time_format, PatternFormat) and pa.types.is_date(source.type):
         days = floor_divide(epoch_millis(source).values, DAY_MS)
         return map_distinct(days, time_format.from_day, pa.string())
@@ -92,7 +94,7 @@ def _tick_ns(kind: pa.DataType) -> int:
 
 
 def _times(values: pa.Array, factor: Fraction) -> pa.Array:
-    """Products, rounded down, which 64 bits hold: nothing on the way to them overflows."""
+    """Multiply and round down. The products fit in 64 bits, and no intermediate result overflows."""
     if factor.denominator == 1:
         return pc.multiply(values, factor.numerator)
     wholes = floor_divide(values, factor.denominator)
@@ -103,8 +105,8 @@ def _times(values: pa.Array, factor: Fraction) -> pa.Array:
 
 
 def misfits(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
-    """True where a stored value is there but is no instant of the format, or one that 64 bits of milliseconds cannot
-    hold; years are the time column's affair."""
+    """Return True where a stored value is present but is no instant of the format, or one that 64 bits of milliseconds
+    cannot hold. Years are only checked for the time column."""
     if pa.types.is_integer(values.type) and isinstance(time_format, EpochFormat | TimestampFormat):
         return pa.array(np.zeros(len(values), dtype=bool))
     return _read(values, time_format).bad
@@ -121,7 +123,7 @@ def _read(values: pa.Array, time_format: DateTimeFormat) -> Cast:
 
 
 def days_of(millis: pa.Array) -> pa.Array:
-    """UTC days since 1970 (int32), rounded down; the input has no nulls."""
+    """Return UTC days since 1970 (int32), rounded down; the input has no nulls."""
     return floor_divide(millis, DAY_MS).cast(pa.int32())
 
 

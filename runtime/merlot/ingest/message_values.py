@@ -1,7 +1,7 @@
-"""Fields of a message that are no columns: the same values as text, or as JSON.
+"""Read fields of a message that are no columns of the table: the same values as text, or as JSON.
 
-A decoder gives a field of several types, if its JSON is wanted, as Arrow's JSON (`arrow.json`): what the message has,
-strings in quotes. Other Arrow types say themselves what their values are.
+If the JSON of a field of several types is wanted, a decoder gives the field as Arrow's JSON (`arrow.json`): what the
+message has, with strings in quotes. Other Arrow types determine how their values are written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JSON = pa.json_(pa.string())
 
 
 def as_text(rows: pa.Table, name: str) -> pa.Array:
-    """A string as what it says, all else by its text; null where there is nothing."""
+    """Return a string as it is, any other value as its text; null where there is nothing."""
     values = _plain(rows, name)
     if values.type != JSON:
         return casts.cast(values, TypeName.STRING).values
@@ -30,7 +30,7 @@ def as_text(rows: pa.Table, name: str) -> pa.Array:
 
 
 def as_json(rows: pa.Table, name: str) -> pa.Array:
-    """JSON of each value, a string in quotes; null where there is nothing."""
+    """Return the JSON of each value, a string in quotes; null where there is nothing."""
     values = _plain(rows, name)
     return values.storage if values.type == JSON else text_casts.json_of(values).values
 

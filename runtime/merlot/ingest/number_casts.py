@@ -1,7 +1,7 @@
-"""Columns to INT, LONG, FLOAT, DOUBLE, BIG_DECIMAL and BOOLEAN.
+"""Casts of columns to INT, LONG, FLOAT, DOUBLE, BIG_DECIMAL and BOOLEAN.
 
-A decimal is the number that its text says: the nearest double of 0.57 is one division of exact integers, or is read
-from the text; never a product with 10^-2, which is no double. Text follows `values.number_text`.
+A decimal is the number that its text says. The nearest double of 0.57 comes from one division of exact integers, or is
+read from the text; never from a product with 10^-2, which is no double. Text follows `values.number_text`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from merlot.values.number_text import NOT_FINITE, NUMBER, decimal_of
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 SHORT_INTEGER = r"^[+-]?[0-9]{1,18}$"
-"""Any such text is in 64 bits."""
+"""Pattern of integers that always fit in 64 bits."""
 SIMPLE_DECIMAL = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"
 TRAILING_ZEROS = r"(\.[0-9]*[1-9])0+$|\.0+$"
 MAX_DECIMAL_DIGITS = 10_000
 EXACT_DOUBLE = 2**53
-"""Integers up to here, and powers of ten up to MAX_EXACT_POWER, are doubles: one division of them rounds once."""
+"""Integers up to this one, and powers of ten up to MAX_EXACT_POWER, are exact doubles: one division of them rounds
+once."""
 MAX_EXACT_POWER = 22
 
 
 def to_integer(low: int, high: int, target: pa.DataType) -> Callable[[pa.Array], Cast]:
-    """Whole numbers in the range, whatever they are written as; instants as epoch milliseconds."""
+    """Return a cast to whole numbers in the range, however they are written; instants become epoch milliseconds."""
 
     def cast(source: pa.Array) -> Cast:
         kind = source.type
@@ -51,7 +52,7 @@ def to_integer(low: int, high: int, target: pa.DataType) -> Callable[[pa.Array],
             return keep(source, _between(source, low, high), target)
         if pa.types.is_floating(kind):
             wide = source.cast(pa.float32()) if pa.types.is_float16(kind) else source
-            # 2^63 - 1 is no double: the first double past the range bounds it, exclusively.
+            # 2^63 - 1 is no double, so the first double past the range is the bound, exclusively.
             whole = pc.and_(pc.is_finite(wide), pc.equal(pc.trunc(wide), wide))
             inside = pc.and_(pc.greater_equal(wide, float(low)), pc.less(wide, float(high + 1)))
             return keep(wide, pc.and_(whole, inside), target)
@@ -74,8 +75,8 @@ def to_integer(low: int, high: int, target: pa.DataType) -> Callable[[pa.Array],
 
 
 def whole(number: Decimal, low: int, high: int) -> int:
-    """The integer that a number is; ValueError if it is none, or not in the range."""
-    # The range first: 1E+9999999 is whole, and would be as many digits.
+    """Return the integer that a number is. Raises ValueError if it is not whole, or not in the range."""
+    # Check the range first: 1E+9999999 is whole, and would become as many digits.
     if not low <= number <= high or number != number.to_integral_value():
         raise ValueError(number)
     return int(number)
@@ -92,7 +93,7 @@ def _integers_of_decimals(source: pa.Array, cast: Callable[[pa.Array], Cast]) ->
 
 
 def to_double(source: pa.Array) -> Cast:
-    """The nearest double; a finite number beyond all of them is bad, NaN and the infinities are values."""
+    """Cast to the nearest double. A finite number beyond all doubles is bad; NaN and the infinities are values."""
     kind = source.type
     if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         return all_good(source.cast(pa.float64()))
@@ -104,7 +105,7 @@ def to_double(source: pa.Array) -> Cast:
 
 
 def to_float(source: pa.Array) -> Cast:
-    """The nearest float. Text and decimals are rounded once, not first to a double."""
+    """Cast to the nearest float. Text and decimals are rounded once, not first to a double."""
     kind = source.type
     if pa.types.is_float64(kind):
         fits = pc.or_(pc.less_equal(pc.abs(source), FLOAT32_MAX), pc.invert(pc.is_finite(source)))
@@ -127,11 +128,11 @@ def _doubles_of_decimals(source: pa.Array) -> Cast:
 
 
 def _unscaled(source: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
-    """The integers that decimals are 10^scale times as large as, 0 for null; None if they need more than 64 bits."""
+    """Return the unscaled integers of decimals, 0 for null; None if they need more than 64 bits."""
     if not pa.types.is_decimal128(source.type):
         return None
     if not len(source):
-        # Arrow's buffer of no values may be as long as it likes, or be none.
+        # Arrow's buffer of an empty array may have any length, or be missing.
         return np.zeros(0, np.int64)
     words = np.frombuffer(source.buffers()[1], dtype=np.int64)[2 * source.offset : 2 * (source.offset + len(source))]
     low, high = words[0::2], words[1::2]
@@ -154,7 +155,7 @@ def _floats(texts: pa.Array, target: pa.DataType) -> Cast:
 
 
 def _odd_floats(texts: pa.Array, target: pa.DataType) -> Cast:
-    """Numbers with blanks around them, NaN and the infinities; the rest are no numbers."""
+    """Cast numbers with blanks around them, NaN and the infinities. All other texts are bad."""
     trimmed = pc.ascii_trim_whitespace(texts)
     special = pc.match_substring_regex(trimmed, NOT_FINITE)
     numbers = _floats(with_nulls(trimmed, pc.invert(pc.match_substring_regex(trimmed, NUMBER))), target)
@@ -163,14 +164,14 @@ def _odd_floats(texts: pa.Array, target: pa.DataType) -> Cast:
 
 
 def to_boolean(source: pa.Array) -> Cast:
-    """0 and 1 as whatever number, `true` and `false` in any case."""
+    """Cast 0 and 1 of any numeric type, and `true` and `false` in any case."""
     kind = source.type
     if pa.types.is_boolean(kind):
         return all_good(source)
     if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
-        known = pc.or_(pc.equal(source, pa.scalar(0, kind)), pc.equal(source, pa.scalar(1, kind)))
+        is_boolean = pc.or_(pc.equal(source, pa.scalar(0, kind)), pc.equal(source, pa.scalar(1, kind)))
         truth = pc.equal(source, pa.scalar(1, kind))
-        return keep(truth, known, pa.bool_())
+        return keep(truth, is_boolean, pa.bool_())
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         return to_boolean(to_double(source).values)
     if pa.types.is_string(kind):
@@ -189,7 +190,7 @@ def _truth(text: str) -> bool:
 
 
 def to_big_decimal(source: pa.Array) -> Cast:
-    """The one text of a number, see `plain_decimal`; a float by its shortest text."""
+    """Cast to the canonical text of a number, see `plain_decimal`; a float by its shortest text."""
     kind = source.type
     if pa.types.is_boolean(kind):
         source = source.cast(pa.int8())
@@ -219,7 +220,8 @@ def _decimals_one_by_one(source: pa.Array) -> Cast:
 
 
 def plain_decimal(number: Decimal) -> str:
-    """The one text of a number: no exponent, no trailing zeros, no negative zero."""
+    """Return the canonical text of a number: no exponent, no trailing zeros, no negative zero. Raises ValueError if it
+    is not finite or has too many digits."""
     if not number.is_finite() or abs(number.adjusted()) > MAX_DECIMAL_DIGITS:
         raise ValueError(number)
     text = format(number, "f")
@@ -229,7 +231,7 @@ def plain_decimal(number: Decimal) -> str:
 
 
 def shortest(source: pa.Array) -> pa.Array:
-    """Floats of any width as doubles of the shortest text that is read as the same value: 0.1 of 32 bits is 0.1."""
+    """Return floats of any width as the doubles of their shortest texts: 0.1 of 32 bits becomes 0.1."""
     if pa.types.is_float16(source.type):
         wide = source.cast(pa.float32())
         return map_distinct(wide, lambda value: float(str(np.float16(value))), pa.float64()).values

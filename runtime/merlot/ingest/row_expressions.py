@@ -1,9 +1,9 @@
-"""The filter and the derived columns of a stream, over batches of source rows, by the functions of queries.
+"""Evaluate the filter and the derived columns of a stream over batches of source rows, with the functions of queries.
 
-Expressions see columns of the table in the table's types, null where a value does not fit, derived columns among them:
-these are worked out in the order in which they need each other. Fields of a message that are no columns have the type
-that their use asks for (`sql.message_fields`). A filter, and a derived column that names itself, see what the message
-has under a derived column's name. A row for which an expression fails is bad.
+Expressions see columns of the table in the table's types, null where a value does not fit. They see derived columns
+too, which are computed in the order of their dependencies. Fields of a message that are no columns have the type that
+their use asks for (`sql.message_fields`). A filter, and a derived column that names itself, see what the message has
+under a derived column's name. A row for which an expression fails is bad.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ FILTER = "filter"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Source rows with their derived columns: those that pass the filter, and those that do not."""
+class EvaluatedRows:
+    """Source rows with their derived columns, divided into those that pass the filter and those that do not."""
 
     rows: pa.Table
     dropped: pa.Table | None
@@ -46,10 +46,10 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class WrongExpression:
-    """An expression that cannot be bound, and why."""
+    """An expression that cannot be bound, and the reason."""
 
     column: str | None
-    """The derived column; None: the filter."""
+    """Derived column; None for the filter."""
     reason: str
 
     def __str__(self) -> str:
@@ -57,55 +57,57 @@ class WrongExpression:
 
 
 def problems(schema: TableSchema, filter_: str | None, derived: Mapping[str, str]) -> list[WrongExpression]:
-    """All that is wrong with a stream's expressions; empty if `RowExpressions` takes them."""
-    found: list[WrongExpression] = []
-    bound = list(_bind_all(schema, filter_, derived, found))
+    """Return everything that is wrong with a stream's expressions; empty if `RowExpressions` takes them."""
+    wrong: list[WrongExpression] = []
+    bound = list(_bind_all(schema, filter_, derived, wrong))
     nothing = pa.table({"": pa.nulls(0)})
-    for one in bound:
-        column = None if one.column is None else schema.field(one.column)
+    for expression in bound:
+        column = None if expression.column is None else schema.field(expression.column)
         if column is None:
             continue
-        value = _column(attempt(one.expr, _Source(nothing, nothing, one)).spread(0), 0)
+        value = _column(attempt(expression.expr, _Source(nothing, nothing, expression)).spread(0), 0)
         if transform.is_impossible(value.type, column):
-            reason = f"gives {one.expr.type}, which is no value of the column's type {column.type}"
-            found.append(WrongExpression(one.column, reason))
-    return found
+            reason = f"gives {expression.expr.type}, which is no value of the column's type {column.type}"
+            wrong.append(WrongExpression(expression.column, reason))
+    return wrong
 
 
 class RowExpressions:
-    """Bound expressions. InvalidInputError for one that is wrong. Immutable: safe on any thread."""
+    """Bound expressions of a stream. Immutable: safe on any thread.
+
+    Raises InvalidInputError for an expression that is wrong."""
 
     def __init__(self, schema: TableSchema, filter_: str | None, derived: Mapping[str, str]) -> None:
         wrong: list[WrongExpression] = []
         bound = tuple(_bind_all(schema, filter_, derived, wrong))
         if wrong:
             raise InvalidInputError("; ".join(map(str, wrong)))
-        self._filter = next((one for one in bound if one.column is None), None)
-        self._derived = {one.column: one for one in bound if one.column is not None}
+        self._filter = next((expression for expression in bound if expression.column is None), None)
+        self._derived = {expression.column: expression for expression in bound if expression.column is not None}
         self._bound = bound
 
     @property
     def names(self) -> frozenset[str]:
-        """Fields of a message that expressions name."""
-        return frozenset().union(*(one.columns | {*one.fields.values()} for one in self._bound))
+        """Names of all columns and fields that expressions read from a message."""
+        return frozenset().union(*(expression.columns | {*expression.fields.values()} for expression in self._bound))
 
     @property
     def texts(self) -> frozenset[str]:
-        """Named fields that are no columns of the table there."""
-        return frozenset().union(*(one.fields.values() for one in self._bound))
+        """Fields of a message that expressions read as such, not as columns of the table."""
+        return frozenset().union(*(expression.fields.values() for expression in self._bound))
 
     @property
     def json_texts(self) -> frozenset[str]:
-        """Named fields that an expression wants as JSON."""
-        return frozenset().union(*(one.json_fields for one in self._bound))
+        """Fields of a message that an expression wants as JSON."""
+        return frozenset().union(*(expression.json_fields for expression in self._bound))
 
-    def judge(self, rows: pa.Table) -> Judged:
-        """What becomes of source rows."""
+    def judge(self, rows: pa.Table) -> EvaluatedRows:
+        """Evaluate the expressions over source rows."""
         if not self._bound:
-            return Judged(rows, None, BadRows())
+            return EvaluatedRows(rows, None, BadRows())
         is_good = np.ones(rows.num_rows, dtype=bool)
         if CORRUPT_RECORD in rows.column_names:
-            # A message that is no record has no values to fail with.
+            # A message that is no record has no values for which an expression could fail.
             is_good &= ~np.asarray(rows.column(CORRUPT_RECORD).is_valid())
         is_record, bad, result = is_good.copy(), BadRows(), rows
         passes = np.ones(rows.num_rows, dtype=bool)
@@ -113,14 +115,14 @@ class RowExpressions:
             verdict = attempt(self._filter.expr, _Source(rows, rows, self._filter)).spread(rows.num_rows)
             bad += _failures(FILTER, rows, verdict, is_good)
             passes = np.asarray(verdict.data, dtype=bool) & ~_mask(verdict.nulls, rows.num_rows)
-        for name, one in self._derived.items():
-            value = attempt(one.expr, _Source(rows, result, one)).spread(rows.num_rows)
+        for name, expression in self._derived.items():
+            value = attempt(expression.expr, _Source(rows, result, expression)).spread(rows.num_rows)
             bad += _failures(name, rows, value, is_good)
             result = _with_column(result, name, _column(value, rows.num_rows))
         failed = is_record & ~is_good
-        kept, dropped = ~failed & (passes | ~is_record), is_good & ~passes
-        return Judged(
-            result if kept.all() else result.filter(pa.array(kept)),
+        remaining, dropped = ~failed & (passes | ~is_record), is_good & ~passes
+        return EvaluatedRows(
+            result if remaining.all() else result.filter(pa.array(remaining)),
             result.filter(pa.array(dropped)) if dropped.any() else None,
             bad,
         )
@@ -128,18 +130,18 @@ class RowExpressions:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """An expression, and what its names are."""
+    """A bound expression, and what its names stand for."""
 
     column: str | None
-    """The column that it fills; None: it is the filter."""
+    """Column that it computes; None for the filter."""
     expr: Expr
     scope: TableSchema
     columns: frozenset[str]
-    """Columns of the table that are filled by the message, or beside it."""
+    """Columns of the table whose values come with the message."""
     derived: frozenset[str]
-    """Columns that other expressions fill."""
+    """Columns that other expressions compute."""
     fields: Mapping[str, str]
-    """Fields of a message that are no columns here, by the names that the expression has for them."""
+    """Fields of a message that are no columns here, by their names in the expression."""
 
     @property
     def json_fields(self) -> frozenset[str]:
@@ -154,29 +156,29 @@ def _column_names(expr: Expr) -> Iterator[str]:
         yield from _column_names(arg)
 
 
-class _Names:
-    """Resolves names in the expressions of a table."""
+class _NameResolver:
+    """Resolver of names in the expressions of a table."""
 
     def __init__(self, schema: TableSchema, derived: Mapping[str, str], written: Collection[str]) -> None:
         self._schema = schema
         self._derived = derived
-        # A decoder finds a field once, however often it is spelt in another way.
+        # Spellings that differ by case are one field, which a decoder finds once.
         self._spellings = {name.lower(): name for name in sorted(written, reverse=True)}
 
     def column(self, written: str) -> FieldSpec | None:
-        """The column that a name is: the exact one first, else the only one that differs by case alone."""
-        same = [one for one in self._schema.fields if one.name == written] or [
-            one for one in self._schema.fields if one.name.lower() == written.lower()
+        """Return the column that a name stands for: the exact one, else the only one that differs by case alone."""
+        same = [field for field in self._schema.fields if field.name == written] or [
+            field for field in self._schema.fields if field.name.lower() == written.lower()
         ]
         return same[0] if len(same) == 1 else None
 
     def needs(self, name: str, named: Collection[str]) -> frozenset[str]:
-        """The derived columns that one is worked out from, by the names that it has."""
-        found = {one.name for written in named if (one := self.column(written)) is not None}
-        return frozenset(found & self._derived.keys() - {name})
+        """Return the derived columns that derived column `name` depends on, by the names in its expression."""
+        columns = {column.name for written in named if (column := self.column(written)) is not None}
+        return frozenset(columns & self._derived.keys() - {name})
 
     def bind(self, fills: str | None, text: str) -> _Bound:
-        """The filter, or what fills a column; raises errors of `tree.errors`."""
+        """Bind the filter, or the expression of a column. Raises errors of `tree.errors`."""
         scope: dict[str, FieldSpec] = {}
         columns: set[str] = set()
         derived: set[str] = set()
@@ -199,10 +201,10 @@ class _Names:
 def _bind_all(
     schema: TableSchema, filter_: str | None, derived: Mapping[str, str], wrong: list[WrongExpression]
 ) -> Iterator[_Bound]:
-    """The filter, and derived columns in an order in which each has what it needs; `wrong` gets those that are not
-    given."""
+    """Yield the filter, and derived columns in an order in which each has what it needs. Expressions that cannot be
+    bound are added to `wrong` instead."""
     named = {text: _named(text) for text in (*derived.values(), *([] if filter_ is None else [filter_]))}
-    names = _Names(schema, derived, frozenset().union(*named.values()))
+    names = _NameResolver(schema, derived, frozenset().union(*named.values()))
     needs = {name: names.needs(name, named[text]) for name, text in derived.items()}
     try:
         order = list(TopologicalSorter(needs).static_order())
@@ -220,7 +222,7 @@ def _bind_all(
 
 
 def _named(text: str) -> frozenset[str]:
-    """Names in an expression; none in one that is wrong, which is told when it is bound."""
+    """Return the names in an expression; none if it is wrong, which is reported when it is bound."""
     try:
         return row_expressions.names(text)
     except InvalidInputError:
@@ -228,7 +230,7 @@ def _named(text: str) -> frozenset[str]:
 
 
 class _Source:
-    """Rows as an expression reads them: what messages have, and the columns that were derived before."""
+    """Rows as an expression reads them: values of messages, and columns that were derived before."""
 
     def __init__(self, rows: pa.Table, result: pa.Table, bound: _Bound) -> None:
         self._rows = rows
@@ -238,12 +240,12 @@ class _Source:
         self.num_rows: int = rows.num_rows
 
     def column(self, name: str, type_: SqlType) -> Vector:
-        return from_arrow(type_, self._found(name))
+        return from_arrow(type_, self._values_of(name))
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        return np.asarray(self._found(name).is_null())
+        return np.asarray(self._values_of(name).is_null())
 
-    def _found(self, name: str) -> pa.Array:
+    def _values_of(self, name: str) -> pa.Array:
         if name not in self._values:
             self._values[name] = self._read(name)
         return self._values[name]
@@ -266,7 +268,7 @@ _ANY = FieldSpec(name="any", type=TypeName.STRING).model_dump(by_alias=False)
 
 
 def _failures(name: str, rows: pa.Table, value: Vector, is_good: NDArray[np.bool_]) -> BadRows:
-    """Rows of a failed expression; takes them out of `is_good`."""
+    """Return the rows for which an expression failed, and remove them from `is_good`."""
     if value.failure is None:
         return BadRows()
     failed = np.flatnonzero(value.failure.rows & is_good)
@@ -278,7 +280,7 @@ def _failures(name: str, rows: pa.Table, value: Vector, is_good: NDArray[np.bool
 
 
 def _column(value: Vector, num_rows: int) -> pa.Array:
-    """Instants as timestamps, so that a dateTime column of any format takes them."""
+    """Return values in Arrow's form, instants as timestamps, so that a dateTime column of any format takes them."""
     values = value.to_arrow(num_rows)
     if value.failure is not None:
         values = pc.if_else(pa.array(value.failure.rows), pa.scalar(None, values.type), values)
@@ -290,5 +292,5 @@ def _mask(nulls: NDArray[np.bool_] | None, num_rows: int) -> NDArray[np.bool_]:
 
 
 def _with_column(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    place = rows.schema.get_field_index(name)
-    return rows.append_column(name, values) if place < 0 else rows.set_column(place, name, values)
+    position = rows.schema.get_field_index(name)
+    return rows.append_column(name, values) if position < 0 else rows.set_column(position, name, values)

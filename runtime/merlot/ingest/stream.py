@@ -1,8 +1,8 @@
-"""From messages of a stream to rows as segments take them: decode, derive, conform, filter; a batch at a time.
+"""Turn messages of a stream into rows as segments take them: decode, derive, conform and filter, a batch at a time.
 
-The same rules as for files: a row is stored whole or is counted as bad, with its reason and samples that name its
-offset. Which rows there are depends on the messages alone, never on how polls cut them into batches, so that replicas
-come to the same.
+The rules are those of files: a row is stored whole, or is counted as bad with its reason and with samples that name its
+offset. The rows depend on the messages alone, never on how polls divide them into batches, so that replicas get the
+same rows.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ NUMBERS = {
 """Types whose casts make the same of numbers as of their texts."""
 _NO_OFFSETS = np.zeros(0, dtype=np.int64)
 MESSAGE = "message"
-"""Under this name a sample shows the beginning of a message that is no record."""
+"""Name under which a sample shows the beginning of a message that is no record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRows:
-    """What became of a poll's messages."""
+    """Rows of a poll's messages."""
 
     rows: pa.Table
-    """As `segment.build` takes them, in the order of the stream."""
+    """Rows as `segment.build` takes them, in the order of the stream."""
     offsets: NDArray[np.int64]
-    """Of the message that each row is from; non-decreasing."""
+    """Offsets of the messages that the rows are from; non-decreasing."""
     next_offset: int
-    """Where to go on: all messages before it are in `rows`, or counted below. Others of the poll may follow it: their
-    rows would take too much memory beside these."""
+    """Offset to go on from: all messages before it are in `rows`, or are counted below. Later messages of the poll may
+    be left, because their rows would take too much memory beside these."""
     bad: BadRows = field(default_factory=BadRows)
     cut: Mapping[str, int] = field(default_factory=dict)
-    """Texts cut to the column's maximum, by column."""
+    """Number of texts cut to the column's maximum, by column."""
     num_filtered: int = 0
-    """Rows that the filter left out."""
+    """Number of rows that the filter dropped."""
     num_tombstones: int = 0
-    """Messages without a value."""
+    """Number of messages without a value."""
     stopped_by: BadRow | None = None
-    """The bad message at `next_offset` that the policy lets nothing go past; it is not in `bad`."""
+    """Bad message at `next_offset`, which the policy does not allow to pass; it is not in `bad`."""
 
 
 class Pipeline:
-    """Makes rows of one partition's messages. For one thread, and one pinned declaration and schema.
+    """Pipeline from one partition's messages to rows. For one thread, and one pinned declaration and schema.
 
-    InvalidInputError for an expression or a decoder's schema that is wrong."""
+    Raises InvalidInputError if an expression or a decoder's schema is wrong."""
 
     def __init__(
         self, spec: TableSpec, declared: StreamIngestion, partition: int, secrets: Mapping[str, str] = NO_SECRETS
@@ -80,9 +80,13 @@ class Pipeline:
         schema = spec.table_schema
         self._expressions = RowExpressions(schema, declared.filter, declared.derived_columns)
         filled = {*declared.metadata, *declared.derived_columns}
-        columns = {one.name: one.multi_value for one in schema.fields if one.name not in filled}
+        columns = {column.name: column.multi_value for column in schema.fields if column.name not in filled}
         columns |= {name: False for name in self._expressions.names if name not in columns}
-        types = {one.name: NUMBERS[one.type] for one in schema.fields if one.name in columns and one.type in NUMBERS}
+        types = {
+            column.name: NUMBERS[column.type]
+            for column in schema.fields
+            if column.name in columns and column.type in NUMBERS
+        }
         for name in self._expressions.texts:
             types.pop(name, None)
         wanted = Wanted(columns=columns, types=types, as_json=self._expressions.json_texts, names=schema.names)
@@ -90,12 +94,12 @@ class Pipeline:
         self._decoder = open_decoder(declared.decoder, wanted, {**declared.properties, **secrets})
 
     def rows(self, messages: Messages) -> StreamRows:
-        """The rows of a poll. UnavailableError if a registry of schemas does not answer: the same call may be tried
-        again."""
-        found = self._rows(messages)
-        if self._declared.bad_messages is not BadMessages.STOP or not found.bad.count:
-            return found
-        # It happens once: then nothing more is consumed.
+        """Return the rows of a poll. Raises UnavailableError if a schema registry does not answer; the same call may be
+        tried again."""
+        result = self._rows(messages)
+        if self._declared.bad_messages is not BadMessages.STOP or not result.bad.count:
+            return result
+        # This happens once: nothing more is consumed after it.
         good, end = 0, len(messages)
         while good < end - 1:
             middle = (good + end) // 2
@@ -105,34 +109,35 @@ class Pipeline:
 
     def _rows(self, messages: Messages) -> StreamRows:
         filled, num_tombstones = _filled(messages)
-        found = self._decoder.decode(filled.values)
-        rest = found[-1].rest if found else None
+        decoded_pieces = self._decoder.decode(filled.values)
+        rest = decoded_pieces[-1].rest if decoded_pieces else None
         if rest is not None:
             messages = head(messages, int(np.searchsorted(messages.offsets, filled.offsets[rest])))
             filled, num_tombstones = _filled(messages)
-        pieces = [self._piece(filled, decoded) for decoded in found]
-        kept = [piece.kept for piece in pieces]
+        pieces = [self._piece(filled, decoded) for decoded in decoded_pieces]
+        conformed = [piece.conformed for piece in pieces]
+        tables = [part.rows for part in conformed]
         return StreamRows(
-            rows=kept[0].rows if len(kept) == 1 else pa.concat_tables([self._empty, *(one.rows for one in kept)]),
-            offsets=np.concatenate([_NO_OFFSETS, *map(_offsets, kept)]),
+            rows=tables[0] if len(tables) == 1 else pa.concat_tables([self._empty, *tables]),
+            offsets=np.concatenate([_NO_OFFSETS, *map(_offsets, conformed)]),
             next_offset=messages.next_offset,
             bad=functools.reduce(operator.add, (piece.bad for piece in pieces), BadRows()),
-            cut=functools.reduce(operator.add, (Counter(one.cut) for one in kept), Counter()),
+            cut=functools.reduce(operator.add, (Counter(part.cut) for part in conformed), Counter()),
             num_filtered=sum(piece.num_filtered for piece in pieces),
             num_tombstones=num_tombstones,
         )
 
     def _piece(self, messages: Messages, decoded: Decoded) -> _Piece:
-        judged = self._expressions.judge(self._source(messages, decoded))
-        kept = transform.conform(judged.rows, self._spec)
-        bad = _no_records(messages, decoded, self._place) + judged.bad + kept.bad
-        if judged.dropped is None:
-            return _Piece(kept, bad, 0)
-        dropped = transform.conform(judged.dropped, self._spec)
-        return _Piece(kept, bad + dropped.bad, dropped.rows.num_rows)
+        evaluated = self._expressions.judge(self._source(messages, decoded))
+        conformed = transform.conform(evaluated.rows, self._spec)
+        bad = _no_records(messages, decoded, self._place) + evaluated.bad + conformed.bad
+        if evaluated.dropped is None:
+            return _Piece(conformed, bad, 0)
+        dropped = transform.conform(evaluated.dropped, self._spec)
+        return _Piece(conformed, bad + dropped.bad, dropped.rows.num_rows)
 
     def _source(self, messages: Messages, decoded: Decoded) -> pa.Table:
-        """Decoded columns, and beside them what messages have besides a value."""
+        """Return the decoded columns, and the metadata of messages as columns beside them."""
         rows = decoded.messages
         columns = dict(decoded.columns)
         for name, source in self._declared.metadata.items():
@@ -148,13 +153,13 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    kept: Conformed
+    conformed: Conformed
     bad: BadRows
     num_filtered: int
 
 
 def head(messages: Messages, count: int) -> Messages:
-    """The first messages; what comes next begins with the one behind them."""
+    """Return the first `count` messages; `next_offset` is that of the message behind them."""
     return replace(
         messages,
         values=messages.values.slice(0, count),
@@ -167,7 +172,7 @@ def head(messages: Messages, count: int) -> Messages:
 
 
 def tail(messages: Messages, count: int) -> Messages:
-    """The messages without the first ones."""
+    """Return the messages without the first `count`."""
     return replace(
         messages,
         values=messages.values.slice(count),
@@ -179,7 +184,7 @@ def tail(messages: Messages, count: int) -> Messages:
 
 
 def _filled(messages: Messages) -> tuple[Messages, int]:
-    """The messages that have a value, and how many have none."""
+    """Return the messages that have a value, and the number of those without."""
     count = messages.values.null_count
     if not count:
         return messages, 0
@@ -197,7 +202,7 @@ def _filled(messages: Messages) -> tuple[Messages, int]:
 
 
 def _metadata(messages: Messages, source: str, partition: int, *, is_text: bool) -> pa.Array:
-    """Values of every message; instants are milliseconds where they become texts, as in Pinot."""
+    """Return metadata of every message. Instants are milliseconds where they become texts, as in Pinot."""
     match source:
         case "offset":
             return pa.array(messages.offsets)
@@ -213,10 +218,10 @@ def _metadata(messages: Messages, source: str, partition: int, *, is_text: bool)
 
 
 def _header(headers: Sequence[Sequence[tuple[str, bytes | None]]] | None, name: str, num_rows: int) -> pa.Array:
-    """Of headers of one name, the last counts."""
+    """Return one header of every message. If a message has several of the name, the last counts."""
     if headers is None:
         return pa.nulls(num_rows, pa.binary())
-    return pa.array([dict(one).get(name) for one in headers], pa.binary())
+    return pa.array([dict(message_headers).get(name) for message_headers in headers], pa.binary())
 
 
 def _offsets(conformed: Conformed) -> NDArray[np.int64]:
@@ -226,8 +231,8 @@ def _offsets(conformed: Conformed) -> NDArray[np.int64]:
 
 
 def _no_records(messages: Messages, decoded: Decoded, place: str) -> BadRows:
-    """What the decoder could make nothing of."""
-    counts = {reason: len(found) for reason, found in decoded.bad.items()}
+    """Return the messages that the decoder could not read, as bad rows."""
+    counts = {reason: len(rows) for reason, rows in decoded.bad.items()}
     samples = [
         BadRow(
             reason,
@@ -235,14 +240,14 @@ def _no_records(messages: Messages, decoded: Decoded, place: str) -> BadRows:
             file=place,
             row_number=int(messages.offsets[row]),
         )
-        for reason, found in decoded.bad.items()
-        for row in found[:SAMPLES_PER_REASON]
+        for reason, rows in decoded.bad.items()
+        for row in rows[:SAMPLES_PER_REASON]
     ]
     return BadRows(dict(sorted(counts.items())), tuple(samples))
 
 
 def _shown(payload: bytes) -> str:
-    """The beginning of a message as text, or in hex if it is none."""
+    """Return the beginning of a message as text, or in hex if it is no text."""
     start = payload[:LONGEST_SAMPLE]
     try:
         text = start.decode(errors="strict")

@@ -1,4 +1,4 @@
-"""Checks of a stream that need the engine: whether its expressions can be bound, and its messages' schema be read."""
+"""Check what of a stream needs the engine: its expressions can be bound, and its messages' schema can be read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _PATH: Final = "spec.ingestion.stream"
 
 
 def problems_of(table: TableSpec) -> list[Problem]:
-    """Why a server could make no rows of the table's messages; empty without a stream."""
+    """Return the reasons why a server could make no rows of the table's messages; empty without a stream."""
     stream = table.ingestion.stream
     if stream is None:
         return []
     wrong = row_expressions.problems(table.table_schema, stream.filter, stream.derived_columns)
     if wrong:
-        return [Problem(_path(one.column), one.reason) for one in wrong]
+        return [Problem(_path(expression.column), expression.reason) for expression in wrong]
     try:
         Pipeline(table, stream, 0)
     except InvalidInputError as error:
-        # Servers may have a library that this process does without.
+        # Servers may have a library that this process lacks.
         return [] if isinstance(error.__cause__, ImportError) else [Problem(f"{_PATH}.decoder", str(error))]
     return []
 

@@ -1,9 +1,9 @@
-"""Columns to STRING, JSON and BYTES: the one text that a value of any type has.
+"""Casts of columns to STRING, JSON and BYTES: the one text that a value of any type has.
 
-Instants are `2013-01-31 23:59:59.999` in UTC, with six or nine digits where there is something below milliseconds;
-floats have the shortest text that is read as the same value, decimals all their digits and no exponent. As JSON,
-numbers are numbers and all else that JSON lacks is text in quotes, NaN and the infinities too; bytes within are Base64.
-JSON is written column by column in Arrow, nested values as well.
+Instants are `2013-01-31 23:59:59.999` in UTC, with six or nine digits if there is something below milliseconds. Floats
+have the shortest text that is read as the same value; decimals have all their digits and no exponent. In JSON, numbers
+are numbers, and everything else that JSON lacks is text in quotes, NaN and the infinities too; bytes are Base64. JSON
+is written column by column in Arrow, nested values as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
 def to_string(source: pa.Array) -> Cast:
-    """Text as it is, bytes as the UTF-8 that they are, nested values as JSON."""
+    """Cast to text: text as it is, bytes as UTF-8, nested values as JSON."""
     kind = source.type
     if pa.types.is_string(kind):
         return all_good(source)
@@ -64,7 +64,8 @@ def to_string(source: pa.Array) -> Cast:
 
 
 def to_json(source: pa.Array) -> Cast:
-    """Text, or bytes of text, has to be JSON already, and stays as it is; anything else is written as JSON."""
+    """Cast to JSON. Text, or bytes of text, has to be JSON already and stays as it is; other values are written as
+    JSON."""
     if pa.types.is_string(source.type):
         return map_distinct(source, _checked_json, pa.string())
     if pa.types.is_binary(source.type):
@@ -74,7 +75,7 @@ def to_json(source: pa.Array) -> Cast:
 
 
 def to_bytes(source: pa.Array) -> Cast:
-    """Binary as it is; text is read as hex, as Pinot does."""
+    """Cast to bytes: binary as it is, text as hex, as in Pinot."""
     if isinstance(source.type, pa.UuidType):
         source = source.storage.cast(pa.binary())
     if pa.types.is_binary(source.type):
@@ -99,15 +100,15 @@ def _temporal_texts(source: pa.Array) -> Cast:
         return Cast(pc.replace_substring_regex(times.values.cast(pa.string()), r"\.?(?:000)+$", ""), times.bad)
     millis = epoch_millis(source)
     inside = pc.and_(pc.greater_equal(millis.values, FIRST_MS), pc.less_equal(millis.values, LAST_MS))
-    known = keep(source, pc.and_(inside, pc.invert(millis.bad)), kind)
+    valid = keep(source, pc.and_(inside, pc.invert(millis.bad)), kind)
     if pa.types.is_date(kind):
-        return Cast(known.values.cast(pa.string()), known.bad)
-    return Cast(_timestamp_texts(known.values), known.bad)
+        return Cast(valid.values.cast(pa.string()), valid.bad)
+    return Cast(_timestamp_texts(valid.values), valid.bad)
 
 
 def _timestamp_texts(source: pa.Array) -> pa.Array:
     unit = "ms" if source.type.unit == "s" else source.type.unit
-    # By way of integers: a type with a zone would be written by the clocks of its zone.
+    # By way of integers, because a type with a zone would be written in the time of its zone.
     utc = source.cast(pa.int64()).cast(pa.timestamp(source.type.unit)).cast(pa.timestamp(unit))
     texts = pc.strftime(utc, format="%Y-%m-%d %H:%M:%S")
     return texts if unit == "ms" else pc.replace_substring_regex(texts, BELOW_MILLIS, r"\1")
@@ -121,7 +122,7 @@ def _decimal_texts(source: pa.Array) -> pa.Array:
 
 
 def _uuid_texts(raw: pa.Array) -> pa.Array:
-    """8-4-4-4-12 digits."""
+    """Return UUIDs as texts of 8-4-4-4-12 digits."""
     data = pa.concat_arrays([pc.fill_null(raw, bytes(16))])
     octets = np.frombuffer(data.buffers()[1], dtype=np.uint8)[: 16 * len(raw)].reshape(-1, 16)
     digits = _HEX[np.stack([octets >> 4, octets & 15], axis=-1).reshape(-1, 32)]
@@ -131,7 +132,7 @@ def _uuid_texts(raw: pa.Array) -> pa.Array:
 
 
 def json_of(source: pa.Array) -> Cast:
-    """A JSON value for each value; null where there is none."""
+    """Return a JSON value for each value; null where there is none."""
     kind = source.type
     if pa.types.is_null(kind):
         return all_good(source.cast(pa.string()))
@@ -149,7 +150,8 @@ def json_of(source: pa.Array) -> Cast:
 
 
 def json_text(value: object) -> str:
-    """A value of Python as JSON; bytes as Base64, everything else that JSON lacks as text: NaN, decimals, dates."""
+    """Return a Python value as JSON: bytes as Base64, everything else that JSON lacks as text (NaN, decimals,
+    dates)."""
     if isinstance(value, float) and not np.isfinite(value):
         return {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}[repr(value)]
 
@@ -198,7 +200,7 @@ def _list_json(lists: pa.ListArray, elements: Cast, brackets: str) -> Cast:
 
 
 def _map_json(source: pa.MapArray) -> Cast:
-    """An object. One key twice is no object, nor is a key that has no text."""
+    """Write maps as JSON objects. A map is bad if it has a key twice, or a key without a text."""
     kind = source.type
     entry = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
     lists = plain(source.cast(pa.list_(entry)))
@@ -212,7 +214,7 @@ def _map_json(source: pa.MapArray) -> Cast:
 
 
 def _repeated(lists: pa.ListArray, keys: pa.Array) -> pa.Array:
-    """True where a list has had the key before."""
+    """Return True where a list had the key before."""
     codes = keys.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     pairs = parents_of(lists) * (int(codes.max(initial=0)) + 2) + codes
     again = np.ones(len(pairs), dtype=bool)
@@ -221,5 +223,5 @@ def _repeated(lists: pa.ListArray, keys: pa.Array) -> pa.Array:
 
 
 def _joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts put together, row by row; null where one of them is."""
+    """Join texts row by row; null where one of them is."""
     return pc.binary_join_element_wise(*parts, "")

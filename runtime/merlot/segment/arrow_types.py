@@ -1,4 +1,4 @@
-"""Which Arrow and numpy types carry each data type between rows, segments and queries."""
+"""Arrow and numpy types that carry each data type between rows, segments and queries."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ ARROW_TYPES: dict[TypeName, pa.DataType] = {
     TypeName.JSON: pa.string(),
     TypeName.BYTES: pa.binary(),
 }
-"""Rows as a builder takes them; BIG_DECIMAL is plain decimal text."""
+"""Types of rows as a builder takes them; BIG_DECIMAL is plain decimal text."""
 
 STORED_DTYPES: dict[TypeName, np.dtype[Any]] = {
     TypeName.INT: np.dtype("<i4"),
@@ -30,30 +30,30 @@ STORED_DTYPES: dict[TypeName, np.dtype[Any]] = {
     TypeName.BOOLEAN: np.dtype("<i4"),
     TypeName.TIMESTAMP: np.dtype("<i8"),
 }
-"""Values of fixed width as a segment stores them; types that are not here have variable width."""
+"""Types of fixed-width values as a segment stores them. A type that is missing here has variable width."""
 
 STORED_NAMES: dict[TypeName, tuple[str]] = {name: (dtype.str[1:],) for name, dtype in STORED_DTYPES.items()}
-"""As a footer names the dtype of a buffer of such values."""
+"""Names in a footer of the dtypes of these values."""
 
 
 def arrow_type(field: FieldSpec) -> pa.DataType:
-    """Type of the column of rows that `build_segment` takes for this field."""
+    """Return the type of the column of rows that `build_segment` takes for this field."""
     value_type = ARROW_TYPES[field.type]
     return pa.list_(value_type) if field.multi_value else value_type
 
 
 def arrow_schema(schema: TableSchema) -> pa.Schema:
-    """Schema of the rows that `build_segment` takes."""
+    """Return the schema of the rows that `build_segment` takes."""
     return pa.schema([pa.field(field.name, arrow_type(field)) for field in schema.fields])
 
 
 def is_fixed_width(type_name: TypeName) -> bool:
-    """Whether values are numbers in an array, rather than strings of bytes."""
+    """Return True if values are numbers in an array, rather than strings of bytes."""
     return type_name in STORED_DTYPES
 
 
 def stored_arrow_type(type_name: TypeName, *, large: bool = False) -> pa.DataType:
-    """Arrow type of variable-width values as a segment hands them out; `large` past 2**31 bytes."""
+    """Return the Arrow type of variable-width values as a segment returns them; `large` past 2**31 bytes."""
     if type_name is TypeName.BYTES:
         return pa.large_binary() if large else pa.binary()
     return pa.large_string() if large else pa.string()

@@ -1,7 +1,7 @@
 """Mapped files and arrays over them, and the process-wide cache of decoded columns.
 
-A mapped array borrows the mapping and keeps it alive: closing a segment while a query holds arrays of it is safe, the
-pages go when the last array does. Every array is read-only, mapped or decoded, so that kernels see one type.
+A mapped array keeps the mapping alive. Closing a segment while a query holds arrays of it is safe: the pages go with
+the last array. Every array is read-only, mapped or decoded, so that kernels see one type.
 """
 
 import itertools
@@ -33,13 +33,13 @@ CacheKey = tuple[int, str]
 CHUNKED_SHARE: Final = 4
 """A lookup that needs more than one in this many chunks decodes the whole buffer, which is then cached."""
 LARGE_SHARE: Final = 8
-"""An array of more than one part in this many of the cache's bound is decoded into a file …"""
+"""An array that takes more than one part in this many of the cache's bound is decoded into a file."""
 SMALL_BYTES: Final = 1 << 20
-"""… unless it is no larger than this."""
+"""Size up to which arrays are decoded in memory anyway."""
 FILE_SHARE: Final = 16
-"""Of an array in a file one byte in this many counts: the kernel drops its pages when memory is short."""
+"""An array in a file counts one byte in this many, because the kernel drops its pages when memory is short."""
 FREE_SHARE: Final = 10
-"""Such files leave one part in this many of their disk free."""
+"""Files of arrays leave one part in this many of their disk free."""
 
 
 class DecodeCache:
@@ -59,13 +59,13 @@ class DecodeCache:
         self._evictions = 0
 
     def get(self, key: CacheKey, decode: Callable[[], Array]) -> Array:
-        """The array of `key`, decoded at the first call and after eviction."""
+        """Return the array of `key`, decoded at the first call and after eviction."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is not None:
+            cached = self._entries.get(key)
+            if cached is not None:
                 self._entries.move_to_end(key)
                 self._hits += 1
-                return found
+                return cached
             self._misses += 1
         array = decode()
         array.flags.writeable = False
@@ -74,18 +74,18 @@ class DecodeCache:
         return array
 
     def peek(self, key: CacheKey) -> Array | None:
-        """The array of `key` if it is decoded already."""
+        """Return the array of `key` if it is decoded already."""
         with self._lock:
             return self._entries.get(key)
 
     def drop(self, owner: int) -> None:
-        """Forget all arrays of one mapped file."""
+        """Drop all arrays of one mapped file."""
         with self._lock:
             for name in self._names.pop(owner, set()):
                 self._bytes -= _held_bytes(self._entries.pop((owner, name)))
 
     def is_large(self, size_bytes: int) -> bool:
-        """Whether an array of that size would take a good part of the bound."""
+        """Return True if an array of that size would take a large part of the bound."""
         return size_bytes > SMALL_BYTES and size_bytes * LARGE_SHARE > self._capacity
 
     def resize(self, capacity_bytes: int) -> None:
@@ -95,7 +95,7 @@ class DecodeCache:
             self._evict()
 
     def stats(self) -> dict[str, int]:
-        """Counters for metrics."""
+        """Return counters for metrics."""
         with self._lock:
             return {
                 "bytes": self._bytes,
@@ -127,14 +127,14 @@ class DecodeCache:
 
 
 DECODE_CACHE = DecodeCache(memory.total_bytes() // 4)
-"""A quarter of the memory until a server sets its own bound."""
+"""Cache of the process, bounded by a quarter of the memory until a server sets its own bound."""
 
 _owners = itertools.count(1)
 _ZEROS: Final = bytes(ALIGNMENT)
 
 
 def buffer_problems(view: memoryview, buffers: Sequence[StoredBuffer]) -> list[str]:
-    """What is wrong with the buffers of a file, and with the padding between them."""
+    """Return the problems of a file's buffers, and of the padding between them."""
     problems = []
     crc32 = zlib.crc32
     for number, (offset, length, crc, _) in enumerate(buffers):
@@ -167,13 +167,13 @@ class MappedFile:
 
     @property
     def is_lost(self) -> bool:
-        """Say whether pages of it could not be read, and zeros stand in their place."""
+        """True if pages of it could not be read, and zeros stand in their place."""
         return lost_pages.is_lost(self._slot)
 
     def array(self, ref: BufferRef, size: int | None = None) -> Array:
-        """The decoded buffer, zero-copy where it is stored plainly; raises CorruptionError.
+        """Return the decoded buffer, zero-copy where it is stored uncompressed. Raises CorruptionError.
 
-        size: elements that it must have, for kernels look no further than what they were told."""
+        size: number of elements that it must have, because kernels trust the sizes that they are given."""
         if size is not None and ref.size != size:
             raise damaged(self.path, f"buffer {ref.number} has {ref.size} elements instead of {size}")
         dtype = _dtype_of(ref.dtype)
@@ -186,15 +186,15 @@ class MappedFile:
         return DECODE_CACHE.get((self.owner, str(ref.number)), lambda: self._expanded(ref, dtype))
 
     def plain(self, ref: BufferRef) -> memoryview | None:
-        """The bytes of a buffer, of whatever length; None of a compressed one. Raises CorruptionError."""
+        """Return the bytes of a buffer, whatever their number; None if it is compressed. Raises CorruptionError."""
         offset, length, _, codec = self.stored(ref)
         return self._view[offset : offset + length] if codec == compression.NONE else None
 
     def decoded(self, name: str, count: int, dtype: np.dtype[Any], fill: Callable[[Array], None]) -> Array:
-        """The array of `count` elements that `fill` writes into zeros, kept under a name of this file's.
+        """Return the array of `count` elements that `fill` writes into zeros. It is cached under a name of this file.
 
-        A large one lies in a file without a name beside this one, whose pages the kernel may write out and drop: many
-        rows are read with little memory, if slowly."""
+        A large array lies in a nameless file beside this one, whose pages the kernel may write out and drop: many rows
+        can be read with little memory, if slowly."""
 
         def decode() -> Array:
             out = self._room(count, dtype)
@@ -204,11 +204,12 @@ class MappedFile:
         return DECODE_CACHE.get((self.owner, name), decode)
 
     def peek(self, name: str) -> Array | None:
-        """The array of that name if it is decoded already."""
+        """Return the array of that name if it is decoded already."""
         return DECODE_CACHE.peek((self.owner, name))
 
     def take(self, ref: BufferRef, positions: NDArray[np.uint32]) -> Array:
-        """Elements of a buffer; of a compressed one that is not decoded, by its chunks if they are few."""
+        """Return elements of a buffer. Of a compressed buffer that is not decoded, only the chunks that hold them are
+        expanded, if they are few."""
         if not self.is_compressed(ref) or self.peek(str(ref.number)) is not None:
             return self.array(ref)[positions]
         dtype = _dtype_of(ref.dtype)
@@ -227,12 +228,13 @@ class MappedFile:
         return out
 
     def require(self, holds: bool, what: str) -> None:
-        """Raise CorruptionError, which says what is wrong, unless something holds that kernels trust."""
+        """Raise CorruptionError with `what` unless something holds that kernels trust."""
         if not holds:
             raise damaged(self.path, what)
 
     def verify(self) -> list[str]:
-        """Problems of all buffers and the padding between them; empty if every byte is as it was written."""
+        """Return the problems of all buffers and of the padding between them; empty if every byte is as it was
+        written."""
         return buffer_problems(self._view, self.layout.buffers)
 
     def is_compressed(self, ref: BufferRef) -> bool:
@@ -244,17 +246,17 @@ class MappedFile:
         prefetch(self._view[stored.offset : stored.offset + stored.length])
 
     def close(self) -> None:
-        """Forget decoded arrays; the mapping itself ends with the last array over it."""
+        """Drop decoded arrays. The mapping itself ends with the last array over it."""
         DECODE_CACHE.drop(self.owner)
 
     def stored(self, ref: BufferRef) -> StoredBuffer:
-        """Where a buffer lies; raises CorruptionError."""
+        """Return the place of a buffer. Raises CorruptionError."""
         if not 0 <= ref.number < len(self.layout.buffers):
             raise damaged(self.path, f"buffer {ref.number} is not in the directory")
         return self.layout.buffers[ref.number]
 
     def _room(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """Zeros to write to."""
+        """Return zeros to write to."""
         size = count * dtype.itemsize
         mapped = _nameless(size, self.path.parent) if DECODE_CACHE.is_large(size) else None
         return np.zeros(count, dtype) if mapped is None else np.frombuffer(mapped, dtype)
@@ -280,13 +282,13 @@ class MappedFile:
 
 
 def _nameless(size_bytes: int, folder: Path) -> mmap.mmap | None:
-    """A file of zeros that goes with its last array; None where the disk has no room for it."""
+    """Return a mapped file of zeros that is deleted with its last array; None if the disk has no room for it."""
     try:
         disk = shutil.disk_usage(folder)
         if disk.free - size_bytes < disk.total // FREE_SHARE:
             return None
         with tempfile.TemporaryFile(dir=folder) as file:
-            # Reserved: a disk that is full only when a page is written would end the process.
+            # Reserved, because the process would end if the disk were full only when a page is written.
             os.posix_fallocate(file.fileno(), 0, size_bytes)
             return mmap.mmap(file.fileno(), size_bytes)
     except OSError:
@@ -294,6 +296,6 @@ def _nameless(size_bytes: int, folder: Path) -> mmap.mmap | None:
 
 
 def _held_bytes(array: Array) -> int:
-    """What an array counts in the cache."""
+    """Return the bytes that an array counts in the cache."""
     is_file = isinstance(getattr(array.base, "obj", None), mmap.mmap)
     return array.nbytes // FILE_SHARE if is_file else array.nbytes

@@ -1,8 +1,8 @@
 """One column of an open segment: the arrays that a query reads.
 
 Arrays are read-only and may be kept after the segment is closed. Whole-column methods return a mapped array where the
-column is stored plainly, else a decoded one from `buffers.DECODE_CACHE`. A reader is made once per segment and column
-and is safe on any thread: what it remembers is idempotent.
+column is stored uncompressed, else a decoded one from `buffers.DECODE_CACHE`. A reader is made once per segment and
+column. It is safe on any thread: what it caches is idempotent.
 """
 
 from dataclasses import replace
@@ -32,8 +32,8 @@ _NOTHING = np.zeros(0, np.int64)
 
 
 class ColumnReader:
-    """What a column holds. Single-value columns have one value per doc; of multi-value ones, whole-column methods give
-    the values of all docs one after another, and `offsets` cuts them."""
+    """Reader of one column. A single-value column has one value per doc. For a multi-value column, whole-column methods
+    return the values of all docs one after another, and `offsets` divides them."""
 
     def __init__(
         self, metadata: ColumnMetadata, num_docs: int, file: MappedFile, beside: IndexPlace | None = None
@@ -45,18 +45,18 @@ class ColumnReader:
         self.multi_value = metadata.multi_value
         self.num_docs = num_docs
         self.is_sorted = metadata.is_sorted and not metadata.multi_value
-        """Whether values ascend from doc to doc."""
+        """True if values ascend from doc to doc."""
         self._file = file
         self._has_good_strings = False
         self._scaling: Scaled | None = None
-        """Scale and bounds, known once somebody has asked; the values may leave memory meanwhile."""
+        """Scale and bounds, once computed. The values themselves may leave the cache meanwhile."""
         self._is_unscaled = False
         self._scaled_key = (file.owner, f"{metadata.name}/scaled")
         self._is_in_order = metadata.encoding is ColumnEncoding.DICTIONARY_RUNS
 
     @cached_property
     def dictionary(self) -> OrderedDictionary | None:
-        """Values by dict id; None of a raw column."""
+        """Values by dict id; None for a raw column."""
         if not self.metadata.encoding.has_dictionary:
             return None
         return dictionary.read(self.metadata, self._file)
@@ -73,75 +73,76 @@ class ColumnReader:
 
     @cached_property
     def runs(self) -> NDArray[np.uint32] | None:
-        """Of a sorted dictionary column: dict id k covers docs [runs[k], runs[k + 1])."""
+        """First docs of the dict ids of a sorted dictionary column: dict id k covers docs [runs[k], runs[k + 1])."""
         return self._ids.runs() if self.metadata.encoding.has_dictionary else None
 
     @cached_property
     def indexes(self) -> ColumnIndexes | None:
-        """What the table asked for; None if nothing."""
+        """Indexes of the column, in the segment's file or its sidecar; None if it has none."""
         present = indexes_in(self.metadata)
         own = [IndexPlace(present, self.metadata, self._file)] if present else []
         places = own if self._beside is None else [*own, self._beside]
         return ColumnIndexes(places, self.num_docs) if places else None
 
     def index(self, kind: Index[R]) -> R | None:
-        """The index of one kind, None if the column has none."""
+        """Return the index of one kind; None if the column has none."""
         return None if self.indexes is None else self.indexes.get(kind)
 
     def dict_ids(self) -> Array:
-        """Every dict id: u8, u16 or u32, the smallest that holds the cardinality."""
+        """Return every dict id: u8, u16 or u32, the smallest that holds the cardinality."""
         return self._in_order(self._ids.all())
 
     def take_dict_ids(self, docs: NDArray[np.uint32]) -> Array:
-        """Dict ids at `docs`."""
+        """Return the dict ids at `docs`."""
         return self._ids.take(docs)
 
     def values(self) -> Array:
-        """Every value of a raw fixed-width column: int32, int64, float32 or float64."""
+        """Return every value of a raw fixed-width column: int32, int64, float32 or float64."""
         return self._in_order(self._raw.all())
 
     def take_values(self, docs: NDArray[np.uint32]) -> Array:
-        """Values of a raw fixed-width column at `docs`."""
+        """Return the values of a raw fixed-width column at `docs`."""
         return self._raw.take(docs)
 
     def strings(self) -> pa.Array:
-        """Every value of a raw variable-width column."""
+        """Return every value of a raw variable-width column."""
         values = variable.read(self.metadata, self._file, is_checked=self._has_good_strings)
         self._has_good_strings = True
         return values
 
     @property
     def is_scaled(self) -> bool:
-        """Whether `scaled` has parsed the values."""
+        """True if `scaled` has parsed the values."""
         return self._scaling is not None
 
     def scaled(self) -> Scaled | None:
-        """Values of a BIG_DECIMAL column's dictionary, or every value of a raw one, where 64 bits hold them."""
+        """Return the values of a BIG_DECIMAL column's dictionary, or every value of a raw column, as scaled integers;
+        None if they do not fit in 64 bits."""
         if self._is_unscaled:
             return None
         if self._scaling is None:
-            found = scaled_of(self._texts())
-            if found is None:
+            scaled = scaled_of(self._texts())
+            if scaled is None:
                 self._is_unscaled = True
                 return None
-            self._scaling = replace(found, values=_NOTHING)
-            DECODE_CACHE.get(self._scaled_key, lambda: found.values)
+            self._scaling = replace(scaled, values=_NOTHING)
+            DECODE_CACHE.get(self._scaled_key, lambda: scaled.values)
         return replace(self._scaling, values=DECODE_CACHE.get(self._scaled_key, self._scaled_anew))
 
     def _scaled_anew(self) -> Array:
-        found = scaled_of(self._texts())
-        assert found is not None
-        return found.values
+        scaled = scaled_of(self._texts())
+        assert scaled is not None
+        return scaled.values
 
     def _texts(self) -> pa.Array:
         return self.strings() if self.dictionary is None else self.dictionary.arrow()
 
     def take_strings(self, docs: NDArray[np.uint32]) -> pa.Array:
-        """Values of a raw variable-width column at `docs`."""
+        """Return the values of a raw variable-width column at `docs`."""
         return self.strings().take(pa.array(docs))
 
     def offsets(self) -> NDArray[np.uint32]:
-        """Of a multi-value column: doc d holds values [offsets[d], offsets[d + 1])."""
+        """Return the offsets of a multi-value column: doc d holds values [offsets[d], offsets[d + 1])."""
         return self._offsets.all()
 
     def prefetch(self) -> None:
@@ -150,7 +151,8 @@ class ColumnReader:
             self._file.prefetch(ref)
 
     def _in_order(self, values: Array) -> Array:
-        """The values, if they ascend where the footer says so: queries search them then."""
+        """Return the values. Raise CorruptionError if the footer calls them sorted and they do not ascend, because
+        queries search them."""
         if self.is_sorted and not self._is_in_order:
             descends = bool(np.any(values[1:] < values[:-1]))
             self._file.require(not descends, f"values of a sorted column descend column={self.metadata.name}")

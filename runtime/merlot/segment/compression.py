@@ -16,9 +16,9 @@ import zstandard
 from numpy.typing import NDArray
 
 CHUNK_BYTES: Final = 1 << 18
-"""Large enough that zstd finds repeats, small enough that a point lookup expands it in 0.2 ms."""
+"""Bytes of a chunk: enough that zstd finds repeats, and few enough that a point lookup expands it in 0.2 ms."""
 MAX_CHUNK_BYTES: Final = 1 << 20
-"""A table that claims larger chunks is refused before memory is taken for one."""
+"""Limit for chunks: a table that claims larger ones is refused before memory is taken for one."""
 ZSTD_LEVEL: Final = 3
 
 NONE: Final = ""
@@ -26,20 +26,21 @@ LZ4: Final = "lz4"
 ZSTD: Final = "zstd"
 
 AUTO_SHARE: Final = 0.25
-"""Compressed without being asked to only if it becomes this small. Then expanding and unpacking took 0.9 to 3.5 ns a
-value in real columns, unpacking alone 0.75; columns that shrink less took up to 10. ADR 1."""
+"""Share to which a buffer has to shrink to be compressed without being asked to. At this share, expanding and unpacking
+took 0.9 to 3.5 ns a value in real columns, unpacking alone 0.75; columns that shrink less took up to 10. ADR 1."""
 AUTO_BYTES: Final = 4096
-"""Smaller buffers stay as they are: a call costs more than a page."""
+"""Size below which buffers stay as they are, because a call costs more than a page."""
 
 _HEADER = struct.Struct("<II")
 
 
 class ChunkError(ValueError):
-    """Chunks do not expand to what their table says; whoever knows the path makes it a CorruptionError."""
+    """Raised if chunks do not expand to what their table says. A caller that knows the path turns it into
+    CorruptionError."""
 
 
 def compress(data: memoryview, codec: str, chunk_bytes: int = CHUNK_BYTES) -> bytes:
-    """`data` as chunks of `codec`."""
+    """Return `data` as chunks of `codec`."""
     chunks = [_compress_chunk(data[start : start + chunk_bytes], codec) for start in range(0, len(data), chunk_bytes)]
     return _joined(chunks, chunk_bytes)
 
@@ -50,7 +51,8 @@ def _joined(chunks: Sequence[bytes], chunk_bytes: int) -> bytes:
 
 
 def compress_if_small(data: memoryview) -> bytes | None:
-    """`data` in zstd chunks if that is well worth expanding it, else None; a first chunk that disappoints is enough."""
+    """Return `data` in zstd chunks if it shrinks enough to be worth expanding, else None. If the first chunk shrinks
+    too little, no other is tried."""
     if len(data) < AUTO_BYTES:
         return None
     sample = data[:CHUNK_BYTES]
@@ -68,8 +70,9 @@ _THREAD = threading.local()
 
 
 def expand(frame: memoryview | bytes, length: int) -> bytes:
-    """What a zstd frame holds, `length` bytes at most; raises zstandard.ZstdError. A thread keeps its decompressor: to
-    make one took more than to expand the footer of a day's segment."""
+    """Return the content of a zstd frame, `length` bytes at most. Raises zstandard.ZstdError.
+
+    A thread keeps its decompressor: to make one took longer than to expand the footer of a day's segment."""
     size = zstandard.frame_content_size(frame)
     if size > length:  # the decompressor would allocate what the frame says, whatever its limit
         raise zstandard.ZstdError(f"frame holds {size} bytes instead of {length}")
@@ -97,14 +100,14 @@ class ChunkTable:
         self._ends: NDArray[Any] = np.frombuffer(stored[_HEADER.size : self._start], dtype="<u8")
 
     def expand(self, out: NDArray[np.uint8]) -> None:
-        """All chunks, into as many bytes as they have; raises ChunkError."""
+        """Expand all chunks into an array of their total size. Raises ChunkError."""
         for number in range(self.num_chunks):
             chunk = self.chunk(number)
             start = number * self.chunk_bytes
             out[start : start + len(chunk)] = np.frombuffer(chunk, np.uint8)
 
     def chunk(self, number: int) -> bytes:
-        """The bytes of chunk `number`; raises ChunkError."""
+        """Return the bytes of chunk `number`. Raises ChunkError."""
         start = int(self._ends[number - 1]) if number else 0
         stop = int(self._ends[number])
         expected = min(self.chunk_bytes, self._length - number * self.chunk_bytes)

@@ -1,6 +1,6 @@
-"""A column of several segments as one: values, dictionaries with the ids by them, offsets and nulls.
+"""Concatenate a column of several segments: values, dictionaries with their ids, offsets and nulls.
 
-Dictionaries become one by their entries alone; then an id costs one look-up in a table, whatever its value is. Arrays
+Dictionaries are merged by their entries alone; then each id costs one look-up in a table, whatever its value is. Arrays
 that come in are never written to.
 """
 
@@ -43,7 +43,7 @@ def concat_values(parts: Sequence[Values]) -> Values:
     texts: Sequence[Any] = parts
     try:
         return pa.concat_arrays(texts)
-    except pa.ArrowInvalid:  # too long for 32-bit offsets, or some parts have 64-bit ones
+    except pa.ArrowInvalid:  # too long for 32-bit offsets, or some parts have 64-bit offsets
         return pa.concat_arrays([part.cast(_LARGE.get(part.type, part.type)) for part in texts])
 
 
@@ -53,7 +53,7 @@ def concat_offsets(parts: Sequence[Array]) -> NDArray[np.int64]:
 
 
 def concat_nulls(parts: Sequence[NDArray[np.bool_] | None], sizes: Sequence[int]) -> NDArray[np.bool_] | None:
-    """Mark the rows that are null, in parts of these sizes; None if none is."""
+    """Return a mask of the rows that are null, in parts of these sizes; None if none is."""
     if all(part is None for part in parts):
         return None
     return np.concatenate(

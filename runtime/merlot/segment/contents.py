@@ -1,7 +1,7 @@
-"""Whether a column is what its footer says, by reading all of it: what takes too long whenever a file is opened.
+"""Check that columns are what their footer says by reading all of them, which takes too long when a file is opened.
 
-Opening looks at the footer, reading at everything that a reader trusts with memory. What is left are claims that make
-wrong answers only: bounds, zone maps, indexes and filters of other values than the column's.
+Opening checks the footer. Reading checks all that a reader trusts for memory access. Left are claims that could only
+make answers wrong: bounds, zone maps, indexes and filters of other values than the column's.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,14 +27,14 @@ from merlot.values.types import TypeName
 
 
 def check_file(path: Path) -> None:
-    """Read every byte of a segment file and every value; raises CorruptionError at the first that is not as it should
-    be, NotFoundError or UnavailableError."""
+    """Read every byte and every value of a segment file. Raises CorruptionError at the first that is wrong,
+    NotFoundError or UnavailableError."""
     with ImmutableSegment.open(path, verify=True) as segment:
         check_contents(segment)
 
 
 def check_contents(segment: ImmutableSegment) -> None:
-    """Raise CorruptionError at the first column that is not what the footer says. Takes some nanoseconds a value, and
+    """Raise CorruptionError at the first column that is not what the footer says. Takes some nanoseconds per value, and
     keeps nothing that it decodes."""
     for name in segment.column_names:
         column = segment.column(name)
@@ -42,8 +42,10 @@ def check_contents(segment: ImmutableSegment) -> None:
         for is_right, what in _claims(column):
             segment.file.require(is_right(), f"{what} are not those of the values column={name}")
         segment.close()
-    for one in segment.metadata.derived:
-        segment.file.require(_is_derived(segment, one), f"values are not those of its column derived={one.name}")
+    for derived in segment.metadata.derived:
+        segment.file.require(
+            _is_derived(segment, derived), f"values are not those of its column derived={derived.name}"
+        )
         segment.close()
     for tree in segment.star_trees:
         is_right_tree = agreement.agrees(tree, segment.column, segment.num_docs)
@@ -101,13 +103,13 @@ def _bounds_agree(column: ColumnReader) -> bool:
     if metadata.min is None or not len(values):
         return metadata.total_values == 0 or not isinstance(values, np.ndarray)
     if isinstance(values, np.ndarray):
-        found = np.fmin.reduce(values), np.maximum.reduce(values)
+        bounds = np.fmin.reduce(values), np.maximum.reduce(values)
     else:
         ends = pc.min_max(values).as_py()
-        found = ends["min"], ends["max"]
+        bounds = ends["min"], ends["max"]
     return metadata.type is not TypeName.BIG_DECIMAL and (metadata.min, metadata.max) == (
-        to_json(metadata.type, found[0]),
-        to_json(metadata.type, found[1]),
+        to_json(metadata.type, bounds[0]),
+        to_json(metadata.type, bounds[1]),
     )
 
 
@@ -119,13 +121,13 @@ def _lists_agree(column: ColumnReader) -> bool:
 
 
 def _zones_agree(column: ColumnReader) -> bool:
-    found = column.zones
+    zone_maps = column.zones
     values = raw_values(column) if column.dictionary is None else column.dict_ids()
-    if found is None or not isinstance(values, np.ndarray):
+    if zone_maps is None or not isinstance(values, np.ndarray):
         return True
     if column.multi_value:
-        return zones.agrees(found, zones.write_multi_value(values, column.offsets(), column.nulls))
-    return zones.agrees(found, zones.write(values, column.nulls))
+        return zones.agrees(zone_maps, zones.write_multi_value(values, column.offsets(), column.nulls))
+    return zones.agrees(zone_maps, zones.write(values, column.nulls))
 
 
 def _index_agrees(index: AnyIndex, indexes: ColumnIndexes, column: ColumnReader) -> bool:
@@ -133,7 +135,7 @@ def _index_agrees(index: AnyIndex, indexes: ColumnIndexes, column: ColumnReader)
 
 
 def indexed_column(column: ColumnReader) -> IndexedColumn:
-    """What an index of a stored column is made of."""
+    """Return what an index of a stored column is built from."""
     dictionary = column.dictionary
     if dictionary is None:
         distinct, ids, values = None, None, partial(raw_values, column)
@@ -157,5 +159,5 @@ def _looked_up(distinct: Array | pa.Array, column: ColumnReader) -> Array | pa.A
 
 
 def raw_values(column: ColumnReader) -> Array | pa.Array:
-    """Values of a column without a dictionary."""
+    """Return the values of a column without a dictionary."""
     return column.strings() if column.metadata.encoding == "RAW_VARIABLE" else column.values()

@@ -1,7 +1,7 @@
-"""Derived columns of a segment (`spec.derived`): values as DATETRUNC would compute them of every doc, nulls included.
+"""Derived columns of a segment (`spec.derived`): the values that DATETRUNC would compute for every doc, nulls included.
 
-They are written where their column is, by whoever writes it, and read by name, `$ts$DAY`. The entry in the footer says
-in which unit the column's times were; a segment that lacks one, or has it of another unit, is computed of as before.
+They are written together with their column and read by name, `$ts$DAY`. The entry in the footer names the unit of the
+column's times. If a segment lacks the derived column, or has it in another unit, queries compute it.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _FIELD: Final = FieldSpec(name="derived", type=TypeName.LONG)
 
 
 def unit_of_column(stored: ColumnMetadata) -> str | None:
-    """The unit of a stored column's times; None if it has none, or lists."""
+    """Return the unit of a stored column's times; None if it has none, or holds lists."""
     return None if stored.multi_value else unit_of(stored.type, stored.format)
 
 
 def write_derived(
     derived: Derived, column: BuildColumn, coded: Coded | None, unit: str, *, encoding: Encoding, file: FileWriter
 ) -> WrittenColumn:
-    """Append a derived column of a column that is written; `coded` is its dictionary, where it has one."""
-    made = _made(derived, column, coded, unit)
-    written = write_column(made, ColumnRequest(encoding=encoding), file)
+    """Append a derived column of a column that is being written; `coded` is that column's dictionary, if it has one."""
+    derived_column = _derived_column(derived, column, coded, unit)
+    written = write_column(derived_column, ColumnRequest(encoding=encoding), file)
     metadata = written.metadata.model_copy(update={"name": derived.name, "format": unit})
     return WrittenColumn(metadata=metadata, coded=written.coded, indexes=written.indexes)
 
 
 def truncated(values: Array, derived: Derived, unit: str) -> Array:
-    """As DATETRUNC computes it, in the unit of the values."""
+    """Truncate values as DATETRUNC does, in the unit of the values."""
     with np.errstate(over="ignore"):
         millis = convert_unit(np.asarray(values, np.int64), unit, "MILLISECONDS")
         return convert_unit(truncate(millis, derived.granularity), "MILLISECONDS", unit)
 
 
-def _made(derived: Derived, column: BuildColumn, coded: Coded | None, unit: str) -> BuildColumn:
+def _derived_column(derived: Derived, column: BuildColumn, coded: Coded | None, unit: str) -> BuildColumn:
     if coded is None:
         values = column.values
         assert isinstance(values, np.ndarray)
@@ -61,11 +61,11 @@ def _made(derived: Derived, column: BuildColumn, coded: Coded | None, unit: str)
             num_nulls=column.num_nulls,
         )
     assert isinstance(coded.values, np.ndarray)
-    distinct, places = np.unique(truncated(coded.values, derived, unit), return_inverse=True)
+    distinct, positions = np.unique(truncated(coded.values, derived, unit), return_inverse=True)
     return CodedColumn(
         field=_FIELD,
         num_docs=column.num_docs,
-        coded=Coded(places.astype(id_dtype(len(distinct)))[coded.ids], distinct),
+        coded=Coded(positions.astype(id_dtype(len(distinct)))[coded.ids], distinct),
         offsets=None,
         nulls=column.nulls,
         num_nulls=column.num_nulls,

@@ -1,7 +1,7 @@
-"""What a footer says, against itself and against the sizes of the buffers. FORMAT.md §7.
+"""Check a footer against itself and against the sizes of the buffers. FORMAT.md §7.
 
-No buffer is read: what is found here is found when a file is opened. What buffers hold is looked at by the modules of
-`segment.index` when a column is read for the first time.
+No buffer is read, so these problems are found when a file is opened. The modules of `segment.index` check what buffers
+hold when a column is read for the first time.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _PACKED: Final = {
     for name, dtype in STORED_DTYPES.items()
     if dtype.kind == "i"
 }
-"""What values of integer types are."""
+"""Ranges of integer types."""
 _KNOWN: Final = frozenset(
     {
         *(dictionary.VALUES, dictionary.PACKED, "dict.offsets", "dict.bytes", "raw.offsets", "raw.bytes"),
@@ -41,11 +41,11 @@ _KNOWN: Final = frozenset(
 
 
 def check_segment(metadata: SegmentMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless what is said of the whole segment can be."""
+    """Raise CorruptionError unless what the footer says of the whole segment is possible."""
     start, end = metadata.start_time_ms, metadata.end_time_ms
     if not 0 <= metadata.num_docs <= MAX_DOCS:
         raise damaged(file.path, f"no segment has {metadata.num_docs} docs")
-    names = [one.name for one in metadata.derived]
+    names = [column.name for column in metadata.derived]
     if len(set(names)) != len(names) or any(derived_of(name) is None for name in names):
         raise damaged(file.path, f"derived columns are twice the same, or none names={','.join(names)[:200]}")
     if start is not None and end is not None and not -_MAX_MS <= start <= end < _MAX_MS:
@@ -65,17 +65,17 @@ def check_column(column: ColumnMetadata, num_docs: int, file: MappedFile) -> Non
 def check_derived(
     column: ColumnMetadata, columns: Mapping[str, ColumnMetadata], num_docs: int, file: MappedFile
 ) -> None:
-    """Raise CorruptionError unless the column can be the derived one of its name."""
+    """Raise CorruptionError unless the column can be the derived column that its name stands for."""
     check_column(column, num_docs, file)
     derived = derived_of(column.name)
     source = None if derived is None else columns.get(derived.column)
-    is_one = source is not None and column.num_nulls == source.num_nulls and not source.multi_value
-    if not is_one or column.type is not TypeName.LONG or column.multi_value:
+    is_possible = source is not None and column.num_nulls == source.num_nulls and not source.multi_value
+    if not is_possible or column.type is not TypeName.LONG or column.multi_value:
         raise damaged(file.path, f"no such column is derived column={column.name}")
 
 
 def check_indexes(column: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
-    """Raise CorruptionError unless the buffers of a column, in a file that has nothing else of it, are those of
+    """Raise CorruptionError unless the buffers of a column, in a file that has only indexes of it, are those of
     indexes, each of its dtype and size."""
     shapes: Shapes = {}
     for index in indexes_in(column):
@@ -122,22 +122,22 @@ def _wrong_values(column: ColumnMetadata) -> str | None:
 
 
 def _shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
-    """Of all buffers that the column must have, and of the indexes that it has."""
-    found: Shapes = {}
+    """Return the shapes of all buffers that the column must have, and of the indexes that it has."""
+    shapes: Shapes = {}
     if column.encoding in _DICTIONARIES:
-        found.update(dictionary.shapes(column))
-        found.update(dict_ids.shapes(column))
+        shapes.update(dictionary.shapes(column))
+        shapes.update(dict_ids.shapes(column))
     else:
-        found.update(raw.shapes(column) if column.type in STORED_DTYPES else variable.shapes(column))
+        shapes.update(raw.shapes(column) if column.type in STORED_DTYPES else variable.shapes(column))
     if column.multi_value:
-        found.update(multi_value.shapes(column, num_docs))
+        shapes.update(multi_value.shapes(column, num_docs))
     if column.num_nulls:
-        found.update(nulls.shapes(column, num_docs))
+        shapes.update(nulls.shapes(column, num_docs))
     if num_docs > zones.BLOCK_DOCS:
-        found.update(zones.shapes(column, num_docs))
+        shapes.update(zones.shapes(column, num_docs))
     for index in indexes_in(column):
-        found.update(index.shapes(column, num_docs))
-    return found
+        shapes.update(index.shapes(column, num_docs))
+    return shapes
 
 
 def _wrong_buffers(column: ColumnMetadata, shapes: Shapes, file: MappedFile) -> str | None:

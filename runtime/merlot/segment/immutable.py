@@ -1,7 +1,7 @@
-"""A segment to read: one mapped file, a reader per column made when asked for.
+"""A segment to read: one mapped file, and a reader per column that is made on first use.
 
-A segment that was opened stays so. One that was only checked knows its name, size and number of docs: its file is
-mapped and its footer read once a query asks for a column, and forgotten again when many others were read since. So
+A segment that was opened stays open. A segment that was only checked knows its name, size and number of docs: its file
+is mapped and its footer read when a query first needs a column, and closed again after many others were read. So
 thousands of small segments take some hundred bytes each, and the ones in use what they take anyway.
 """
 
@@ -27,7 +27,7 @@ from merlot.segment.layout import FORMAT_VERSION, SUFFIX, damaged, read_layout
 from merlot.segment.mapping import read_file
 from merlot.segment.metadata import (
     ColumnMetadata,
-    ColumnsWhenAsked,
+    LazyColumns,
     SegmentMetadata,
     StarTreeMetadata,
     parse_metadata,
@@ -39,13 +39,13 @@ from merlot.segment.startree.tree import StarTree
 _LOG: Final = logging.getLogger(__name__)
 
 MAX_OPENED: Final = 4096
-"""Segments that were only checked and are open now, of the whole process: some 15 KB each, and what was read."""
+"""Most segments of the process that were only checked and are open now: each takes some 15 KB, plus what was read."""
 MAX_READ_BYTES: Final = 16 << 10
-"""Files up to this size are read when they are opened, larger ones mapped."""
+"""Size up to which files are read when they are opened. Larger files are mapped."""
 
 
-class _Opened:
-    """What reading a segment takes."""
+class _OpenSegment:
+    """File, metadata and readers of an open segment."""
 
     __slots__ = ("file", "metadata", "readers", "sidecar", "star_trees", "was_used")
 
@@ -56,7 +56,7 @@ class _Opened:
         self.readers: dict[str, ColumnReader] = {}
         self.star_trees: tuple[StarTree, ...] | None = None
         self.was_used = True
-        """Since the last look for one that may be forgotten."""
+        """True if it was used since `_OpenSegments` last looked for a segment to close."""
 
 
 class ImmutableSegment:
@@ -67,35 +67,35 @@ class ImmutableSegment:
     __slots__ = ("__weakref__", "_crc", "_folder", "_name", "_opened", "_path", "_sidecar", "num_docs", "size_bytes")
 
     def __init__(self, path: Path | None, key: SegmentKey, num_docs: int, size_bytes: int, folder: str = "") -> None:
-        """path: None for the file in `folder` that is called by the key."""
+        """path: None for the file in `folder` that is named by the key."""
         self._path = path
         self._folder = folder
         self._name, self._crc = key.name, key.crc
         self.num_docs = num_docs
         self.size_bytes = size_bytes
-        self._opened: _Opened | None = None
+        self._opened: _OpenSegment | None = None
         self._sidecar: Path | None = None
 
     @classmethod
     def open(cls, path: Path, *, verify: bool = False) -> Self:
-        """Map a file and check header, trailer and footer, with `verify` every buffer too.
+        """Map a file and check header, trailer and footer; with `verify`, check every buffer too.
 
         Raises CorruptionError, NotFoundError, or UnavailableError if the file cannot be read."""
         file = MappedFile(path)
         if verify and (problems := file.verify()):
             raise damaged(path, problems[0])
-        opened = _Opened(file, _metadata_of(file))
+        opened = _OpenSegment(file, _metadata_of(file))
         segment = cls(path, opened.metadata.key, opened.metadata.num_docs, file.size_bytes)
         segment._opened = opened
         return segment
 
     @classmethod
     def checked(cls, folder: str, expected: SegmentKey, content: bytes) -> Self:
-        """The segment of the file in a folder that is called by its key, and that holds or will hold this content,
-        every byte of which is checked now.
+        """Return the segment whose file in `folder` is named by its key, and holds or will hold `content`, every byte
+        of which is checked now.
 
-        Raises CorruptionError, also if it is another segment. The file is not touched before somebody reads a column:
-        NotFoundError if it is gone by then."""
+        Raises CorruptionError, also if the content is another segment's. The file itself is opened when a column is
+        first read: NotFoundError if it is gone by then."""
         path = file_of(folder, expected)
         view = memoryview(content)
         layout = read_layout(view, path)
@@ -110,22 +110,22 @@ class ImmutableSegment:
         return cls(None, expected, num_docs, len(content), folder)
 
     def beside(self, sidecar: Sidecar | None) -> ImmutableSegment:
-        """The same segment with what a sidecar adds, or without any; this one stays as it is."""
+        """Return the same segment with what a sidecar adds, or without any sidecar. This one stays as it is."""
         other = ImmutableSegment(self._path, self.key, self.num_docs, self.size_bytes, self._folder)
         other._sidecar = None if sidecar is None else sidecar.path
         opened = self._opened
         if opened is not None and not _OPENED.may_forget(self):
-            other._opened = _Opened(opened.file, opened.metadata, sidecar)
+            other._opened = _OpenSegment(opened.file, opened.metadata, sidecar)
         return other
 
     @property
     def sidecar_path(self) -> Path | None:
-        """Where the sidecar is that it is read with; None without one, or if that turned out to be none."""
+        """Path of the sidecar that the segment is read with; None without one, or if the sidecar proved unusable."""
         return self._sidecar
 
     @property
     def sidecar(self) -> Sidecar | None:
-        """What it is read with besides its own file."""
+        """Sidecar that the segment is read with, if any."""
         return self._open().sidecar
 
     @property
@@ -138,7 +138,7 @@ class ImmutableSegment:
 
     @property
     def is_lost(self) -> bool:
-        """Say whether pages of a file that it is read from were gone when somebody looked at them."""
+        """True if pages of its file or of its sidecar's were missing when they were read."""
         opened = self._opened
         if opened is None:
             return False
@@ -146,7 +146,7 @@ class ImmutableSegment:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be read without a look at its file's footer first."""
+        """True if it can be read without parsing its file's footer first."""
         return self._opened is not None
 
     @property
@@ -159,7 +159,7 @@ class ImmutableSegment:
 
     @property
     def instants(self) -> Instants:
-        """When it was made, and of when its rows are."""
+        """Time of its creation, and the first and last time of its rows."""
         metadata = self.metadata
         return Instants(metadata.creation.time_ms or None, metadata.start_time_ms, metadata.end_time_ms)
 
@@ -168,7 +168,8 @@ class ImmutableSegment:
         return tuple(self.metadata.columns)
 
     def column(self, name: str) -> ColumnReader | None:
-        """Reader of a column, or of a derived one; None if the segment was built before the column was added."""
+        """Return the reader of a column or derived column; None if the segment was built before the column was
+        added."""
         opened = self._open()
         reader = opened.readers.get(name)
         if reader is not None:
@@ -177,19 +178,19 @@ class ImmutableSegment:
         if metadata is None:
             derived = _derived(opened, name) if name.startswith("$") else None
             return None if derived is None else opened.readers.setdefault(name, derived)
-        # Two threads that come at once make two; both are given the same one.
+        # Two threads may each make a reader; both get the first one.
         return opened.readers.setdefault(name, self._reader(metadata, opened))
 
-    def _reader(self, metadata: ColumnMetadata, opened: _Opened) -> ColumnReader:
+    def _reader(self, metadata: ColumnMetadata, opened: _OpenSegment) -> ColumnReader:
         sidecar = opened.sidecar
         if sidecar is None:
             return ColumnReader(metadata, self.num_docs, opened.file)
-        anew = sidecar.column(metadata.name)
+        recoded = sidecar.column(metadata.name)
         place = sidecar.places.get(metadata.name)
-        return anew or ColumnReader(metadata, self.num_docs, opened.file, place)
+        return recoded or ColumnReader(metadata, self.num_docs, opened.file, place)
 
     def own_column(self, name: str) -> ColumnReader:
-        """A column as the segment's own file has it; KeyError if it has none."""
+        """Return a column as the segment's own file has it. Raises KeyError if it has none."""
         opened = self._open()
         metadata = _derived_metadata(opened, name) if name.startswith("$") else opened.metadata.columns[name]
         if metadata is None:
@@ -197,13 +198,14 @@ class ImmutableSegment:
         return ColumnReader(metadata, self.num_docs, opened.file)
 
     def look(self) -> SegmentMetadata:
-        """What the footer says. A segment that is not open is not opened for it."""
+        """Return the content of the footer. A segment that is not open stays so."""
         opened = self._opened
         return _metadata_of(_file_at(self.path, self.size_bytes)) if opened is None else opened.metadata
 
     @property
     def star_trees(self) -> tuple[StarTree, ...]:
-        """Star-trees, in the order in which they were declared, and those of its sidecar. Raises CorruptionError."""
+        """Star-trees of its own file in the order in which they were declared, then those of its sidecar. Raises
+        CorruptionError."""
         opened = self._open()
         if opened.star_trees is None:
             own = tuple(_star_tree(tree, opened) for tree in opened.metadata.star_trees)
@@ -211,7 +213,7 @@ class ImmutableSegment:
         return opened.star_trees
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Smallest and largest whole number that the column holds, if it holds such."""
+        """Return the smallest and largest value of a column of whole numbers, None for other columns."""
         opened = self._open()
         stored = opened.metadata.columns.get(name)
         if stored is None and name.startswith("$") and (reader := self.column(name)) is not None:
@@ -221,23 +223,23 @@ class ImmutableSegment:
         return stored.min, stored.max
 
     def check_columns(self) -> None:
-        """Compare what the footer says of every column with itself and with the sizes of buffers, as is done anyway
-        for a column that is asked for. Raises CorruptionError."""
+        """Compare the footer's entry of every column with itself and with the sizes of buffers, as happens for a column
+        when it is first used. Raises CorruptionError."""
         for _ in self.metadata.columns.values():
             pass
-        for one in self.metadata.derived:
-            assert self.column(one.name) is not None
+        for column in self.metadata.derived:
+            assert self.column(column.name) is not None
         assert len(self.star_trees) >= len(self.metadata.star_trees)
 
     def prepare(self) -> None:
-        """Be open from now on, whatever becomes of the file's name. Raises as `open` does."""
+        """Stay open from now on, whatever becomes of the file's name. Raises as `open` does."""
         self._open()
         _OPENED.forget(self)
-        if self._opened is None:  # forgotten in between
+        if self._opened is None:  # closed in between
             self.prepare()
 
     def close(self) -> None:
-        """Forget readers and decoded arrays. The mapping ends with the last array that somebody still holds."""
+        """Drop readers and decoded arrays. The mapping ends with the last array that is still referenced."""
         _OPENED.forget(self)
         opened = self._opened
         if opened is not None:
@@ -245,23 +247,23 @@ class ImmutableSegment:
             opened.star_trees = None
             opened.file.close()
 
-    def _open(self) -> _Opened:
+    def _open(self) -> _OpenSegment:
         opened = self._opened
         if opened is None:
             opened = self._read()
         opened.was_used = True
         return opened
 
-    def _read(self) -> _Opened:
+    def _read(self) -> _OpenSegment:
         file = _file_at(self.path, self.size_bytes)
-        opened = _Opened(file, _metadata_of(file))
+        opened = _OpenSegment(file, _metadata_of(file))
         if opened.metadata.key != self.key:
             raise damaged(self.path, f"the file is of {opened.metadata.key} now")
         opened.sidecar = self._open_sidecar(opened.metadata)
         return _OPENED.add(self, opened)
 
     def _open_sidecar(self, metadata: SegmentMetadata) -> Sidecar | None:
-        """What it is read with, if that is still there and right: else it goes without from now on."""
+        """Open the sidecar. If it is missing or damaged, the segment does without it from now on."""
         if self._sidecar is None:
             return None
         try:
@@ -277,23 +279,25 @@ class ImmutableSegment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Raise CorruptionError, unless there is an error already, if what was read was not all there."""
+        """Close; raise CorruptionError if pages that were read were missing, unless another error is raised already."""
         is_lost = self.is_lost
         self.close()
         if is_lost and error is None:
             raise damaged(self.path, "pages of it could not be read")
 
 
-class _OpenedSegments:
-    """Segments that can be opened again, in the order in which they were; those not used since a look go first."""
+class _OpenSegments:
+    """Open segments that can be closed and opened again, in the order of opening. When there are too many, the first
+    one that was not used since the last look is closed."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._segments: OrderedDict[int, ImmutableSegment] = OrderedDict()
         self._lock = threading.Lock()
 
-    def add(self, segment: ImmutableSegment, opened: _Opened) -> _Opened:
-        """What the segment is read through from now on: of two threads that open one, the first one's."""
+    def add(self, segment: ImmutableSegment, opened: _OpenSegment) -> _OpenSegment:
+        """Add an opened segment. Returns what it is read through: if two threads open it at once, what the first one
+        opened."""
         with self._lock:
             if segment._opened is not None:
                 return segment._opened
@@ -304,17 +308,17 @@ class _OpenedSegments:
         return opened
 
     def forget(self, segment: ImmutableSegment) -> None:
-        """Leave it as it is."""
+        """Stop managing a segment; it stays open or closed as it is."""
         with self._lock:
             self._segments.pop(id(segment), None)
 
     def may_forget(self, segment: ImmutableSegment) -> bool:
-        """Whether it can be closed, and opened again."""
+        """Return True if the segment can be closed, and opened again."""
         with self._lock:
             return id(segment) in self._segments
 
     def resize(self, capacity: int) -> None:
-        """Set the bound; closes at once what is beyond it."""
+        """Set the limit; segments beyond it are closed at once."""
         with self._lock:
             self._capacity = capacity
             while len(self._segments) > self._capacity:
@@ -328,12 +332,12 @@ class _OpenedSegments:
             opened.was_used = False
             self._segments[key] = segment
         else:
-            # Whoever reads it now goes on with what it holds.
+            # Queries that read it now go on with the objects that they hold.
             segment._opened = None
             opened.file.close()
 
 
-_OPENED = _OpenedSegments(MAX_OPENED)
+_OPENED = _OpenSegments(MAX_OPENED)
 
 
 def keep_opened(capacity: int) -> None:
@@ -342,12 +346,12 @@ def keep_opened(capacity: int) -> None:
 
 
 def file_of(folder: str, key: SegmentKey) -> str:
-    """Path of the file that is called by a segment's key."""
+    """Return the path of the file that is named by a segment's key."""
     return f"{folder}/{key.name}@{key.crc}{SUFFIX}"
 
 
 def verify_file(path: Path) -> None:
-    """Read every byte of a segment file; raises CorruptionError at the first one that is not as written."""
+    """Read every byte of a segment file; raise CorruptionError at the first that is not as it was written."""
     ImmutableSegment.open(path, verify=True).close()
 
 
@@ -356,7 +360,8 @@ def _file_at(path: Path, size_bytes: int) -> MappedFile:
 
 
 def _metadata_of(file: MappedFile) -> SegmentMetadata:
-    """The footer. What it says of a column is looked at when the column is asked for: queries read few of them."""
+    """Parse the footer. The entry of a column is checked when the column is first used, because queries read few of
+    them."""
     layout = file.layout
     columns = layout.content.get("columns")
     if not isinstance(columns, list):
@@ -367,17 +372,17 @@ def _metadata_of(file: MappedFile) -> SegmentMetadata:
         fields.update(crc=layout.content_crc, format_version=FORMAT_VERSION)
         metadata = parse_metadata(fields)
         make = partial(_column_of, num_docs=metadata.num_docs, file=file)
-        metadata = metadata.model_copy(update={"columns": ColumnsWhenAsked(named, make)})
+        metadata = metadata.model_copy(update={"columns": LazyColumns(named, make)})
     except (ValidationError, KeyError, TypeError) as error:
         raise damaged(file.path, f"footer is not what it should be: {error}") from error
     file.require(len(named) == len(columns), "two columns have one name")
     check_segment(metadata, file)
-    # What the footer said is in the metadata now, in fewer bytes.
+    # The metadata holds the footer's content now, in fewer bytes.
     file.layout = replace(layout, content={}, identity={}, creation={})
     return metadata
 
 
-def _star_tree(metadata: StarTreeMetadata, opened: _Opened) -> StarTree:
+def _star_tree(metadata: StarTreeMetadata, opened: _OpenSegment) -> StarTree:
     cardinalities = []
     for name in metadata.dimensions:
         column = _derived_metadata(opened, name) if name.startswith("$") else opened.metadata.columns.get(name)
@@ -388,21 +393,21 @@ def _star_tree(metadata: StarTreeMetadata, opened: _Opened) -> StarTree:
     return StarTree(metadata, cardinalities, opened.file)
 
 
-def _derived(opened: _Opened, name: str) -> ColumnReader | None:
-    """Reader of a derived column, of the segment's own file or of its sidecar; None if neither has it."""
-    if opened.sidecar is not None and (found := opened.sidecar.column(name)) is not None:
-        return found
+def _derived(opened: _OpenSegment, name: str) -> ColumnReader | None:
+    """Return the reader of a derived column, from the sidecar or the segment's own file; None if neither has it."""
+    if opened.sidecar is not None and (column := opened.sidecar.column(name)) is not None:
+        return column
     metadata = _derived_metadata(opened, name)
     return None if metadata is None else ColumnReader(metadata, opened.metadata.num_docs, opened.file)
 
 
-def _derived_metadata(opened: _Opened, name: str) -> ColumnMetadata | None:
-    """What the segment's own file has of a derived column, looked at; None if it has none."""
+def _derived_metadata(opened: _OpenSegment, name: str) -> ColumnMetadata | None:
+    """Return the metadata of a derived column in the segment's own file, checked; None if it has none."""
     metadata = opened.metadata
-    for one in metadata.derived:
-        if one.name == name:
-            check_derived(one, metadata.columns, metadata.num_docs, opened.file)
-            return one
+    for column in metadata.derived:
+        if column.name == name:
+            check_derived(column, metadata.columns, metadata.num_docs, opened.file)
+            return column
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a segment file holds, for people: sizes by column and index, encodings, statistics, damage."""
+"""Describe a segment file for people: sizes by column and index, encodings, statistics, damage."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.registry import INDEXES
 from merlot.segment.layout import FACTS_BYTES, HEADER_BYTES, TRAILER_BYTES
 from merlot.segment.metadata import ColumnMetadata, JsonValue
-from merlot.segment.startree.drawing import Drawing
+from merlot.segment.startree.rendering import Drawing
 from merlot.segment.startree.tree import StarTree
 
 INDEX_OF_BUFFER: Final = {
@@ -25,12 +25,12 @@ INDEX_OF_BUFFER: Final = {
     "zones": "zones",
     **{name: name for name in INDEXES},
 }
-"""Which index a buffer belongs to, by the first part of its name."""
+"""Index that a buffer belongs to, by the first part of the buffer's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnReport:
-    """One column; `bytes_by_index` are bytes on disk without padding."""
+    """Report about one column; `bytes_by_index` are bytes on disk without padding."""
 
     name: str
     type: str
@@ -51,12 +51,12 @@ class ColumnReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StarTreeReport:
-    """One star-tree."""
+    """Report about one star-tree."""
 
     dimensions: tuple[str, ...]
     functions: tuple[str, ...]
     is_automatic: bool
-    """Whether it was chosen by the columns."""
+    """True if it was chosen by the columns."""
     max_leaf_records: int
     num_docs: int
     num_nodes: int
@@ -65,7 +65,7 @@ class StarTreeReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentReport:
-    """One file."""
+    """Report about one file."""
 
     path: str
     name: str
@@ -89,12 +89,12 @@ class SegmentReport:
     star_trees: tuple[StarTreeReport, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return asdict(self)
 
 
 def describe(path: Path) -> SegmentReport:
-    """Read the footer of a segment file; raises CorruptionError or NotFoundError."""
+    """Read the footer of a segment file. Raises CorruptionError or NotFoundError."""
     with ImmutableSegment.open(path) as segment:
         metadata = segment.metadata
         file = segment.file
@@ -125,7 +125,8 @@ def describe(path: Path) -> SegmentReport:
 
 
 def draw_star_trees(path: Path, most_nodes: int) -> Iterator[str]:
-    """The star-trees of a segment file as text, each of so many nodes at most; raises as `describe`."""
+    """Yield the star-trees of a segment file as text, each with `most_nodes` nodes at most. Raises as `describe`
+    does."""
     with ImmutableSegment.open(path) as segment:
         if not segment.star_trees:
             yield "no star-trees"
@@ -139,7 +140,7 @@ def draw_star_trees(path: Path, most_nodes: int) -> Iterator[str]:
 
 
 def verify(path: Path) -> list[str]:
-    """Every problem of a segment file, by reading all of it; empty if it is as it was written."""
+    """Return every problem of a segment file, by reading all of it; empty if it is as it was written."""
     try:
         with ImmutableSegment.open(path) as segment:
             problems = segment.file.verify()
@@ -190,9 +191,9 @@ def _describe_tree(drawing: Drawing, file: MappedFile) -> StarTreeReport:
 
 
 def _tree_bytes(tree: StarTree, file: MappedFile) -> int:
-    """On disk, without padding."""
+    """Return the bytes of a star-tree on disk, without padding."""
     metadata = tree.metadata
-    columns = [*metadata.ids, *(state for one in metadata.functions for state in one.states)]
+    columns = [*metadata.ids, *(state for function in metadata.functions for state in function.states)]
     refs = [*metadata.buffers.values(), *(ref for column in columns for ref in column.buffers.values())]
     return sum(file.stored(ref).length for ref in refs)
 

@@ -12,23 +12,23 @@ from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 MAX_BOUND_LENGTH: Final = 512
-"""A longer minimum or maximum is left out of the footer: it must be exact or absent."""
+"""Length up to which a minimum or maximum is in the footer. It must be exact or absent."""
 
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
-# By its own shortest digits, as it is written: as a double they are more than it is.
+# From the shortest digits of the float32, as a footer has them: read as a double they are more than the float32.
 _LARGEST = {TypeName.FLOAT: float(str(np.finfo(np.float32).max)), TypeName.DOUBLE: math.inf}
 _INT = (-(1 << 31), (1 << 31) - 1)
 _LONG = (-(1 << 63), (1 << 63) - 1)
 _BOUNDS = {TypeName.INT: _INT, TypeName.LONG: _LONG, TypeName.TIMESTAMP: _LONG, TypeName.BOOLEAN: (0, 1)}
 PLAIN_DECIMAL: Final = r"^(0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\.[0-9]*[1-9])$"
-"""The one text of each number, FORMAT.md §5.1."""
+"""Pattern of the canonical text of each number, FORMAT.md §5.1."""
 _DECIMAL = re.compile(PLAIN_DECIMAL)
 _HEX = re.compile("(?:[0-9a-f]{2})*")
 
 
 def to_json(type_name: TypeName, value: Any) -> JsonValue:
-    """A stored value (number, str or bytes) as JSON."""
+    """Return a stored value (number, str or bytes) as JSON."""
     if type_name in _FLOATS:
         return _float_to_json(value)
     if type_name is TypeName.BYTES:
@@ -41,7 +41,7 @@ def to_json(type_name: TypeName, value: Any) -> JsonValue:
 
 
 def from_json(type_name: TypeName, value: JsonValue) -> Any:
-    """The stored value: int, float, str (BIG_DECIMAL too) or bytes."""
+    """Return the stored value: int, float, str (BIG_DECIMAL too) or bytes."""
     if type_name in _FLOATS:
         return float(value)
     if type_name is TypeName.BYTES:
@@ -50,7 +50,7 @@ def from_json(type_name: TypeName, value: JsonValue) -> Any:
 
 
 def is_value(type_name: TypeName, value: Any) -> bool:
-    """Whether JSON is a value of the type, as `to_json` writes it."""
+    """Return True if JSON is a value of the type, as `to_json` writes it."""
     if type_name in _BOUNDS:
         low, high = _BOUNDS[type_name]
         return type(value) is int and low <= value <= high

@@ -1,7 +1,8 @@
-"""Where things are in a segment file: header, buffers, footer, facts, trailer. FORMAT.md §2 and §3.
+"""Layout of a segment file: header, buffers, footer, facts, trailer. FORMAT.md §2 and §3.
 
-Only bytes and numbers: what a buffer means is known to `segment.metadata` and `segment.index`. `read_layout` raises
-CorruptionError for everything that is not a whole file of this version, whatever the bytes are.
+This module knows bytes and numbers only; what a buffer means is known to `segment.metadata` and `segment.index`.
+`read_layout` raises CorruptionError for everything that is not a complete file of this version, whatever the bytes
+are.
 """
 
 import struct
@@ -24,15 +25,16 @@ ALIGNMENT: Final = 64
 HEADER_BYTES: Final = 64
 TRAILER_BYTES: Final = 64
 FACTS_BYTES: Final = 256
-"""Creation facts have a fixed size, so that files of equal content have equal sizes, whoever wrote them."""
+"""Size of the creation facts. It is fixed, so that files of equal content have equal sizes, whoever wrote them."""
 HEADER_MAGIC: Final = b"\x89MSEG\r\n\x1a"
-"""As PNG's: a high bit, a CR LF and a DOS end of file show transfers that damage bytes."""
+"""First bytes of a file. As in PNG, a high bit, a CR LF and a DOS end of file reveal transfers that damage bytes."""
 TRAILER_MAGIC: Final = b"MSEGEND\n"
 MAX_FOOTER_BYTES: Final = 16 << 20
-"""Length of an expanded footer: 5,000 columns of the longest bounds have three quarters of it. No multiple of the
-stored bytes would do: columns that are alike compress to a six-hundredth."""
+"""Limit for the length of an expanded footer: 5,000 columns of the longest bounds take three quarters of it. A multiple
+of the stored bytes would not do, because columns that are alike compress to a six-hundredth."""
 MAX_FOOTER_VALUES: Final = 1_000_000
-"""Values in a footer, for each may take 100 bytes in memory, and as few as 2 as JSON. A column has about 50."""
+"""Limit for the values in a footer: each may take 100 bytes in memory, and as few as 2 as JSON. A column has about
+50."""
 
 _HEADER = struct.Struct("<8sI52x")
 _TRAILER = struct.Struct("<QQQQIIIII4x8s")
@@ -40,7 +42,7 @@ _FOOTER_PARTS = struct.Struct("<III")
 
 
 class StoredBuffer(NamedTuple):
-    """A buffer as it lies in the file."""
+    """Place of a buffer in the file, with its crc and codec."""
 
     offset: int
     length: int
@@ -49,13 +51,13 @@ class StoredBuffer(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a writer says about its buffers."""
+    """Statements of a writer about its buffers."""
 
     content: bytes
     """JSON, with sorted keys."""
     identity: dict[str, Any]
     creation: dict[str, Any]
-    """No longer than FACTS_BYTES as JSON."""
+    """Facts about the file's origin, no longer than FACTS_BYTES as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +74,18 @@ class Layout:
 
 
 def padding(length: int) -> int:
-    """Zero bytes that follow `length` bytes up to the alignment."""
+    """Return the number of zero bytes that follow `length` bytes up to the alignment."""
     return -length % ALIGNMENT
 
 
 def header_bytes() -> bytes:
-    """The first 64 bytes of a file."""
+    """Return the first 64 bytes of a file."""
     return _HEADER.pack(HEADER_MAGIC, FORMAT_VERSION)
 
 
 def footer_bytes(footer: Footer, directory: list[StoredBuffer], offset: int, *, has_limits: bool = True) -> bytes:
-    """Footer, facts and trailer, for a footer that starts at `offset`. Raise InvalidInputError if no reader would take
-    it; without `has_limits`, which is for tests of readers, it is written all the same."""
+    """Return footer, facts and trailer, for a footer that starts at `offset`. Raises InvalidInputError if no reader
+    would accept it; without `has_limits`, which is for tests of readers, it is written anyway."""
     content = footer.content
     stored = orjson.dumps([list(buffer) for buffer in directory])
     who = orjson.dumps(footer.identity, option=orjson.OPT_SORT_KEYS)
@@ -102,7 +104,7 @@ def footer_bytes(footer: Footer, directory: list[StoredBuffer], offset: int, *, 
 
 
 def read_layout(view: memoryview, path: Path | str) -> Layout:
-    """Check header, trailer and footer of a mapped file, and parse the footer; raises CorruptionError."""
+    """Check header, trailer and footer of a mapped file, and parse the footer. Raises CorruptionError."""
     trailer = _read_trailer(view, path)
     stored = view[trailer.footer_offset : trailer.footer_offset + trailer.footer_length]
     if zlib.crc32(stored) != trailer.footer_crc:
@@ -130,7 +132,7 @@ def read_layout(view: memoryview, path: Path | str) -> Layout:
 
 
 def damaged(path: Path | str, what: str) -> CorruptionError:
-    """The error for a file that must be quarantined."""
+    """Return the error for a file that must be quarantined."""
     return CorruptionError(f"segment file is damaged path={path}: {what}")
 
 
@@ -215,7 +217,8 @@ def _members(text: bytes | memoryview) -> dict[str, Any]:
 
 
 def _check_buffers(layout: Layout, path: Path | str) -> None:
-    """TypeError, too, if one is described by anything but numbers."""
+    """Raise CorruptionError unless buffers follow each other up to the footer; TypeError, too, if a buffer is described
+    by anything but numbers."""
     expected = HEADER_BYTES
     for number, (offset, length, _, _) in enumerate(layout.buffers):
         if type(offset) is not int or offset != expected or length < 0:

@@ -2,10 +2,10 @@
 
 The kernel then sends SIGBUS to the thread that reads. A handler, machine code that touches nothing of Python, puts
 zeros in place of the pages from there to the end of that mapping, notes that the mapping is lost, and lets the thread
-go on. What is computed from such zeros is wrong, so whoever reads mapped files asks afterwards: `num_faults` has
+go on. Results computed from such zeros are wrong, so readers of mapped files check afterwards: `num_faults` has
 changed, or `is_lost(slot)`. ADR 71.
 
-On Linux only; elsewhere the process ends, as it does for a SIGBUS that concerns no file that is watched here. Any
+On Linux only. Elsewhere the process ends, as it does for a SIGBUS that concerns no file that is watched here. Any
 thread; `forget` may be called while objects are collected.
 """
 
@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 from merlot.errors import CorruptionError
 
 CAPACITY: Final = 1 << 18
-"""Mappings that can be watched: more than Linux allows a process by default (65,530)."""
+"""Number of mappings that can be watched: more than Linux allows a process by default (65,530)."""
 NOT_WATCHED: Final = -1
 
 _START, _END, _LOST = range(3)
 _USED, _FAULTS = range(2)
 _ROW_BYTES: Final = 3 * 8
 _ADDRESS_AT: Final = 16
-"""Where siginfo_t has the address, on 64-bit Linux."""
+"""Offset of the address in siginfo_t, on 64-bit Linux."""
 _SIGACTION_BYTES: Final = 152
 """Size of the C library's struct sigaction: handler, 128 bytes of mask, flags, restorer."""
 _FLAGS_AT: Final = 136
@@ -43,12 +43,12 @@ _SA_SIGINFO: Final = 0x4
 _SA_ONSTACK: Final = 0x08000000
 _SA_RESTART: Final = 0x10000000
 
-# Pages are taken when a row is first written to.
+# The kernel gives a page of memory when a row in it is first written.
 _memory = mmap.mmap(-1, CAPACITY * _ROW_BYTES)
 _table: NDArray[np.int64] = np.frombuffer(_memory, np.int64).reshape(CAPACITY, 3)
 _header: NDArray[np.int64] = np.zeros(2, np.int64)
 _counts = _header.data
-"""Faster to read than the array."""
+"""View of `_header`, faster to read than the array."""
 _free: deque[int] = deque()
 _next = itertools.count()
 _lock = threading.Lock()
@@ -56,7 +56,8 @@ _handler: _Handler | None = None
 
 
 def watch(start: int, size: int) -> int:
-    """Have a mapping survive the loss of its pages; returns its slot, or NOT_WATCHED if there are too many."""
+    """Let the process survive the loss of a mapping's pages. Returns the mapping's slot, or NOT_WATCHED if there are
+    too many."""
     try:
         slot = _free.pop()
     except IndexError:
@@ -78,7 +79,7 @@ def forget(slot: int) -> None:
 
 
 def is_lost(slot: int) -> bool:
-    """Return whether zeros have taken the place of some pages."""
+    """Return True if zeros have replaced some pages."""
     return slot != NOT_WATCHED and _table[slot, _LOST] != 0
 
 
@@ -97,7 +98,7 @@ def watched(what: str) -> Iterator[None]:
 
 
 class _Handler:
-    """The handler as it is installed; what it refers to has to live as long as the process."""
+    """The installed handler. What it refers to has to live as long as the process."""
 
     def __init__(self) -> None:
         import llvmlite.binding as llvm
@@ -173,11 +174,11 @@ def _module(old_action: int) -> Any:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10  # MAP_FIXED, which the module does not name
     zeros = build.call(
         imported(libc.mmap, word, word, word, number, number, number, word),
-        [page, build.sub(stop, page), *(ir.Constant(number, one) for one in (mmap.PROT_READ, flags, -1)), word(0)],
+        [page, build.sub(stop, page), *(ir.Constant(number, value) for value in (mmap.PROT_READ, flags, -1)), word(0)],
     )
     build.cbranch(build.icmp_signed("==", zeros, ir.Constant(word, -1)), foreign, done)
 
-    # The instruction is tried again, and meets whoever was asked before: by default, the end of the process.
+    # The instruction is tried again, under the action that was set before: by default, the process ends.
     build.position_at_end(foreign)
     build.call(
         imported(libc.sigaction, number, number, word, word),

@@ -1,8 +1,8 @@
-"""Files mapped read-only, without a file descriptor each; and small ones read, without a mapping each.
+"""Map files read-only, without a file descriptor each; read small files, without a mapping each.
 
-Python's own `mmap` keeps a duplicate of the descriptor for as long as the mapping lives (until 3.13 there is no way not
-to): a server of 20,000 segments would need as many. The C library's needs none once it has mapped. The mapping ends
-when the last view over it is gone, on whichever thread that happens.
+Python's own `mmap` keeps a duplicate of the descriptor for as long as the mapping lives (before 3.13 this cannot be
+avoided): a server of 20,000 segments would need as many. The C library's mmap needs none once it has mapped. The
+mapping ends when the last view over it is gone, on whichever thread that happens.
 """
 
 import ctypes
@@ -38,11 +38,11 @@ class Mapping(NamedTuple):
 
     view: memoryview
     slot: int
-    """Slot for `lost_pages.is_lost`, as long as the view is held."""
+    """Slot for `lost_pages.is_lost`, valid as long as the view is held."""
 
 
 def map_file(path: Path) -> Mapping:
-    """The bytes of a file, read-only; raises NotFoundError, UnavailableError, or CorruptionError if there are none."""
+    """Map a file read-only. Raises NotFoundError, UnavailableError, or CorruptionError if the file is empty."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -58,7 +58,7 @@ def map_file(path: Path) -> Mapping:
         raise UnavailableError(f"cannot read segment file path={path}: {error.strerror}") from error
     pages = (ctypes.c_ubyte * size).from_address(address)
     slot = lost_pages.watch(address, size)
-    # Not at exit: threads and other objects may still read then, and the pages go with the process anyway.
+    # Not at exit, because threads and other objects may still read then; the pages go with the process anyway.
     weakref.finalize(pages, _unmap, address, size, slot).atexit = False
     return Mapping(memoryview(pages).cast("B").toreadonly(), slot)
 
@@ -69,7 +69,7 @@ def _unmap(address: int, size: int, slot: int) -> None:
 
 
 def read_file(path: Path) -> memoryview:
-    """As `map_file`, for files of a few pages: a mapping takes longer than to read them."""
+    """Read a file instead of mapping it, for files of a few pages: a mapping takes longer than to read them."""
     try:
         with path.open("rb", buffering=0) as file:
             content = file.read()

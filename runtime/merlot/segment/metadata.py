@@ -19,7 +19,7 @@ from merlot.values.types import TypeName
 
 JsonValue = str | int | float
 MAX_DOCS: Final = (1 << 32) - 2
-"""Of a segment: doc ids and where a doc's values start have 32 bits."""
+"""Most docs of a segment: doc ids, and the starts of docs' values, have 32 bits."""
 
 
 class ColumnEncoding(StrEnum):
@@ -53,10 +53,10 @@ class BufferRef(NamedTuple):
 
 
 Shape = tuple[tuple[str, ...], int | None]
-"""What a buffer must be by what the footer says of its column: any of these dtypes, and so many elements; None if only
-the content tells."""
+"""Dtypes that a buffer may have according to its column's entry in the footer, and its number of elements; None if only
+the content determines the number."""
 Shapes = dict[str, Shape]
-"""By the name of a buffer."""
+"""Shapes by the names of buffers."""
 
 
 class Model(BaseModel):
@@ -64,7 +64,7 @@ class Model(BaseModel):
 
 
 class ColumnMetadata(Model):
-    """What is known of one column without reading it."""
+    """Facts about one column that are known without reading it."""
 
     name: str
     type: TypeName
@@ -83,20 +83,20 @@ class ColumnMetadata(Model):
     num_nulls: int = 0
     is_sorted: bool = False
     compression: str = "AUTO"
-    """What the table asked for: NONE, LZ4, ZSTD, or AUTO if it said nothing. What would not shrink is plain all the
-    same."""
+    """Compression that the table asked for: NONE, LZ4, ZSTD, or AUTO if it asked for none. A buffer that would not
+    shrink is stored uncompressed anyway."""
     bits: int | None = None
     """Width of a packed id or distance."""
     base: int = 0
-    """What RAW_PACKED distances are counted from."""
+    """Number that RAW_PACKED distances are counted from."""
     total_values: int
-    """Values, more or fewer than docs if multi-value."""
+    """Number of values; not the number of docs if multi-value."""
     max_values_per_doc: int = 1
     buffers: dict[str, BufferRef]
 
 
 class PartitionInfo(Model):
-    """Which partitions of a partition function the rows of a segment fall into."""
+    """Partitions of a partition function that the rows of a segment fall into."""
 
     function_name: str
     num_partitions: int
@@ -105,13 +105,13 @@ class PartitionInfo(Model):
 
 
 class StarTreeFunction(Model):
-    """What a star-tree keeps of a column: the states of an aggregate, a column per part of a state."""
+    """Function of a star-tree on a column: states of an aggregate, with one stored column per part of a state."""
 
     function: str
     column: str = ""
     """Empty for the count of rows."""
     type: TypeName | None = None
-    """Of the column's values when the tree was built."""
+    """Type of the column's values when the tree was built."""
     states: tuple[ColumnMetadata, ...]
 
 
@@ -119,23 +119,23 @@ class StarTreeMetadata(Model):
     """One star-tree. FORMAT.md §5.14."""
 
     dimensions: tuple[str, ...]
-    """In the order in which the tree is split."""
+    """Dimensions in the order in which the tree is split."""
     skipped: tuple[str, ...] = ()
-    """Those without star nodes."""
+    """Dimensions without star nodes."""
     is_automatic: bool = False
-    """Whether it was chosen by the columns, for `starTree: auto`."""
+    """True if it was chosen by the columns, for `starTree: auto`."""
     max_leaf_records: int
     num_docs: int
     """Documents of the tree."""
     num_nodes: int
     ids: tuple[ColumnMetadata, ...]
-    """Of each dimension, the dict ids of the documents."""
+    """Dict ids of the documents, by dimension."""
     functions: tuple[StarTreeFunction, ...]
     buffers: dict[str, BufferRef]
 
 
 class CreationFacts(Model):
-    """Who made the file and when; outside the content crc."""
+    """Origin of the file. It is not part of the content crc."""
 
     host: str = ""
     time_ms: int = 0
@@ -143,7 +143,7 @@ class CreationFacts(Model):
 
 
 class SegmentMetadata(Model):
-    """All that a footer says."""
+    """Everything that a footer says."""
 
     format_version: int
     name: str
@@ -151,22 +151,22 @@ class SegmentMetadata(Model):
     """Raw table name."""
     num_docs: int
     crc: int
-    """Content crc: equal rows built with equal configuration have equal ones, whoever builds them."""
+    """Content crc. Segments of equal rows and equal configuration have equal crcs, whoever builds them."""
     columns: Mapping[str, ColumnMetadata]
     time_column: str | None = None
     time_unit_format: str | None = None
     start_time: JsonValue | None = None
     end_time: JsonValue | None = None
     start_time_ms: int | None = None
-    """None if there are no rows or a value is not an instant: such a segment must not be pruned by time."""
+    """First instant; None without rows or if a value is not an instant. Such a segment must not be pruned by time."""
     end_time_ms: int | None = None
     sort_order: tuple[str, ...] = ()
     partitions: dict[str, PartitionInfo] = {}
     derived: tuple[ColumnMetadata, ...] = ()
-    """Columns computed from others, `$ts$DAY`, which no schema has. FORMAT.md §5.15."""
+    """Columns computed from others, such as `$ts$DAY`. They are in no schema. FORMAT.md §5.15."""
     star_trees: tuple[StarTreeMetadata, ...] = ()
     lacks_automatic_tree: bool = False
-    """Whether the rows make none that is worth its documents."""
+    """True if an automatic star-tree was wanted, and the rows make none that is worth its documents."""
     creation: CreationFacts = CreationFacts()
 
     @property
@@ -174,26 +174,26 @@ class SegmentMetadata(Model):
         return SegmentKey(SegmentName(self.name), self.crc)
 
 
-class ColumnsWhenAsked(Mapping[str, ColumnMetadata]):
-    """Columns of a footer, each made when it is first asked for: queries read few of them, and JSON takes a tenth of
-    what it stands for."""
+class LazyColumns(Mapping[str, ColumnMetadata]):
+    """Columns of a footer, each parsed on first use. Queries read few of them, and the JSON takes a tenth of the memory
+    of its parsed form."""
 
     __slots__ = ("_fields", "_made", "_make")
 
     def __init__(self, fields: Mapping[str, dict[str, Any]], make: Callable[[bytes], ColumnMetadata]) -> None:
-        """fields: of a footer as it was read. make: from JSON; raises CorruptionError if there cannot be such a column.
-        Called for each column when it is asked for."""
-        # Copied: what orjson returns has room for a kilobyte and more.
+        """fields: entries of the footer, by column. make: parses an entry's JSON on first use of the column; raises
+        CorruptionError if there cannot be such a column."""
+        # Copied, because what orjson returns has a kilobyte or more to spare.
         self._fields = {sys.intern(name): bytes(memoryview(orjson.dumps(column))) for name, column in fields.items()}
         self._make = make
         self._made: dict[str, ColumnMetadata] = {}
 
     def __getitem__(self, name: str) -> ColumnMetadata:
-        """KeyError if there is no such column; CorruptionError if its entry is not what it should be."""
-        made = self._made.get(name)
-        if made is None:
-            made = self._made[name] = self._make(self._fields[name])
-        return made
+        """Return a column. Raises KeyError if there is none, CorruptionError if its entry is invalid."""
+        column = self._made.get(name)
+        if column is None:
+            column = self._made[name] = self._make(self._fields[name])
+        return column
 
     def __contains__(self, name: object) -> bool:
         return name in self._fields
@@ -206,5 +206,5 @@ class ColumnsWhenAsked(Mapping[str, ColumnMetadata]):
 
 
 def parse_metadata(fields: dict[str, Any]) -> SegmentMetadata:
-    """Validate; raises pydantic.ValidationError, which the caller turns into CorruptionError with its path."""
+    """Validate fields. Raises pydantic.ValidationError, which the caller turns into CorruptionError with its path."""
     return SegmentMetadata.model_validate(fields)

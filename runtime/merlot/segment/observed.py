@@ -1,4 +1,4 @@
-"""What a sealed segment's values tell that its footer does not: partitions, and Bloom filters that are small."""
+"""Compute what a sealed segment's footer does not say about its values: partitions, and small Bloom filters."""
 
 import pyarrow as pa
 
@@ -14,8 +14,8 @@ from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 def observed_partitions(
     segment: ImmutableSegment, partitioning: PartitioningSpec
 ) -> tuple[dict[str, PartitionInfo], dict[str, str]]:
-    """Of each partition column: its one partition, or why it has none to tell."""
-    found, wrong = {}, {}
+    """Return the one partition of each partition column that has one, and the reason for each column that has not."""
+    partitions, wrong = {}, {}
     for name, function in partitioning.columns.items():
         column = segment.column(name)
         if column is None:
@@ -25,14 +25,15 @@ def observed_partitions(
         else:
             try:
                 fields = partition_info(column.type, function, _values(column), must_be_one=True)
-                found[name] = PartitionInfo.model_validate(fields)
+                partitions[name] = PartitionInfo.model_validate(fields)
             except NotPartitionedError as error:
                 wrong[name] = str(error)
-    return found, wrong
+    return partitions, wrong
 
 
 def small_blooms(segment: ImmutableSegment, indexing: IndexingSpec) -> dict[str, str]:
-    """Filters for the segment's record, as text, of the columns for which the table asks for one."""
+    """Return Bloom filters for the segment's record, as text: those that are small, of columns for which the table asks
+    for one."""
     texts = {}
     for name in indexing.bloom:
         column, fpp = segment.column(name), indexing.bloom_fpp_of(name)
@@ -46,7 +47,7 @@ def small_blooms(segment: ImmutableSegment, indexing: IndexingSpec) -> dict[str,
 
 
 def _values(column: ColumnReader) -> Array | pa.Array:
-    """Every value at least once."""
+    """Return every value at least once."""
     if column.dictionary is not None:
         return column.dictionary.numeric if column.dictionary.numeric is not None else column.dictionary.arrow()
     if column.metadata.encoding is ColumnEncoding.RAW_VARIABLE:

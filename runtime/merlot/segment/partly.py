@@ -1,7 +1,7 @@
-"""A segment of which some docs are no rows of the table: what readers of an upsert table are handed.
+"""A segment of which only some docs are rows of the table, as readers of an upsert table get it.
 
-Columns, bounds and docs are the segment's own. Whoever goes through its docs asks `valid_docs`, as of every segment;
-there is no other way to the segment, so nothing that reads it can forget them. Any thread.
+Columns, bounds and docs are the segment's own. Code that iterates over docs asks for `valid_docs`, as with every
+segment. There is no other way to the segment, so no reader can forget them. Any thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from merlot.segment.reader import Instants, RowReader, Segment, ValidDocs
 
 
 class PartlyValid:
-    """A segment with the docs of it that count; a `segment.reader.Segment`."""
+    """A segment and those of its docs that are valid; a `segment.reader.Segment`."""
 
     def __init__(self, segment: Segment, valid_docs: ValidDocs) -> None:
         self._segment = segment
@@ -24,13 +24,13 @@ class PartlyValid:
 
     @property
     def instants(self) -> Instants:
-        """When it was made, and of when its rows are: of docs that do not count as well."""
+        """Time of its creation, and the first and last time of its rows, invalid docs included."""
         return self._segment.instants
 
     def column(self, name: str) -> RowReader | None:
-        """Reader of a column; None if the segment lacks it."""
+        """Return the reader of a column; None if the segment lacks it."""
         return self._segment.column(name)
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Whole numbers between which every value lies, of docs that do not count as well."""
+        """Return whole numbers between which every value lies, invalid docs included."""
         return self._segment.bounds(name)

@@ -1,7 +1,7 @@
-"""What whoever reads rows asks of a segment, sealed or consuming, and of a column of it.
+"""Interfaces of a segment, sealed or consuming, and of its columns, for all code that reads rows.
 
 `segment.column.ColumnReader` reads a file, `segment.mutable` a prefix of rows that are still arriving. Arrays are
-read-only, stay as they are and may be kept. Any thread.
+read-only, do not change and may be kept. Any thread.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Docs = NDArray[np.uint32]
 
 
 class EveryDoc(Enum):
-    """Every doc of a segment is a row of the table."""
+    """Valid docs of a segment in which every doc is a row of the table."""
 
     VALID = "VALID"
 
 
 @dataclass(frozen=True, slots=True)
 class SomeDocs:
-    """Of a segment's docs some are rows of the table; others are there and must not be seen."""
+    """Valid docs of a segment in which some docs are rows of the table. The others exist and must not be seen."""
 
     words: NDArray[np.uint64]
     """Bit words, lowest bit first, 1 = valid."""
     with_deleted: NDArray[np.uint64] | None = None
-    """The same with rows that say that their key is deleted; None: there are none such."""
+    """The same, and rows that say that their key is deleted; None if there are no such rows."""
 
 
 ValidDocs = EveryDoc | SomeDocs
@@ -46,7 +46,8 @@ EVERY_DOC: Final = EveryDoc.VALID
 
 
 class Reader(Protocol):
-    """One column; `segment.column.ColumnReader` says what each means. Whatever may be None may be missing."""
+    """Reader of one column; `segment.column.ColumnReader` explains its members. Members that may be None are
+    optional."""
 
     @property
     def type(self) -> TypeName: ...
@@ -72,33 +73,33 @@ class Reader(Protocol):
 
 @runtime_checkable
 class ScaledReader(Protocol):
-    """A column that keeps its BIG_DECIMAL values as whole numbers, too."""
+    """Column that also keeps its BIG_DECIMAL values as whole numbers."""
 
     @property
     def is_scaled(self) -> bool:
-        """Whether they have been parsed."""
+        """True if the values have been parsed."""
         ...
 
     def scaled(self) -> Scaled | None:
-        """By dict id, or by doc where there is no dictionary; None where 64 bits may not hold them."""
+        """Return the numbers by dict id, or by doc without a dictionary; None if 64 bits may not hold them."""
         ...
 
 
 @runtime_checkable
 class PrintedReader(Protocol):
-    """A column that remembers which blocks may hold one of its very many values."""
+    """Column that remembers which blocks may hold one of its very many values."""
 
     def docs_of(self, wanted: int) -> Docs | None:
-        """Docs of a dict id, or of a whole number where there is no dictionary; None if a scan has to tell."""
+        """Return the docs of a dict id, or of a whole number without a dictionary; None if a scan is needed."""
         ...
 
     def print_blocks(self) -> None:
-        """A scan has looked for one value: have the next look be shorter, if that is of use."""
+        """Note that a scan has looked for one value, so that the next look can be shorter if that pays."""
         ...
 
 
 class RowReader(Reader, Protocol):
-    """A column of a segment that hands out chosen docs, too."""
+    """Column of a segment that also returns values of chosen docs."""
 
     @property
     def num_docs(self) -> int: ...
@@ -109,16 +110,16 @@ class RowReader(Reader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Instants:
-    """Milliseconds since 1970; None is not known."""
+    """Instants in milliseconds since 1970; None if not known."""
 
     created_ms: int | None = None
     first_ms: int | None = None
-    """Of the table's time column, the least; of no rows, or where one is no instant, None."""
+    """First instant of the table's time column; None without rows, or if a value is no instant."""
     last_ms: int | None = None
 
 
 class Segment(Protocol):
-    """Docs whose number does not change."""
+    """Segment with a fixed number of docs."""
 
     @property
     def key(self) -> SegmentKey: ...
@@ -126,18 +127,18 @@ class Segment(Protocol):
     def num_docs(self) -> int: ...
     @property
     def valid_docs(self) -> ValidDocs:
-        """Which docs count. Whoever goes through a segment's docs asks."""
+        """Docs that are rows of the table. Code that iterates over a segment's docs has to ask for them."""
         ...
 
     @property
     def instants(self) -> Instants:
-        """When it was made, and of when its rows are."""
+        """Time of its creation, and the first and last time of its rows."""
         ...
 
     def column(self, name: str) -> RowReader | None:
-        """Reader of a column; None if the segment lacks it."""
+        """Return the reader of a column; None if the segment lacks it."""
         ...
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Whole numbers between which every value of the column lies, if known."""
+        """Return whole numbers between which every value of the column lies, if known."""
         ...

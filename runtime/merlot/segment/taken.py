@@ -1,4 +1,4 @@
-"""Chosen docs of a column as Arrow rows: what a builder takes, at the cost of these docs alone."""
+"""Read chosen docs of a column as Arrow rows, as a builder takes them, at the cost of these docs alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merlot.vectors.runs import rows_of_runs
 
 
 def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
-    """Values of docs in that order, nulls as nulls; lists of a multi-value column have 64-bit offsets."""
+    """Return the values of docs in that order, nulls as nulls. Lists of a multi-value column have 64-bit offsets."""
     is_null = _nulls_at(reader.nulls, docs)
     if not reader.multi_value:
         values = _values_at(reader, docs)
@@ -25,8 +25,8 @@ def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
     starts = reader.offsets()
     firsts, lengths = starts[docs].astype(np.int64), (starts[docs + 1] - starts[docs]).astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    places = rows_of_runs(firsts, ends)
-    flat = _values_at(reader, places.astype(np.uint32))
+    positions = rows_of_runs(firsts, ends)
+    flat = _values_at(reader, positions.astype(np.uint32))
     mask = None if is_null is None else pa.array(is_null)
     return pa.LargeListArray.from_arrays(pa.array(ends), flat, mask=mask)
 
@@ -34,19 +34,19 @@ def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
 def _nulls_at(words: NDArray[np.uint64] | None, docs: Docs) -> NDArray[np.bool_] | None:
     if words is None:
         return None
-    found: NDArray[np.bool_] = (words[docs >> 6] >> (docs & 63).astype(np.uint64) & np.uint64(1)).astype(np.bool_)
-    return found if found.any() else None
+    is_null: NDArray[np.bool_] = (words[docs >> 6] >> (docs & 63).astype(np.uint64) & np.uint64(1)).astype(np.bool_)
+    return is_null if is_null.any() else None
 
 
-def _values_at(reader: RowReader, places: Docs) -> pa.Array:
+def _values_at(reader: RowReader, positions: Docs) -> pa.Array:
     dictionary = reader.dictionary
     if dictionary is not None and dictionary.numeric is not None:
-        return _numbers(reader.type, dictionary.numeric[reader.take_dict_ids(places)])
+        return _numbers(reader.type, dictionary.numeric[reader.take_dict_ids(positions)])
     if dictionary is not None:
-        return _texts(reader.type, dictionary.arrow().take(pa.array(reader.take_dict_ids(places))))
+        return _texts(reader.type, dictionary.arrow().take(pa.array(reader.take_dict_ids(positions))))
     if is_fixed_width(reader.type):
-        return _numbers(reader.type, reader.take_values(places))
-    return _texts(reader.type, reader.take_strings(places))
+        return _numbers(reader.type, reader.take_values(positions))
+    return _texts(reader.type, reader.take_strings(positions))
 
 
 def _numbers(type_: TypeName, values: Any) -> pa.Array:

@@ -1,7 +1,7 @@
-"""Columns of a segment as a table's schema declares them today: for whoever reads rows, in queries and in merges.
+"""Columns of a segment as a table's schema declares them today, for readers of rows in queries and in merges.
 
-A column that the segment lacks holds the schema's default value for every doc, and is null; one whose type was widened
-since is cast as it is read. Both look like columns of the segment.
+A column that the segment lacks holds the schema's default value for every doc, and is null. A column whose type was
+widened since is cast as it is read. Both look like columns of the segment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from merlot.vectors.errors import UnsupportedQueryError
 
 
 def column_under(segment: Segment, field: FieldSpec) -> RowReader:
-    """A column of the schema in a segment; UnsupportedQueryError if what is stored cannot be read as that."""
+    """Return a column of the schema in a segment. Raises UnsupportedQueryError if the stored column cannot be read as
+    such."""
     stored = segment.column(field.name)
     if stored is None:
         return ConstantColumn(field.type, field.default_value, segment.num_docs, field.multi_value, is_null=True)
@@ -52,7 +53,7 @@ def _shape(type_: TypeName, multi_value: bool) -> str:
 
 
 class ConstantColumn:
-    """One value for every doc."""
+    """Column with one value for every doc."""
 
     zones: ZoneMaps | None = None
     indexes: ColumnIndexes | None = None
@@ -114,7 +115,7 @@ class WidenedColumn:
         self.multi_value = stored.multi_value
         self.nulls = stored.nulls
         self.is_sorted = stored.is_sorted
-        # Indexes answer by dict ids, which stay as they are, or by numbers of the old type.
+        # Indexes of dict ids stay valid; those of raw columns answer for numbers of the old type.
         self.indexes = stored.indexes if stored.dictionary is not None else None
 
     @cached_property
@@ -160,7 +161,7 @@ class WidenedColumn:
 
 
 def _texts(whole_numbers: Array) -> pa.Array:
-    """As a BIG_DECIMAL's plain text."""
+    """Return numbers as BIG_DECIMAL's plain text."""
     return pa.array(whole_numbers).cast(pa.string())
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from merlot.errors import MerlotError
 from merlot.ids import TableName
-from merlot.ingest.source.places import list_files
+from merlot.ingest.source.locations import list_files
 from merlot.store.allowed import AllowedSources, AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy

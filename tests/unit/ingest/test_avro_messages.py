@@ -121,7 +121,7 @@ def test_broken_records_are_found_and_spoil_no_other(rows: list[dict[str, Any]],
 def test_both_ways_of_reading_say_the_same(payloads: list[bytes]) -> None:
     schema = avro_schema.read_schema(json.dumps(FLAT), Wanted(columns=WANTED, names=()))
     data, starts = bytes_of(pa.array(payloads, pa.large_binary()))
-    records = avro._Records(data, starts[:-1], starts[1:], np.arange(len(payloads)))
+    records = avro._AvroRecords(data, starts[:-1], starts[1:], np.arange(len(payloads)))
     at_once, bad = avro._at_once(schema, records)
     slowly, bad_slowly = avro._one_by_one(schema, records)
     # fastavro takes some bytes that are no record: a boolean of 7, text that is no text.
@@ -325,7 +325,7 @@ def test_numbers_that_nobody_knows_take_no_memory_without_end(monkeypatch: pytes
     clock.now += avro.HOLD_S
     for number in range(20):
         assert asked_of(decoder, number) == f"unknown schema number={number}"
-    assert len(decoder._asked) <= 3
+    assert len(decoder._asked_at) <= 3
 
 
 @pytest.mark.parametrize(("number", "error"), [(401, StreamAccessError), (500, UnavailableError)])

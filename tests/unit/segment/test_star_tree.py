@@ -25,7 +25,7 @@ from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.startree.documents import TooManyDocumentsError
-from merlot.segment.startree.drawing import Drawing
+from merlot.segment.startree.rendering import Drawing
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.spec.star_tree import StarTreeSpec, StoredFunction

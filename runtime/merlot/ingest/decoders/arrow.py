@@ -1,4 +1,4 @@
-"""Arrow messages: an IPC stream each, of any number of rows."""
+"""Decode Arrow messages: each is an IPC stream of any number of rows."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from merlot.vectors import arrow_bounds
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 EXPANDS = "the message expands to too much"
 MOST_TOGETHER = 128 << 20
-"""Messages whose rows take more bytes together are not decoded at once: each of 20,000 may expand to a megabyte."""
+"""Bytes of rows after which the messages left in a batch have to wait: each of 20,000 may expand to a megabyte."""
 
 
 class ArrowDecoder:
-    """Reads IPC streams; those that follow each other with one schema are one piece."""
+    """Decoder of IPC streams. Consecutive streams of one schema become one piece."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """The rows of messages. A message that is no stream to its end is bad, and so is one of whose columns several
-        may be meant; none of its rows is taken."""
-        runs: list[_Run] = []
+        """Return the rows of messages. A message is bad if it is no complete stream, or if a wanted name may mean
+        several of its columns; none of its rows is taken."""
+        runs: list[_SchemaRun] = []
         bad: dict[str, list[int]] = {}
         num_bytes = 0
         rest: int | None = None
-        for place in range(len(values)):
+        for position in range(len(values)):
             if num_bytes > MOST_TOGETHER:
-                rest = place
+                rest = position
                 break
             try:
-                rows = self._rows(values[place].as_buffer())
+                rows = self._rows(values[position].as_buffer())
             except arrow_bounds.ExpandsError:
-                bad.setdefault(EXPANDS, []).append(place)
+                bad.setdefault(EXPANDS, []).append(position)
             except (pa.ArrowException, OSError, EOFError, struct.error, UnicodeDecodeError):
-                bad.setdefault(NO_RECORD, []).append(place)
+                bad.setdefault(NO_RECORD, []).append(position)
             except InvalidInputError:
-                bad.setdefault("several columns may be meant", []).append(place)
+                bad.setdefault("several columns may be meant", []).append(position)
             else:
                 if not runs or not runs[-1].schema.equals(rows.schema):
-                    runs.append(_Run(rows.schema))
-                runs[-1].add(place, rows)
+                    runs.append(_SchemaRun(rows.schema))
+                runs[-1].add(position, rows)
                 num_bytes += rows.nbytes
         faults: Mapping[str, np.ndarray] = {reason: np.array(rows, np.int64) for reason, rows in bad.items()}
         pieces = [run.decoded() for run in runs]
@@ -57,33 +57,34 @@ class ArrowDecoder:
 
     def _rows(self, message: pa.Buffer) -> pa.Table:
         if message.slice(max(message.size - len(END), 0)).to_pybytes() != END:
-            # Arrow would take a stream that was cut between two batches for a whole one.
+            # Arrow would take a stream that was cut between two batches for a complete one.
             raise EOFError("the stream has no end")
         arrow_bounds.check_stream(message)
         with pa.ipc.open_stream(message) as stream:
             rows = stream.read_all()
         rows.validate(full=True)
-        found = {name: names.find(name, rows.column_names, "the message") for name in self._wanted.columns}
-        chosen = {name: rows.column(one) for name, one in found.items() if one is not None}
+        actual_names = {name: names.find(name, rows.column_names, "the message") for name in self._wanted.columns}
+        chosen = {name: rows.column(actual) for name, actual in actual_names.items() if actual is not None}
         for column in chosen.values():
             arrow_bounds.check_column(column, message.size)
         return pa.table(chosen) if chosen else pa.table({"": pa.nulls(rows.num_rows)})
 
 
-class _Run:
-    """Messages of one schema."""
+class _SchemaRun:
+    """Consecutive messages of one schema."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._places: list[int] = []
+        self._positions: list[int] = []
         self._rows: list[pa.Table] = []
 
-    def add(self, place: int, rows: pa.Table) -> None:
-        self._places.append(place)
+    def add(self, position: int, rows: pa.Table) -> None:
+        self._positions.append(position)
         self._rows.append(rows)
 
     def decoded(self) -> Decoded:
         rows = pa.concat_tables(self._rows)
-        places = np.repeat(np.array(self._places, np.int64), [one.num_rows for one in self._rows])
+        counts = [part.num_rows for part in self._rows]
+        positions = np.repeat(np.array(self._positions, np.int64), counts)
         columns = {name: rows.column(name) for name in rows.column_names if name}
-        return Decoded(columns=columns, messages=places)
+        return Decoded(columns=columns, messages=positions)

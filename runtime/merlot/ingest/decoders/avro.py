@@ -1,5 +1,6 @@
-"""Avro messages: one record each, plain or in the form of Confluent's registry (a zero byte, the schema's number, the
-record). A record is read by the schema that it was written with."""
+"""Decode Avro messages: one record each, plain or in the form of Confluent's registry (a zero byte, the schema's
+number, the record). A record is read by the schema that it was written with.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.decoders import avro_values
-from merlot.ingest.decoders.avro_schema import Field, RecordSchema, read_schema
+from merlot.ingest.decoders.avro_schema import AvroField, RecordSchema, read_schema
 from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted, bytes_of
 from merlot.ingest.decoders.registry import SchemaRegistry
 from merlot.ingest.message_values import JSON
@@ -29,35 +30,37 @@ from merlot.streams.protocol import NotYetError
 PREFIX_BYTES = 5
 NO_SCHEMA = "the message names no schema"
 HOLD_S = 5.0
-"""How long messages wait for a schema that the registry does not know: the followers of a registry lag behind it."""
+"""Seconds that messages wait for a schema that the registry does not know, because the followers of a registry lag
+behind it."""
 HOLD_AGAIN_S = 60.0
-"""From one such wait to the next: whoever writes numbers that nobody knows holds up a partition no more than that."""
+"""Seconds from one such wait to the next, so that a producer of unknown numbers does not hold up a partition more
+often."""
 HOLD_ASK_S = 0.5
 ASK_AGAIN_S = 5.0
-"""Between two questions for a schema, while messages wait and after."""
+"""Seconds between two requests for an unknown schema, after messages have waited; HOLD_ASK_S while they wait."""
 MAX_UNKNOWN = 10_000
-"""Numbers that are remembered as unknown."""
+"""Limit for the numbers that are remembered as unknown."""
 _BROKEN = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, RecursionError)
-"""What fastavro raises at bytes that are no record."""
+"""Errors that fastavro raises at bytes that are no record."""
 
 
 class AvroDecoder:
-    """Reads records of the one schema that was declared. InvalidInputError if it is wrong."""
+    """Decoder of records of one declared schema. Raises InvalidInputError if the schema is wrong."""
 
     def __init__(self, wanted: Wanted, schema: str) -> None:
         self._schema = read_schema(schema, wanted)
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """The records; a message that does not end where its record does is bad."""
+        """Return the records. A message that does not end where its record does is bad."""
         data, starts = bytes_of(values)
-        return (_decoded(self._schema, _Records(data, starts[:-1], starts[1:], np.arange(len(values)))),)
+        return (_decoded(self._schema, _AvroRecords(data, starts[:-1], starts[1:], np.arange(len(values)))),)
 
 
 class RegistryDecoder:
-    """Reads records of the schemas that they name.
+    """Decoder of records that name their schemas.
 
     A schema that the registry does not know may be new: its messages are held up for a moment, and are bad if it does
-    not come. It is asked for again now and then, so that later messages are read."""
+    not come. It is requested again now and then, so that later messages are read."""
 
     def __init__(
         self, wanted: Wanted, registry: SchemaRegistry, monotonic: Callable[[], float] = time.monotonic
@@ -66,28 +69,29 @@ class RegistryDecoder:
         self._registry = registry
         self._monotonic = monotonic
         self._schemas: dict[int, RecordSchema | str] = {}
-        self._asked: dict[int, float] = {}
-        """When unknown schemas were asked for last."""
+        self._asked_at: dict[int, float] = {}
+        """Times of the last requests for unknown schemas."""
         self._held_since = -math.inf
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """The records, a piece for each run of one schema."""
+        """Return the records, a piece for each run of one schema."""
         data, starts = bytes_of(values)
         numbers = _schema_numbers(data, starts)
         cuts = np.flatnonzero(np.diff(numbers)) + 1
         pieces = []
         for first, last in itertools.pairwise([0, *cuts.tolist(), len(numbers)]):
-            places = np.arange(first, last)
+            positions = np.arange(first, last)
             schema = self._schema(int(numbers[first])) if last > first else NO_SCHEMA
             if isinstance(schema, str):
-                pieces.append(Decoded(columns={}, messages=places[:0], bad={schema: places} if last > first else {}))
+                bad = {schema: positions} if last > first else {}
+                pieces.append(Decoded(columns={}, messages=positions[:0], bad=bad))
             else:
                 begins, ends = starts[first:last] + PREFIX_BYTES, starts[first + 1 : last + 1]
-                pieces.append(_decoded(schema, _Records(data, read_only(begins), read_only(ends), places)))
+                pieces.append(_decoded(schema, _AvroRecords(data, read_only(begins), read_only(ends), positions)))
         return pieces
 
     def _schema(self, number: int) -> RecordSchema | str:
-        """The schema of a number, or why there is none."""
+        """Return the schema of a number, or the reason why there is none."""
         if number < 0:
             return NO_SCHEMA
         if number not in self._schemas:
@@ -101,17 +105,18 @@ class RegistryDecoder:
         return self._schemas[number]
 
     def _text(self, number: int) -> str | None:
-        """What the registry says of a number; None if it does not know it, and did not when it was asked last."""
+        """Return the registry's text for a number; None if the registry does not know it, or did not at a request
+        shortly before. Raises NotYetError while messages wait for it."""
         now = self._monotonic()
-        if now - self._asked.get(number, -math.inf) < (HOLD_ASK_S if self._is_holding(now) else ASK_AGAIN_S):
+        if now - self._asked_at.get(number, -math.inf) < (HOLD_ASK_S if self._is_holding(now) else ASK_AGAIN_S):
             return self._none_yet(now, number)
         text = self._registry.schema(number)
         if text is not None:
-            self._asked.pop(number, None)
+            self._asked_at.pop(number, None)
             return text
-        if len(self._asked) >= MAX_UNKNOWN:
-            self._asked.clear()
-        self._asked[number] = now
+        if len(self._asked_at) >= MAX_UNKNOWN:
+            self._asked_at.clear()
+        self._asked_at[number] = now
         if now - self._held_since >= HOLD_AGAIN_S:
             self._held_since = now
         return self._none_yet(now, number)
@@ -126,17 +131,17 @@ class RegistryDecoder:
 
 
 @dataclass(frozen=True, slots=True)
-class _Records:
-    """Records of one schema, and the messages that they are in."""
+class _AvroRecords:
+    """Records of one schema, and the positions of their messages in the batch."""
 
     data: NDArray[np.uint8]
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
 
 
 def _schema_numbers(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """-1 for a message that has none."""
+    """Return the number of the schema of each message, -1 for a message that names none."""
     numbers = np.full(len(starts) - 1, -1, dtype=np.int64)
     rows = np.flatnonzero(np.diff(starts) >= PREFIX_BYTES)
     prefixes = data[starts[:-1][rows][:, np.newaxis] + np.arange(PREFIX_BYTES)]
@@ -145,20 +150,20 @@ def _schema_numbers(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArr
     return numbers
 
 
-def _decoded(schema: RecordSchema, records: _Records) -> Decoded:
+def _decoded(schema: RecordSchema, records: _AvroRecords) -> Decoded:
     columns, is_bad = _one_by_one(schema, records) if schema.program is None else _at_once(schema, records)
     for field in schema.fields:
         if field.is_decimal:
             columns[field.column], has_none = _decimals(columns[field.column], field.arrow)
             is_bad |= has_none
     if not is_bad.any():
-        return Decoded(columns=columns, messages=records.places)
+        return Decoded(columns=columns, messages=records.positions)
     good = np.flatnonzero(~is_bad)
-    kept = {name: column.take(pa.array(good)) for name, column in columns.items()}
-    return Decoded(columns=kept, messages=records.places[good], bad={NO_RECORD: records.places[is_bad]})
+    good_columns = {name: column.take(pa.array(good)) for name, column in columns.items()}
+    return Decoded(columns=good_columns, messages=records.positions[good], bad={NO_RECORD: records.positions[is_bad]})
 
 
-def _at_once(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
+def _at_once(schema: RecordSchema, records: _AvroRecords) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
     assert schema.program is not None, "for records that are not flat"
     num_records, shape = len(records.begins), (len(schema.fields), len(records.begins))
     numbers, lengths = np.zeros(shape, np.int64), np.zeros(shape, np.int32)
@@ -168,22 +173,22 @@ def _at_once(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.Arra
     )
     valid[:, is_bad] = 0
     columns = {}
-    for place, field in enumerate(schema.fields):
-        found = _Column(records.data, numbers[place], lengths[place], valid[place])
-        columns[field.column] = found.to_arrow(field)
+    for position, field in enumerate(schema.fields):
+        column = _Column(records.data, numbers[position], lengths[position], valid[position])
+        columns[field.column] = column.to_arrow(field)
     return columns, is_bad
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """What the kernel found of one field."""
+    """Values of one field, as the kernel found them."""
 
     data: NDArray[np.uint8]
     numbers: NDArray[np.int64]
     lengths: NDArray[np.int32]
     valid: NDArray[np.uint8]
 
-    def to_arrow(self, field: Field) -> pa.Array:
+    def to_arrow(self, field: AvroField) -> pa.Array:
         match field.kind:
             case "null":
                 return pa.nulls(len(self.numbers))
@@ -215,20 +220,20 @@ class _Column:
         return None if self.valid.all() else self.valid == 0
 
 
-def _one_by_one(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
-    """The same by fastavro; nothing of a record that is none."""
+def _one_by_one(schema: RecordSchema, records: _AvroRecords) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
+    """Read records as `_at_once` does, by fastavro. A message that is no record gives no values."""
     is_bad = schema.shape.unbounded(records.data, records.begins, records.ends)
     rows: list[Mapping[str, Any]] = []
-    for place, (begin, end) in enumerate(zip(records.begins.tolist(), records.ends.tolist(), strict=True)):
-        if is_bad[place]:
+    for position, (begin, end) in enumerate(zip(records.begins.tolist(), records.ends.tolist(), strict=True)):
+        if is_bad[position]:
             rows.append({})
             continue
         source = io.BytesIO(records.data[begin:end].tobytes())
         try:
             row = fastavro.schemaless_reader(source, schema.parsed, None)
-            is_bad[place] = source.tell() != end - begin
+            is_bad[position] = source.tell() != end - begin
         except _BROKEN:
-            is_bad[place], row = True, {}
+            is_bad[position], row = True, {}
         rows.append(row if isinstance(row, dict) else {})
     columns = {}
     for field in schema.fields:
@@ -237,8 +242,8 @@ def _one_by_one(schema: RecordSchema, records: _Records) -> tuple[dict[str, pa.A
     return columns, is_bad
 
 
-def _of_objects(values: Sequence[Any], field: Field) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """A column, and which values it cannot hold."""
+def _of_objects(values: Sequence[Any], field: AvroField) -> tuple[pa.Array, NDArray[np.bool_]]:
+    """Return a column, and True for the values that it cannot hold."""
     is_bad = np.zeros(len(values), np.bool_)
     if field.raw is None:
         write = avro_values.json_of if field.as_json else avro_values.text_of
@@ -248,18 +253,18 @@ def _of_objects(values: Sequence[Any], field: Field) -> tuple[pa.Array, NDArray[
     try:
         return _typed(pa.array(values, storage), field), is_bad
     except pa.ArrowInvalid:
-        # A decimal has more digits than Arrow's have.
+        # A decimal has more digits than Arrow's decimals.
         for row, value in enumerate(values):
             try:
                 pa.array([value], storage)
             except pa.ArrowInvalid:
                 is_bad[row] = True
-    kept = [None if bad else value for value, bad in zip(values, is_bad.tolist(), strict=True)]
-    return _typed(pa.array(kept, storage), field), is_bad
+    representable = [None if bad else value for value, bad in zip(values, is_bad.tolist(), strict=True)]
+    return _typed(pa.array(representable, storage), field), is_bad
 
 
-def _typed(values: pa.Array, field: Field) -> pa.Array:
-    """With the logical type; decimals come later."""
+def _typed(values: pa.Array, field: AvroField) -> pa.Array:
+    """Return the values in their logical type, except decimals, which are converted later."""
     if field.arrow is None or values.type == field.arrow or field.is_decimal:
         return values
     if pa.types.is_nested(field.arrow):
@@ -270,18 +275,18 @@ def _typed(values: pa.Array, field: Field) -> pa.Array:
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:
-    """The type that Arrow makes arrays of: it does not make UUIDs within others."""
+    """Return the type of which Arrow makes arrays: it does not make UUIDs within other types."""
     if isinstance(kind, pa.UuidType):
         return kind.storage_type
     if pa.types.is_list(kind):
         return pa.list_(_storage(kind.value_type))
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, _storage(kind.item_type))
-    return pa.struct([(one.name, _storage(one.type)) for one in kind]) if pa.types.is_struct(kind) else kind
+    return pa.struct([(member.name, _storage(member.type)) for member in kind]) if pa.types.is_struct(kind) else kind
 
 
 def _with_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array of `_storage(kind)`, not sliced, in the type itself."""
+    """Return an array of `_storage(kind)`, which is not sliced, in the type itself."""
     if values.type == kind:
         return values
     if isinstance(kind, pa.UuidType):
@@ -292,12 +297,12 @@ def _with_uuids(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_map(kind):
         items = _with_uuids(values.items, kind.item_type)
         return pa.MapArray.from_arrays(values.offsets, values.keys, items, mask=nulls)
-    members = [_with_uuids(values.field(place), one.type) for place, one in enumerate(kind)]
+    members = [_with_uuids(values.field(position), member.type) for position, member in enumerate(kind)]
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
 
 
 def _decimals(values: pa.Array, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Decimals of their bytes, and where these are none that Arrow has."""
+    """Return decimals made of their bytes, and True where the bytes are none that Arrow has."""
     values = values.cast(pa.binary())
     _, offsets, payloads = values.buffers()
     begins = np.frombuffer(offsets, np.int32)[: len(values) + 1].astype(np.int64)

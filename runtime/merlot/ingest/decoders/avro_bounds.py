@@ -23,11 +23,11 @@ LEAVES: Final[Mapping[str, int]] = {
     "string": avro_scan.STRING,
     "bytes": avro_scan.STRING,
 }
-"""How kernels read a type that has no name and no parts."""
+"""Operations of the kernels for types that have no name and no parts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class AvroShape:
     """A schema as `kernels.avro_walk` reads it."""
 
     nodes: NDArray[np.int64]
@@ -36,22 +36,22 @@ class Shape:
     def unbounded(
         self, data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """The records, i being data[begins[i]:ends[i]], that fastavro must not read."""
+        """Return True for the records that fastavro must not read; record i is data[begins[i]:ends[i]]."""
         is_bad = np.zeros(len(begins), np.bool_)
         frames = np.zeros((avro_walk.MAX_DEPTH, 2), np.int64)
         avro_walk.find_unbounded(data, begins, ends, self.nodes, self.children, frames, is_bad.view(np.uint8))
         return is_bad
 
 
-def shape_of(schema: Any) -> Shape:
-    """The shape of a record's schema as fastavro parsed it."""
-    writer = _Writer()
+def shape_of(schema: Any) -> AvroShape:
+    """Return the shape of a record's schema as fastavro parsed it."""
+    writer = _ShapeWriter()
     writer.add(schema)
-    return Shape(np.array(writer.nodes, np.int64).reshape(-1, 3), np.array(writer.children, np.int64))
+    return AvroShape(np.array(writer.nodes, np.int64).reshape(-1, 3), np.array(writer.children, np.int64))
 
 
-class _Writer:
-    """Writes the nodes of a schema; a named type has one node, which its uses share."""
+class _ShapeWriter:
+    """Writer of the nodes of a schema. A named type has one node, which its uses share."""
 
     def __init__(self) -> None:
         self.nodes: list[tuple[int, int, int]] = []
@@ -59,7 +59,7 @@ class _Writer:
         self._named: dict[str, int] = {}
 
     def add(self, schema: Any) -> int:
-        """The node of a schema."""
+        """Add the nodes of a schema, and return the number of its own node."""
         if isinstance(schema, list):
             return self._parent(self._reserve(), avro_walk.UNION, schema)
         kind = schema if isinstance(schema, str) else schema["type"]
@@ -69,19 +69,19 @@ class _Writer:
             return self._leaf(LEAVES[kind], 0)
         match kind:
             case "array" | "map":
-                place = self._reserve()
+                node = self._reserve()
                 item = self.add(schema["items" if kind == "array" else "values"])
-                self.nodes[place] = (avro_walk.ARRAY if kind == "array" else avro_walk.MAP, item, 0)
-                return place
+                self.nodes[node] = (avro_walk.ARRAY if kind == "array" else avro_walk.MAP, item, 0)
+                return node
             case "record" | "error":
-                place = self._named[schema["name"]] = self._reserve()
-                return self._parent(place, avro_walk.RECORD, [field["type"] for field in schema["fields"]])
+                node = self._named[schema["name"]] = self._reserve()
+                return self._parent(node, avro_walk.RECORD, [field["type"] for field in schema["fields"]])
             case "enum":
-                place = self._named[schema["name"]] = self._leaf(avro_scan.ENUM, len(schema["symbols"]))
-                return place
+                node = self._named[schema["name"]] = self._leaf(avro_scan.ENUM, len(schema["symbols"]))
+                return node
             case "fixed":
-                place = self._named[schema["name"]] = self._leaf(avro_scan.FIXED, schema["size"])
-                return place
+                node = self._named[schema["name"]] = self._leaf(avro_scan.FIXED, schema["size"])
+                return node
             case _:
                 return self._named[kind]
 
@@ -93,8 +93,8 @@ class _Writer:
         self.nodes.append((operation, bound, 0))
         return len(self.nodes) - 1
 
-    def _parent(self, place: int, operation: int, schemas: list[Any]) -> int:
-        inner = [self.add(one) for one in schemas]
-        self.nodes[place] = (operation, len(self.children), len(inner))
+    def _parent(self, node: int, operation: int, schemas: list[Any]) -> int:
+        inner = [self.add(schema) for schema in schemas]
+        self.nodes[node] = (operation, len(self.children), len(inner))
         self.children += inner
-        return place
+        return node

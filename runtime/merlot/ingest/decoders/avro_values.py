@@ -1,4 +1,4 @@
-"""Values of Avro unions as text and as JSON: what `ingest.text_casts` writes for columns of one type."""
+"""Values of Avro unions as text and as JSON, written as `ingest.text_casts` writes columns of one type."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import fastavro.read
 from merlot.ingest.text_casts import json_text
 
 NANOS = 1_000
-"""In a microsecond."""
+"""Nanoseconds in a microsecond."""
 
 
 class Nanos(int):
-    """An instant of nanoseconds, which datetime has none of; an int for Arrow."""
+    """An instant in nanoseconds, for which datetime has no type; an int for Arrow."""
 
     def __str__(self) -> str:
         moment, below = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self // NANOS), self % NANOS
@@ -32,19 +32,19 @@ class Uuid(bytes):
 
 
 def text_of(value: Any) -> str:
-    """A text as it is, an instant or a number as people write it, all else as JSON."""
+    """Return a text as it is, an instant or a number as people write it, anything else as JSON."""
     return value if isinstance(value, str) else _plain(value, json_of)
 
 
 def json_of(value: Any) -> str:
-    """As JSON: texts and instants in quotes, decimals as numbers."""
+    """Return a value as JSON: texts and instants in quotes, decimals as numbers."""
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{json_text(name)}:{json_of(one)}" for name, one in value.items()) + "}"
+        return "{" + ",".join(f"{json_text(name)}:{json_of(member)}" for name, member in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(json_of, value)) + "]"
     if isinstance(value, Decimal):
         return f"{value:f}"
-    return json_text(_plain(value, lambda one: one))
+    return json_text(_plain(value, lambda other: other))
 
 
 def _plain(value: Any, of_others: Callable[[Any], Any]) -> Any:
@@ -72,5 +72,5 @@ READERS: Final[Mapping[str, Callable[..., Nanos | Uuid]]] = {
     "long-timestamp-nanos": lambda value, *_: Nanos(value),
     "long-local-timestamp-nanos": lambda value, *_: Nanos(value),
 }
-"""Logical types that fastavro does not know, by its names."""
+"""Readers of logical types that fastavro does not know, by its names for them."""
 fastavro.read.LOGICAL_READERS.update(READERS)

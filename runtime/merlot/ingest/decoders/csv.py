@@ -1,4 +1,4 @@
-"""CSV messages: one record each, without header, by the rules of CSV files."""
+"""Decode CSV messages: one record each, without header, by the rules of CSV files."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from merlot.spec.stream import MessageCsv
 
 
 class CsvDecoder:
-    """Reads records of one width. InvalidInputError for names or a delimiter that cannot be."""
+    """Decoder of records of one width. Raises InvalidInputError for impossible names or an impossible delimiter."""
 
     def __init__(self, wanted: Wanted, written: MessageCsv) -> None:
         csv_files.check(written)
         present = list(written.columns or wanted.names)
-        found = {name: names.find(name, present, "the messages") for name in wanted.columns}
-        self._columns = {name: present.index(one) for name, one in found.items() if one is not None}
+        actual_names = {name: names.find(name, present, "the messages") for name in wanted.columns}
+        self._columns = {name: present.index(actual) for name, actual in actual_names.items() if actual is not None}
         self._width = len(present)
         self._written = written
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """The records of messages; a message that holds none, or more, is bad."""
+        """Return the records of messages. A message that holds no record, or several, is bad."""
         payloads = values.to_pylist()
         text = b"\n".join([*payloads, b""])
         lines = payloads
-        # A line break for each message and nothing odd: lines are messages, and all of them text if the whole is.
+        # With one line break per message and nothing odd, lines are messages, and all of them are text if the whole is.
         if b"" in payloads or b'"' in text or b"\r" in text or text.count(b"\n") != len(payloads) or not is_utf8(text):
             lines = [self._line(payload) for payload in payloads]
             text = b"".join(lines)
@@ -47,7 +47,7 @@ class CsvDecoder:
         return (Decoded(columns=columns, messages=messages, bad=faults),)
 
     def _line(self, message: bytes) -> bytes:
-        """The one record of a message, ended by a line break; nothing if there is none, or more than one."""
+        """Return the one record of a message, ended by a line break; empty if there is none, or more than one."""
         text = message.rstrip(b"\r\n")
         if not any(sign in text for sign in (b"\n", b"\r", b'"')):
             return text + b"\n" if text and is_utf8(text) else b""

@@ -1,7 +1,7 @@
-"""JSON messages: one object each. Numbers and nested values are taken by their exact text.
+"""Decode JSON messages: one object each. Numbers and nested values are taken by their exact text.
 
-A kernel finds the values of nearly all messages at once. What it is not sure of (`\\u` escapes, keys spelt in another
-case, whatever is wrong) goes the way of lines of files, one message at a time, which says the same of all messages.
+A kernel finds the values of nearly all messages at once. Messages that it is not sure of (`\\u` escapes, keys in
+another case, anything wrong) are read one at a time, as lines of files are, with the same results.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from merlot.vectors.texts import text_buffers
 
 
 class JsonDecoder:
-    """Reads messages as `ingest.source` reads lines."""
+    """Decoder that reads messages as `ingest.source` reads lines."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -36,12 +36,13 @@ class JsonDecoder:
         self._has_lists = any(wanted.columns.values())
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """The records of messages; the others are bad."""
+        """Return the records of messages; other messages are bad."""
         decoded = self._decode(values)
         if not self._wanted.as_json:
             return (decoded,)
         columns = {
-            name: _as_json(one) if name in self._wanted.as_json else one for name, one in decoded.columns.items()
+            name: _as_json(column) if name in self._wanted.as_json else column
+            for name, column in decoded.columns.items()
         }
         return (replace(decoded, columns=columns),)
 
@@ -79,23 +80,23 @@ class JsonDecoder:
             data, starts, self._names, self._name_starts, scanned.begins, scanned.lengths, scanned.kinds, status
         )  # fmt: skip
         if self._has_lists:
-            # Elements of lists are told apart by line breaks.
+            # Line breaks separate elements of lists.
             breaks = np.flatnonzero(data[starts[0] : starts[-1]] == ord("\n")) + starts[0]
             scanned.unsure[np.searchsorted(starts, breaks, side="right") - 1] = True
         scanned.kinds[:, scanned.unsure] = json_scan.ABSENT
         return scanned
 
     def _columns(self, scanned: _Scanned, *, is_whole: bool) -> dict[str, pa.Array]:
-        """A value, perhaps null, of each message; as text, or if `is_whole` by the type that is hinted at."""
+        """Return the value of each message, perhaps null: as text, or if `is_whole` in the hinted type."""
         columns: dict[str, pa.Array] = {}
-        for place, (name, is_list) in enumerate(self._wanted.columns.items()):
-            found = scanned.column(place)
-            if found.kinds.any() and name in self._wanted.as_json:
-                columns[name] = json_values.written(_raw(found))
-            elif found.kinds.any():
+        for position, (name, is_list) in enumerate(self._wanted.columns.items()):
+            values = scanned.column(position)
+            if values.kinds.any() and name in self._wanted.as_json:
+                columns[name] = json_values.written(_raw(values))
+            elif values.kinds.any():
                 hint = self._wanted.types.get(name) if is_whole else None
-                numbers = None if is_list else _numbers(found, hint)
-                texts = json_values.lists(_raw(found)) if is_list else found.texts() if numbers is None else None
+                numbers = None if is_list else _numbers(values, hint)
+                texts = json_values.lists(_raw(values)) if is_list else values.texts() if numbers is None else None
                 columns[name] = texts if numbers is None else numbers
         return columns
 
@@ -106,7 +107,7 @@ class JsonDecoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scanned:
-    """What the kernel found: a row per key, a column per message."""
+    """Values that the kernel found: a row per key, a column per message."""
 
     data: NDArray[np.uint8]
     begins: NDArray[np.int64]
@@ -114,22 +115,22 @@ class _Scanned:
     kinds: NDArray[np.uint8]
     unsure: NDArray[np.bool_]
 
-    def column(self, place: int) -> JsonValues:
-        return JsonValues(self.data, self.begins[place], self.lengths[place], self.kinds[place])
+    def column(self, position: int) -> JsonValues:
+        return JsonValues(self.data, self.begins[position], self.lengths[position], self.kinds[position])
 
 
-def _numbers(found: JsonValues, hint: pa.DataType | None) -> pa.Array | None:
-    """Numbers of the type, if all values are, and say no more as text."""
+def _numbers(values: JsonValues, hint: pa.DataType | None) -> pa.Array | None:
+    """Return numbers of the hinted type, if all values are such numbers and their texts say no more; else None."""
     if hint not in (pa.int64(), pa.float64()):
         return None
-    numbers = found.whole() if hint == pa.int64() else found.doubles()
-    nothing = found.nothing
+    numbers = values.whole() if hint == pa.int64() else values.doubles()
+    nothing = values.nothing
     return None if numbers is None else pa.array(numbers, mask=nothing if nothing.any() else None)
 
 
-def _raw(found: JsonValues) -> RawColumn:
-    """Values as they are written."""
-    offsets, data = text_buffers(found.raw())
+def _raw(values: JsonValues) -> RawColumn:
+    """Return values as they are written."""
+    offsets, data = text_buffers(values.raw())
     return RawColumn(data, offsets.astype(np.int64))
 
 
@@ -144,7 +145,8 @@ def _joined(fast: pa.Array | None, slow: pa.Array | None, lengths: tuple[int, in
 
 
 def _on_one_line(message: bytes) -> bytes:
-    """A message without line breaks between its values; no record if it is no JSON, whose texts have none either."""
+    """Return a message without line breaks between its values. A message that is no JSON becomes one that is no record;
+    texts within JSON have no line breaks either."""
     if b"\n" not in message:
         return message
     try:

@@ -1,4 +1,4 @@
-"""The decoder of a declaration."""
+"""Open the decoder that a table declares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merlot.spec.stream import DecoderSpec, DecoderType, MessageCsv
 
 
 def open_decoder(declared: DecoderSpec, wanted: Wanted, properties: Mapping[str, str]) -> Decoder:
-    """A decoder for one thread. InvalidInputError if its schema is wrong."""
+    """Return a decoder for one thread. Raises InvalidInputError if its schema is wrong."""
     try:
         return _open(declared, wanted, properties)
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""Protobuf messages of one type, whose descriptor the table brings.
+"""Decode Protobuf messages of one type, whose descriptor the table declares.
 
-The library parses a message at a time, in C; columns are taken from the parsed ones, a field at once. A field that a
-message does not set is null if the type tells that apart (optional, oneof, messages), else its default.
+The library parses a message at a time, in C. Columns are taken from the parsed messages, a field at once. A field that
+a message does not set is null if the type can tell (optional, oneof, messages), else its default.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _TYPES = {
 
 
 class ProtobufDecoder:
-    """Reads messages of one type. InvalidInputError if the descriptor set does not say what it is."""
+    """Decoder of messages of one type. Raises InvalidInputError if the descriptor set does not define it."""
 
     def __init__(self, wanted: Wanted, descriptor_set: str, message: str) -> None:
         self._message = _message_class(descriptor_set, message)
         fields = {field.name: field for field in self._message.DESCRIPTOR.fields}
-        found = {name: names.find(name, list(fields), message) for name in wanted.columns}
+        field_names = {name: names.find(name, list(fields), message) for name in wanted.columns}
         self._as_json = wanted.as_json
-        self._fields = {name: fields[one] for name, one in found.items() if one is not None}
+        self._fields = {name: fields[field_name] for name, field_name in field_names.items() if field_name is not None}
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """The messages; what the library cannot parse is bad."""
+        """Return the messages; those that the library cannot parse are bad."""
         parse = self._message.FromString
         payloads = values.to_pylist()
         bad: list[int] = []
@@ -56,11 +56,11 @@ class ProtobufDecoder:
             parsed = list(map(parse, payloads))
         except DecodeError:
             parsed = []
-            for place, payload in enumerate(payloads):
+            for position, payload in enumerate(payloads):
                 try:
                     parsed.append(parse(payload))
                 except DecodeError:
-                    bad.append(place)
+                    bad.append(position)
         columns = {name: _column(parsed, field) for name, field in self._fields.items()}
         columns |= {name: _as_json(columns[name], self._fields[name]) for name in self._as_json & columns.keys()}
         messages, faults = split_good(np.array(bad, dtype=np.int64), len(values))
@@ -73,12 +73,12 @@ def _message_class(descriptor_set: str, message: str) -> type[Message]:
         files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(descriptor_set, validate=True))
         for file in files.file:
             pool.Add(file)
-        found: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
+        message_class: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
     except (binascii.Error, DecodeError, TypeError) as error:
         raise InvalidInputError(f"wrong descriptor set of Protobuf reason={error}") from error
     except KeyError as error:
         raise InvalidInputError(f"no such message in the descriptor set message={message} reason={error}") from error
-    return found
+    return message_class
 
 
 def _column(parsed: Sequence[Message], field: FieldDescriptor) -> pa.Array:
@@ -95,31 +95,36 @@ def _column(parsed: Sequence[Message], field: FieldDescriptor) -> pa.Array:
 
 
 def _as_json(values: pa.Array, field: FieldDescriptor) -> pa.Array:
-    """Messages and maps, whose texts are JSON, as Arrow's JSON; other values, which say what they are, as they are."""
+    """Return messages and maps, whose texts are JSON, as Arrow's JSON; other values as they are, because their types
+    say what they are."""
     is_json = field.message_type is not None and field.message_type.full_name != TIMESTAMP
     if not is_json:
         return values
     if pa.types.is_list(values.type):
-        values = pa.array([None if one is None else f"[{','.join(one)}]" for one in values.to_pylist()], pa.string())
+        values = pa.array(
+            [None if items is None else f"[{','.join(items)}]" for items in values.to_pylist()], pa.string()
+        )
     return pa.ExtensionArray.from_storage(JSON, values)
 
 
 def _repeated(values: Sequence[Any], field: FieldDescriptor) -> pa.Array:
-    """Lists; maps as the text of a JSON object."""
+    """Return lists; maps as the text of a JSON object."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return pa.array([_map_text(one) for one in values], pa.string())
+        return pa.array([_map_text(value) for value in values], pa.string())
     kind, value_of = _element(field)
-    return pa.array([list(one) if value_of is None else list(map(value_of, one)) for one in values], pa.list_(kind))
+    return pa.array(
+        [list(value) if value_of is None else list(map(value_of, value)) for value in values], pa.list_(kind)
+    )
 
 
 def _element(field: FieldDescriptor) -> tuple[pa.DataType, Callable[[Any], Any] | None]:
-    """The type of a value, and what makes it of the library's."""
+    """Return the type of a value, and the function that makes it of the library's value."""
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_ENUM:
-            known = {value.number: value.name for value in field.enum_type.values}
-            return pa.string(), lambda number: known.get(number, str(number))
+            symbols = {value.number: value.name for value in field.enum_type.values}
+            return pa.string(), lambda number: symbols.get(number, str(number))
         case FieldDescriptor.CPPTYPE_MESSAGE if field.message_type.full_name == TIMESTAMP:
-            return pa.timestamp("us"), lambda one: one.seconds * 1_000_000 + one.nanos // 1_000
+            return pa.timestamp("us"), lambda stamp: stamp.seconds * 1_000_000 + stamp.nanos // 1_000
         case FieldDescriptor.CPPTYPE_MESSAGE:
             return pa.string(), _message_text
         case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:

@@ -1,4 +1,6 @@
-"""A registry of schemas, over HTTP, as Confluent's answers: a schema never changes, so each is asked for once."""
+"""Client of a schema registry over HTTP, with Confluent's protocol. A schema never changes, so each is requested
+once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ MAX_SCHEMA_BYTES: Final = 16 << 20
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect to another host, whom the credentials and the list of allowed hosts do not mean."""
+    """Handler that follows no redirect to another host: credentials and the list of allowed hosts are not meant for
+    it."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -34,7 +37,7 @@ _OPENER: Final = urllib.request.build_opener(_SameHost)
 
 
 class SchemaRegistry:
-    """Schemas by their numbers."""
+    """Schemas by number."""
 
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
         self._url = url.rstrip("/")
@@ -44,13 +47,13 @@ class SchemaRegistry:
         self._headers |= {"Authorization": f"Basic {token}"} if token else {}
 
     def schema(self, number: int) -> str | None:
-        """Text of an Avro schema, or None if the registry has none of that number. UnavailableError if it does not
-        answer, StreamAccessError if it refuses."""
+        """Return the text of an Avro schema; None if the registry has no schema of that number. Raises UnavailableError
+        if it does not answer, StreamAccessError if it refuses."""
         request = urllib.request.Request(f"{self._url}/schemas/ids/{number}", headers=self._headers)
         try:
             with _OPENER.open(request, timeout=ASK_S) as answer:
-                found = json.loads(answer.read(MAX_SCHEMA_BYTES))
-                return str(found["schema"])
+                content = json.loads(answer.read(MAX_SCHEMA_BYTES))
+                return str(content["schema"])
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == 404:

@@ -1,4 +1,4 @@
-"""Which rows a source has: one answer for every path that reads files, with and without Spark, local and remote.
+"""Read the rows of a source, by the same rules with and without Spark, from local and remote files.
 
 Files. A source is a file, a folder or a glob. A folder stands for all files below it, at any depth, without those
 in or under names that begin with `_` or `.` (`_SUCCESS`, `_temporary/`; a folder `_k=v` is data). In a glob `*`,
@@ -7,8 +7,8 @@ exists as it is written is no glob. Files of zero bytes are left out, and counte
 `.lz4` of text files say how they are compressed. Folders `k=v` of a path give their files a text column `k`: `%`
 escapes are decoded, and `__HIVE_DEFAULT_PARTITION__` is null. A file that has such a column itself is refused.
 
-Columns. They are found by name in each file (in each record of JSON lines): the exact one, else the only one that
-differs by case alone. Two that could be meant are refused, with the file's name. Each file's values have their own
+Columns. They are found by name in each file (in each record of JSON lines): the exact name, else the only name that
+differs by case alone. If two columns could be meant, the file is refused by name. Each file's values have their own
 type; a column that only some files have is null in the others, one that no file has is reported as absent.
 
 CSV. Quotes as in RFC 4180, so that values may hold line breaks; lines end with LF or CRLF; a quote within a value
@@ -24,9 +24,9 @@ counts. `NaN` and `Infinity` are not JSON.
 Text is UTF-8, with or without a byte order mark; a row of other bytes is corrupt, a header of other bytes is
 refused. A record may have 64 MiB.
 
-What cannot be read as what it is said to be is refused before any row is built, by the file's name:
-InvalidInputError. A storage that does not answer is UnavailableError.
+A file that is not of the declared format is refused by name, before any row is built: InvalidInputError. A storage
+that does not answer is UnavailableError.
 
-Owns the listing of files, their division into pieces that are read apart, and reading a piece in batches of bounded
-size. Must not know Spark, nor what columns become (`ingest.transform`). Without state: safe on any thread.
+Owns the listing of files, their division into pieces that are read independently, and reading a piece in batches of
+bounded size. Must not know Spark, nor what columns become (`ingest.transform`). Without state: safe on any thread.
 """

@@ -1,4 +1,4 @@
-"""Bytes of a text file in blocks that end where a record does."""
+"""Read a text file in blocks that end where a record does."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ PACKED: Final[Mapping[bytes, str]] = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-"""The first bytes of files that are no text, and the kind of file that begins so."""
+"""First bytes of files that are no text, and the kind of file that begins so."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Stream(Protocol):
-    """What blocks are read from: a file of pyarrow."""
+class ByteStream(Protocol):
+    """Stream that blocks are read from: a file of pyarrow."""
 
     def read(self, num_bytes: int) -> bytes:
-        """That many bytes or fewer; none at the end."""
+        """Return that many bytes or fewer; none at the end."""
 
 
-class Files(Protocol):
-    """Opens files: a file system of pyarrow, or one file of it."""
+class FileOpener(Protocol):
+    """Opener of files: a file system of pyarrow, or one file of it."""
 
     def open_input_file(self, path: str, /) -> Any:
-        """For random access."""
+        """Open a file for random access."""
         ...
 
     def open_input_stream(self, path: str, /) -> Any:
-        """From its beginning on, unpacked if its name ends so."""
+        """Open a file as a stream from its beginning, unpacked if the end of its name says so."""
         ...
 
 
-def blocks(stream: Stream, take: Callable[[bytes, bool], int], file: str) -> Iterator[None]:
-    """Hand blocks to `take(data, is_last)`, which answers how many bytes it has used up; the rest comes again with more
-    behind it. Yields after each. InvalidInputError for a record longer than MAX_RECORD_BYTES."""
+def blocks(stream: ByteStream, take: Callable[[bytes, bool], int], file: str) -> Iterator[None]:
+    """Hand blocks to `take(data, is_last)`, which returns how many bytes it has used; the rest comes again with more
+    behind it. Yields after each block. Raises InvalidInputError for a record longer than MAX_RECORD_BYTES."""
     rest, wanted, is_first = b"", BLOCK_BYTES, True
     while True:
         more = stream.read(wanted)
@@ -64,7 +64,7 @@ def blocks(stream: Stream, take: Callable[[bytes, bool], int], file: str) -> Ite
         rest = data[used:]
         if len(rest) > MAX_RECORD_BYTES:
             raise InvalidInputError(f"a record is too long file={file} bytes={len(rest)} most={MAX_RECORD_BYTES}")
-        # A record that goes on and on is looked at from its start each time: twice as far, so that it stays linear.
+        # A very long record is scanned from its start each time. Reading twice as far each time keeps this linear.
         wanted = max(BLOCK_BYTES, len(rest))
 
 
@@ -78,7 +78,7 @@ def _check_is_text(start: bytes, file: str) -> None:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether the bytes are text."""
+    """Return True if the bytes are UTF-8."""
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""CSV files as Arrow: values are text, or null; a row for every record, corrupt ones with their text."""
+"""Read CSV files as Arrow: values are text, or null. Every record becomes a row, a corrupt one with its text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyarrow import csv
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.source import csv_records
-from merlot.ingest.source.blocks import BYTE_ORDER_MARK, Files, Stream, blocks
+from merlot.ingest.source.blocks import BYTE_ORDER_MARK, ByteStream, FileOpener, blocks
 from merlot.ingest.source.csv_records import Records
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_ROW
 from merlot.spec.ingestion import CsvOptions
@@ -19,8 +19,8 @@ from merlot.spec.ingestion import CsvOptions
 HEADER_BYTES = 64 << 10
 
 
-class Written(Protocol):
-    """How records are written."""
+class CsvDialect(Protocol):
+    """The way in which records are written."""
 
     @property
     def delimiter(self) -> str: ...
@@ -29,52 +29,53 @@ class Written(Protocol):
     def null_value(self) -> str: ...
 
 
-def check(options: Written) -> None:
-    """InvalidInputError for a delimiter that cannot be one."""
+def check(options: CsvDialect) -> None:
+    """Raise InvalidInputError for an impossible delimiter."""
     if not options.delimiter.isascii() or options.delimiter in '"\r\n':
         raise InvalidInputError(
             f"a delimiter of CSV is an ASCII character other than a quote got={options.delimiter!r}"
         )
 
 
-def read_header(filesystem: Files, path: str, options: CsvOptions) -> list[str]:
-    """The names that a file begins with, none if it holds nothing; InvalidInputError if its first record is broken."""
+def read_header(filesystem: FileOpener, path: str, options: CsvOptions) -> list[str]:
+    """Return the names in a file's header, none if the file is empty. Raises InvalidInputError if its first record is
+    broken."""
     with filesystem.open_input_stream(path) as stream:
-        found: list[str] = []
+        header: list[str] = []
 
         def take(data: bytes, is_last: bool) -> int:
             names, used = _header(data, options.delimiter, path, is_last=is_last)
-            found.extend(names)
+            header.extend(names)
             return used
 
         small = _Small(stream)
         for _ in blocks(small, take, path):
-            if found:
+            if header:
                 break
-        return found
+        return header
 
 
 def read(
-    filesystem: Files, path: str, options: CsvOptions, names: Sequence[str], columns: Mapping[str, int]
+    filesystem: FileOpener, path: str, options: CsvOptions, names: Sequence[str], columns: Mapping[str, int]
 ) -> Iterator[pa.Table]:
-    """Rows of a file in batches. `names` are all its columns, `columns` says at which position the wanted ones are."""
-    reader = _Reader(path, options, len(names), columns)
+    """Yield the rows of a file in batches. names: all its columns. columns: positions of the wanted ones."""
+    reader = _CsvRows(path, options, len(names), columns)
     with filesystem.open_input_stream(path) as stream:
         for _ in blocks(stream, reader.take, path):
             yield from reader.pop()
 
 
 class _Small:
-    """A stream that is read a little at a time."""
+    """Stream that is read a little at a time."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
 
     def read(self, num_bytes: int) -> bytes:
         return self._stream.read(min(num_bytes, HEADER_BYTES))
 
 
-class _Reader:
+class _CsvRows:
     """Rows of one file, block by block."""
 
     def __init__(self, path: str, options: CsvOptions, width: int, columns: Mapping[str, int]) -> None:
@@ -121,15 +122,15 @@ class _Reader:
         return pa.concat_tables([rows, pa.table(lines)], promote_options="default")
 
     def _shown(self, line: str, num_values: int) -> str:
-        """A line that is no record, with the reason before it."""
+        """Return a line that is no record, with the reason before it."""
         if not num_values:
             return line
         expected = f"the header has {self._width} names" if self._options.header else f"not {self._width}"
         return f"{num_values} value{'' if num_values == 1 else 's'}, {expected}: {line}"
 
 
-def texts(good: bytes, written: Written, width: int, columns: Mapping[str, int]) -> dict[str, pa.ChunkedArray]:
-    """Columns of well-formed records, by their places in a record."""
+def texts(good: bytes, written: CsvDialect, width: int, columns: Mapping[str, int]) -> dict[str, pa.ChunkedArray]:
+    """Return the columns of well-formed records, by their positions in a record."""
     numbers = list(map(str, range(width)))
     table = csv.read_csv(
         pa.py_buffer(good),
@@ -147,7 +148,8 @@ def texts(good: bytes, written: Written, width: int, columns: Mapping[str, int])
 
 
 def _header(data: bytes, delimiter: str, path: str, *, is_last: bool) -> tuple[list[str], int]:
-    """The names and the bytes up to the end of their line; 0: there is more of it."""
+    """Return the names of the header and the number of bytes up to its end; 0 bytes if the header is not complete
+    yet."""
     start = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
     if is_last or len(data) >= HEADER_BYTES:
         _check_line_ends(data, path)
@@ -167,7 +169,8 @@ def _header(data: bytes, delimiter: str, path: str, *, is_last: bool) -> tuple[l
 
 
 def _check_line_ends(data: bytes, path: str) -> None:
-    """InvalidInputError for text of several lines, none of which ends in a line feed: all of it would be one record."""
+    """Raise InvalidInputError for text of several lines, none of which ends in a line feed: all of it would be one
+    record."""
     if b"\n" not in data and b"\r" in _QUOTED.sub(b"", data).rstrip(b"\r"):
         raise InvalidInputError(
             f"lines end in a carriage return alone file={path}; write line feeds, or both: tr '\\r' '\\n' < file"

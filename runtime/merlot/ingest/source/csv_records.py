@@ -1,8 +1,7 @@
-"""CSV text to records, exactly: which bytes are one record, and which are none.
+"""Split CSV text into records, exactly: find the bytes of each record, and those that are no record.
 
-Whole blocks are looked at by numpy: where quotes come in pairs that begin and end values, a line break is the end of a
-record if an even number of quotes is before it. From the first quote of a block that is not as it should be, records
-are read one by one.
+Numpy looks at whole blocks: where quotes come in pairs that begin and end values, a line break ends a record if an even
+number of quotes is before it. From the first wrong quote of a block on, records are read one by one.
 """
 
 from __future__ import annotations
@@ -23,41 +22,43 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of a block. `rows` counts those in `good`; numbers tell the place of each among all of the block."""
+    """Records of a block. Numbers give the place of each among all records of the block."""
 
     good: bytes = b""
-    """Well-formed records with the right number of values, each ended by a line break; without blank lines,
-    unless they are records of one value."""
+    """Well-formed records with the right number of values, each ended by a line break. Blank lines are left out, unless
+    they are records of one value."""
     good_numbers: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
     corrupt: Sequence[str] = ()
     corrupt_numbers: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
     corrupt_widths: Sequence[int] = ()
-    """How many values each of `corrupt` has; 0 of one that is broken, by its quotes or as text."""
+    """Number of values of each of `corrupt`; 0 for a record that is broken by its quotes or as text."""
     used: int = 0
-    """Bytes of the block that these records are; what follows is the beginning of another."""
+    """Bytes of the block that these records take. The bytes after them begin another record."""
 
     @property
     def count(self) -> int:
-        """All records, corrupt ones included."""
+        """Number of all records, corrupt ones included."""
         return len(self.good_numbers) + len(self.corrupt)
 
 
 def split(data: bytes, delimiter: str, width: int, *, is_last: bool) -> Records:
-    """The records of a block that begins where a record does; `is_last`: and ends where the file does."""
+    """Split a block that begins where a record does. is_last: True if it also ends where the file does."""
     text = data + b"\n" if is_last and data and not data.endswith(b"\n") else data
     sign = ord(delimiter)
     ends, inside_until = _well_formed(np.frombuffer(text, np.uint8), sign)
-    found = _counted(text, ends, sign, width)
+    fast = _counted(text, ends, sign, width)
     if inside_until is None and not is_last:
-        return found
+        return fast
     start = int(ends[-1]) + 1 if len(ends) else 0
     slow = _one_by_one(text, start, delimiter, width, is_last=is_last)
-    return _joined(found, slow, min(slow.used, len(data)))
+    return _joined(fast, slow, min(slow.used, len(data)))
 
 
 def first_record(data: bytes, delimiter: str, *, is_last: bool) -> tuple[list[str] | None, int]:
-    """Values of the first record that is not blank, and the bytes up to its end. None for a record that is broken; one
-    that is not whole yet ends where the data begin. UnicodeDecodeError for bytes that are not UTF-8."""
+    """Return the values of the first record that is not blank, and the number of bytes up to its end.
+
+    For a broken record the values are None; for one that is not complete yet the number is 0, too. Raises
+    UnicodeDecodeError for bytes that are not UTF-8."""
     at = len(data) - len(data.lstrip(b"\r\n"))
     values, end = _values(data, at, delimiter, is_last=is_last)
     if values is None:
@@ -66,16 +67,17 @@ def first_record(data: bytes, delimiter: str, *, is_last: bool) -> tuple[list[st
 
 
 def _well_formed(text: NDArray[np.uint8], sign: int) -> tuple[Positions, int | None]:
-    """Ends of records (their line breaks), and where something is not as it should be: ends are those before it."""
+    """Return the ends of records (their line breaks) before the first fault, and the position of that fault if there is
+    one."""
     newlines = np.flatnonzero(text == NEWLINE)
     quotes = np.flatnonzero(text == QUOTE)
     returns = np.flatnonzero(text == RETURN)
-    # A carriage return alone is a character, which Arrow would take for the end of a line.
+    # A lone carriage return is a character, which Arrow would take for the end of a line.
     alone = returns[np.append(text, NEWLINE)[returns + 1] != NEWLINE] if len(returns) else returns
     if len(quotes):
         newlines = newlines[_outside(quotes, newlines)]
         alone = alone[_outside(quotes, alone)]
-    problems = [int(found[0]) for found in (alone, _stray(text, quotes, sign)) if len(found)]
+    problems = [int(positions[0]) for positions in (alone, _stray(text, quotes, sign)) if len(positions)]
     if not problems:
         return newlines, None
     return newlines[newlines < min(problems)], min(problems)
@@ -87,12 +89,12 @@ def _outside(quotes: Positions, positions: Positions) -> NDArray[np.bool_]:
 
 
 def _stray(text: NDArray[np.uint8], quotes: Positions, sign: int) -> Positions:
-    """Quotes that neither begin nor end a value, nor stand for one within."""
+    """Return the quotes that neither begin nor end a value, nor stand for a quote within one."""
     opening, closing = quotes[0::2], quotes[1::2]
     before = np.concatenate([[NEWLINE], text])[opening]
     begins = (before == sign) | (before == NEWLINE)
     begins[1:] |= opening[1:] == closing[: len(opening) - 1] + 1
-    # Beyond the end there may be anything.
+    # Anything may follow the end of the text.
     after = np.concatenate([text, [sign, NEWLINE]])
     ends = (after[closing + 1] == sign) | (after[closing + 1] == NEWLINE) | (after[closing + 1] == QUOTE)
     ends |= (after[closing + 1] == RETURN) & ((after[closing + 2] == NEWLINE) | (closing + 2 >= len(text)))
@@ -100,7 +102,7 @@ def _stray(text: NDArray[np.uint8], quotes: Positions, sign: int) -> Positions:
 
 
 def _counted(text: bytes, ends: Positions, sign: int, width: int) -> Records:
-    """Well-formed records, of which those of another number of values are corrupt, as are those that are not UTF-8."""
+    """Return well-formed records. Those with another number of values, or that are not UTF-8, are corrupt."""
     if not len(ends):
         return Records()
     used = int(ends[-1]) + 1
@@ -124,7 +126,7 @@ def _counted(text: bytes, ends: Positions, sign: int, width: int) -> Records:
     return Records(
         good=text[:used] if is_good.all() else block[np.repeat(is_good, lengths + 1)].tobytes(),
         good_numbers=numbers[is_good],
-        corrupt=[_shown(text[starts[one] : ends[one]]) for one in np.flatnonzero(is_corrupt)],
+        corrupt=[_shown(text[starts[record] : ends[record]]) for record in np.flatnonzero(is_corrupt)],
         corrupt_numbers=numbers[is_corrupt],
         corrupt_widths=widths[is_corrupt].tolist(),
         used=used,
@@ -168,18 +170,20 @@ def _one_by_one(text: bytes, at: int, delimiter: str, width: int, *, is_last: bo
 
 
 def _values(text: bytes, at: int, delimiter: str, *, is_last: bool) -> tuple[list[bytes] | None, int]:
-    """Values of the record at `at`, with their quotes, and where the next record begins. None for a broken
-    record, which ends with the line where that shows, and for one that is not whole yet, which ends where it begins."""
+    """Return the values of the record at `at`, with their quotes, and where the next record begins.
+
+    The values of a broken record are None; it ends with the line where the fault shows. The values of a record that is
+    not complete yet are None, too; it ends where it begins."""
     value, sign = _value_pattern(delimiter), delimiter.encode()
     start = at
     values: list[bytes] = []
-    while found := value.match(text, at):
-        written, ending = found.groups()
+    while matched := value.match(text, at):
+        written, ending = matched.groups()
         is_end = ending != sign
         if is_end and not ending.endswith(b"\n") and not is_last:
             return None, start
         values.append(written.removesuffix(b"\r") if is_end else written)
-        at = found.end()
+        at = matched.end()
         if is_end:
             return values, at
     closed = _QUOTED.match(text, at)
@@ -204,7 +208,7 @@ def _unquoted(value: bytes) -> bytes:
 
 
 def _as_arrow_reads(values: Sequence[bytes], delimiter: str) -> bytes:
-    """The record, with quotes around a carriage return, which would end it."""
+    """Return the record with quotes around a carriage return, which would end it otherwise."""
     safe = [
         b'"' + value.replace(b'"', b'""') + b'"' if b"\r" in value and not value.startswith(b'"') else value
         for value in values

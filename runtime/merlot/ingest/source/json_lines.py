@@ -1,4 +1,4 @@
-"""Files of JSON lines as Arrow: a row for every line, corrupt ones with their text."""
+"""Read files of JSON lines as Arrow. Every line becomes a row, a corrupt one with its text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError
-from merlot.ingest.source.blocks import BLOCK_BYTES, BYTE_ORDER_MARK, Files, blocks
+from merlot.ingest.source.blocks import BLOCK_BYTES, BYTE_ORDER_MARK, FileOpener, blocks
 from merlot.ingest.source.json_records import RecordColumns
 from merlot.ingest.transform import CORRUPT_RECORD, SOURCE_ROW
 
 
 def read(
-    filesystem: Files, path: str, stretch: tuple[int, int] | None, columns: Mapping[str, bool]
+    filesystem: FileOpener, path: str, stretch: tuple[int, int] | None, columns: Mapping[str, bool]
 ) -> Iterator[pa.Table]:
-    """Rows of the lines that begin in a stretch of bytes (None: of the whole file), in batches. `columns`: whether each
-    wanted key holds lists. A column that no record of a batch has is left out."""
-    reader = _Reader(path, columns, is_first=stretch is None or stretch[0] == 0)
+    """Yield the rows of the lines that begin in a range of bytes (None: in the whole file), in batches. columns: True
+    for each wanted key that holds lists. A column that no record of a batch has is left out."""
+    reader = _JsonRows(path, columns, is_first=stretch is None or stretch[0] == 0)
     with filesystem.open_input_stream(path) if stretch is None else filesystem.open_input_file(path) as file:
         stream = file if stretch is None else _Chunks(_lines_within(file, *stretch))
         for _ in blocks(stream, reader.take, path):
@@ -28,7 +28,7 @@ def read(
 
 
 class _Chunks:
-    """A stream of what an iterator brings."""
+    """Stream over the chunks of an iterator."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -38,7 +38,7 @@ class _Chunks:
 
 
 def _lines_within(file: Any, start: int, stop: int) -> Iterator[bytes]:
-    """The lines that begin in [start, stop); the byte before `start` tells whether one begins there."""
+    """Yield the lines that begin in [start, stop). The byte before `start` tells whether a line begins there."""
     position = max(start - 1, 0)
     file.seek(position)
     is_inside = start == 0
@@ -62,8 +62,8 @@ def _lines_within(file: Any, start: int, stop: int) -> Iterator[bytes]:
             yield chunk
 
 
-class _Reader:
-    """Rows of a file, or of a stretch of it, block by block."""
+class _JsonRows:
+    """Rows of a file, or of a range of its bytes, block by block."""
 
     def __init__(self, path: str, columns: Mapping[str, bool], *, is_first: bool) -> None:
         self._path = path
@@ -104,7 +104,7 @@ class _Reader:
 
 
 def _check_is_lines(text: bytes, path: str) -> None:
-    """InvalidInputError for JSON that is written otherwise: no line of it would be a record."""
+    """Raise InvalidInputError for JSON in another form, of which no line would be a record."""
     for start, kind in OTHERWISE.items():
         if start.match(text):
             raise InvalidInputError(
@@ -118,4 +118,4 @@ OTHERWISE: Final = {
     re.compile(rb"\s*\{[ \t\r]*\n" + _MEMBER): "JSON over several lines",
     re.compile(rb"\x1e\s*\{" + _MEMBER): "JSON text sequences",
 }
-"""The beginnings of files of other JSON: an array's brace, a member's name on a line of its own, a separator."""
+"""Beginnings of files of other JSON: an array's brace, a member's name on a line of its own, a separator."""

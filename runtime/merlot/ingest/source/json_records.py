@@ -1,4 +1,4 @@
-"""Lines of JSON to columns: wanted keys as text or lists of texts, and which lines are no record.
+"""Decode lines of JSON into columns: wanted keys as text or lists of texts, and the lines that are no record.
 
 `msgspec` finds the values in a line without making objects of them, so that no digit is lost and nested values stay as
 they are written.
@@ -25,26 +25,27 @@ Values = Sequence[msgspec.Raw]
 
 
 class RecordColumns:
-    """Reads records of wanted keys; `columns`: whether each holds lists. Values of `as_written` are JSON. Immutable."""
+    """Reader of the wanted keys of records. columns: True for each key that holds lists. Values of `as_written` are
+    JSON. Immutable."""
 
     def __init__(self, columns: Mapping[str, bool], as_written: Set[str] = frozenset()) -> None:
         self._columns = columns
         self._as_written = as_written
         self._decode_all = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-        self._fields = [f"f{place}" for place in range(len(columns))]
-        # Keys of a struct are compared as they are written, so msgspec takes none with an escape in it.
+        self._fields = [f"f{number}" for number in range(len(columns))]
+        # msgspec compares keys of a struct as they are written, so a name with an escape in it needs a map.
         self._are_maps = any(_as_key(name) != name for name in columns)
         self._decode = self._decode_all if self._are_maps else _struct_decoder(self._fields, columns)
 
     def read(self, text: bytes, lines: Sequence[bytes]) -> tuple[dict[str, pa.Array], list[int]]:
-        """The columns of lines that are records, and which lines are none. `text` holds all lines. A column that no
-        record has is left out."""
+        """Return the columns of lines that are records, and the numbers of lines that are none. `text` holds all lines.
+        A column that no record has is left out."""
         check = _same if is_utf8(text) else _only_utf8
         records, corrupt = _decoded(check(self._decode), lines)
         columns = self._raw_columns(records, are_maps=self._are_maps)
-        # Looked for only where a key is missing: it takes as long as decoding.
+        # Only done where a key is missing, because it takes as long as decoding.
         lacking = [name for name, column in columns.items() if column.is_absent.any()]
-        if others := {name: found for name in lacking if (found := _other_spellings(name, text))}:
+        if others := {name: keys for name in lacking if (keys := _other_spellings(name, text))}:
             records, corrupt = _decoded(check(_tolerant(self._decode_all, others)), lines)
             columns = self._raw_columns(records, are_maps=True)
         values = {name: self._values(name, column) for name, column in columns.items() if not column.is_absent.all()}
@@ -69,12 +70,12 @@ class RecordColumns:
 
 
 def _as_key(name: str) -> str:
-    """The name as JSON writes it, without its quotes."""
+    """Return a name as JSON writes it, without its quotes."""
     return json.dumps(name, ensure_ascii=False)[1:-1]
 
 
 def _struct_decoder(fields: Sequence[str], names: Iterable[str]) -> Callable[[bytes], Any]:
-    """Decode wanted keys alone, without a map of all."""
+    """Return a decoder of the wanted keys alone, which makes no map of all keys."""
     members = [
         (field, msgspec.Raw, msgspec.field(default=_NOTHING, name=name))
         for field, name in zip(fields, names, strict=True)
@@ -83,7 +84,7 @@ def _struct_decoder(fields: Sequence[str], names: Iterable[str]) -> Callable[[by
 
 
 def _decoded(decode: Callable[[bytes], Any], lines: Sequence[bytes]) -> tuple[list[Any], list[int]]:
-    """The records, and which lines are none."""
+    """Return the records, and the numbers of lines that are none."""
     try:
         return list(map(decode, lines)), []
     except _NOT_A_RECORD:
@@ -98,24 +99,24 @@ def _decoded(decode: Callable[[bytes], Any], lines: Sequence[bytes]) -> tuple[li
 
 
 def _other_spellings(name: str, text: bytes) -> set[str]:
-    """Keys that differ from a column's name by case alone; there may be more than records have, from nested values."""
-    found = re.findall(rb'"(' + re.escape(_as_key(name).encode()) + rb')"\s*:', text, re.IGNORECASE)
-    return {json.loads(b'"' + key + b'"') for key in set(found)} - {name}
+    """Return keys that differ from a column's name by case alone. Some may be in nested values only."""
+    keys = re.findall(rb'"(' + re.escape(_as_key(name).encode()) + rb')"\s*:', text, re.IGNORECASE)
+    return {json.loads(b'"' + key + b'"') for key in set(keys)} - {name}
 
 
 def _tolerant(
     decode: Callable[[bytes], dict[str, msgspec.Raw]], others: Mapping[str, set[str]]
 ) -> Callable[[bytes], dict[str, msgspec.Raw]]:
-    """Decode records whose keys may be spelt otherwise; one with several spellings of a column, none of them exact, is
-    no record."""
+    """Return a decoder of records whose keys may be spelt otherwise. A record with several spellings of a column, none
+    of them exact, is no record."""
 
     def decode_tolerantly(line: bytes) -> dict[str, msgspec.Raw]:
         record = decode(line)
         for name, spellings in others.items():
-            if name not in record and (found := spellings & record.keys()):
-                if len(found) > 1:
+            if name not in record and (matches := spellings & record.keys()):
+                if len(matches) > 1:
                     raise msgspec.DecodeError(f"several keys may be meant column={name}")
-                record[name] = record[found.pop()]
+                record[name] = record[matches.pop()]
         return record
 
     return decode_tolerantly

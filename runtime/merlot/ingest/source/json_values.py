@@ -1,5 +1,6 @@
-"""Raw JSON values to Arrow text, all of a column at once: a number or a nested value as it is written, a string as what
-it says."""
+"""Convert raw JSON values to Arrow text, all of a column at once: a number or a nested value as it is written, a string
+as its content.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class RawColumn:
 
     @classmethod
     def of(cls, values: Sequence[msgspec.Raw]) -> RawColumn:
-        """Values of records that are lines: none holds a line break."""
+        """Join the values of records that are lines, so that no value holds a line break."""
         joined = np.frombuffer(b"\n".join(values), np.uint8)
         is_break = joined == ord("\n")
         breaks = np.flatnonzero(is_break)
@@ -36,54 +37,54 @@ class RawColumn:
 
     @property
     def is_absent(self) -> NDArray[np.bool_]:
-        """Where the record lacks the key."""
+        """True where the record lacks the key."""
         is_absent: NDArray[np.bool_] = self.starts[1:] == self.starts[:-1]
         return is_absent
 
     def begins_with(self, sign: int) -> NDArray[np.bool_]:
-        """Whose first byte it is."""
+        """Return True for the values whose first byte is `sign`."""
         first = np.append(self.data, 0)[self.starts[:-1]]
         begins: NDArray[np.bool_] = (first == sign) & ~self.is_absent
         return begins
 
     def raw(self, row: int) -> bytes:
-        """One value."""
+        """Return one value."""
         return self.data[self.starts[row] : self.starts[row + 1]].tobytes()
 
 
 def written(column: RawColumn) -> pa.Array:
-    """Each value as it is written, a string in quotes; null where there is none, or null."""
+    """Return each value as it is written, a string in quotes; null where there is no value, or a JSON null."""
     mask = pa.array(~(column.is_absent | column.begins_with(N))).buffers()[1]
     buffers = [mask, pa.py_buffer(column.starts.astype(np.int32)), pa.py_buffer(column.data.tobytes())]
     return pa.Array.from_buffers(pa.string(), len(column.starts) - 1, buffers)
 
 
 def texts(column: RawColumn) -> pa.Array:
-    """A text, or null, for each value."""
+    """Return a text, or null, for each value."""
     is_string = column.begins_with(QUOTE)
     is_null = column.is_absent | column.begins_with(N)
     starts, ends = column.starts[:-1], column.starts[1:]
-    kept = np.ones(len(column.data), dtype=bool)
-    kept[starts[is_string]] = False
-    kept[ends[is_string] - 1] = False
+    is_content = np.ones(len(column.data), dtype=bool)
+    is_content[starts[is_string]] = False
+    is_content[ends[is_string] - 1] = False
     lengths = np.diff(column.starts) - 2 * is_string
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     mask = pa.array(~is_null).buffers()[1]
-    buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(column.data[kept].tobytes())]
-    found = pa.Array.from_buffers(pa.string(), len(starts), buffers)
+    buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(column.data[is_content].tobytes())]
+    contents = pa.Array.from_buffers(pa.string(), len(starts), buffers)
     backslashes = np.flatnonzero(column.data == BACKSLASH)
     escaped = np.unique(np.searchsorted(column.starts, backslashes, side="right") - 1)
     escaped = escaped[is_string[escaped]]
     if not len(escaped):
-        return found
-    said = pa.array([_text_of(column.raw(row)) for row in escaped.tolist()], pa.string())
+        return contents
+    unescaped = pa.array([_text_of(column.raw(row)) for row in escaped.tolist()], pa.string())
     is_escaped = np.zeros(len(starts), dtype=bool)
     is_escaped[escaped] = True
-    return pc.replace_with_mask(found, pa.array(is_escaped), said)
+    return pc.replace_with_mask(contents, pa.array(is_escaped), unescaped)
 
 
 def lists(column: RawColumn) -> pa.Array:
-    """A list of texts, or null, for each value; what is no list is a list of one."""
+    """Return a list of texts, or null, for each value. A value that is no list becomes a list of one."""
     is_null = column.is_absent | column.begins_with(N)
     rows = [column.raw(row) for row in range(len(is_null))]
     is_list = column.begins_with(BRACKET).tolist()

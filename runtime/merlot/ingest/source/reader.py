@@ -1,4 +1,4 @@
-"""Rows of a piece of a source, in batches."""
+"""Read the rows of a piece of a source, in batches."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.ingest.source import columnar, csv_files, json_lines, names, places
-from merlot.ingest.source.blocks import Files
-from merlot.ingest.source.listed import ListedFile
+from merlot.ingest.source import columnar, csv_files, json_lines, locations, names
+from merlot.ingest.source.blocks import FileOpener
+from merlot.ingest.source.errors import FOREIGN, reading_error
+from merlot.ingest.source.listed_files import ListedFile
 from merlot.ingest.source.plan import Piece, Request
-from merlot.ingest.source.trouble import FOREIGN, reading_error
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.formats import BatchFormat
 
 
 def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
-    """Batches of rows: wanted columns that the file has, by the names they are wanted by and of the file's types; their
-    places; CORRUPT_RECORD if a batch has any. InvalidInputError names a file that is not what it is said to be,
-    ChangedError one that is not as it was listed."""
-    filesystem = places.open_place(request.uri)
+    """Yield batches of rows: the wanted columns that the file has, under the names that they are wanted by and in the
+    file's types; the place of each row; and CORRUPT_RECORD if a batch has any.
+
+    Raises InvalidInputError with the name of a file that is not what it should be, ChangedError with that of a file
+    that has changed since it was listed."""
+    filesystem = locations.open_place(request.uri)
     for piece in pieces:
         file = ListedFile(filesystem, piece.file)
         try:
@@ -32,11 +34,11 @@ def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
             file.check()
         except FOREIGN as error:
             with suppress(*FOREIGN):
-                file.check()  # which tells more of a file that was replaced than what is wrong with its bytes
+                file.check()  # the error that a file was replaced says more than one about its bytes
             raise reading_error(error, piece.name, request.format) from error
 
 
-def _rows(filesystem: Files, request: Request, piece: Piece) -> Iterator[pa.Table]:
+def _rows(filesystem: FileOpener, request: Request, piece: Piece) -> Iterator[pa.Table]:
     path = piece.file.path
     match request.format:
         case BatchFormat.JSON:
@@ -44,30 +46,30 @@ def _rows(filesystem: Files, request: Request, piece: Piece) -> Iterator[pa.Tabl
         case BatchFormat.CSV:
             header = request.csv.header
             present = csv_files.read_header(filesystem, path, request.csv) if header else list(request.names)
-            found = _found(present, piece, request)
-            columns = {name: present.index(one) for name, one in found.items()}
+            actual_names = _actual_names(present, piece, request)
+            columns = {name: present.index(actual) for name, actual in actual_names.items()}
             return csv_files.read(filesystem, path, request.csv, present, columns)
         case _:
             return _columnar(filesystem, request, piece)
 
 
-def _columnar(filesystem: Files, request: Request, piece: Piece) -> Iterator[pa.Table]:
-    found: dict[str, str] = {}
+def _columnar(filesystem: FileOpener, request: Request, piece: Piece) -> Iterator[pa.Table]:
+    actual_names: dict[str, str] = {}
 
     def choose(present: Sequence[str]) -> Sequence[str]:
-        found.update(_found(present, piece, request))
-        return list(found.values())
+        actual_names.update(_actual_names(present, piece, request))
+        return list(actual_names.values())
 
     first_row = piece.first_row
     for batch in columnar.read(filesystem, piece.file.path, request.format, piece.part or 0, choose):
-        columns = {name: batch.column(one) for name, one in found.items()}
+        columns = {name: batch.column(actual) for name, actual in actual_names.items()}
         yield pa.table({**columns, SOURCE_ROW: np.arange(batch.num_rows, dtype=np.int64) + first_row})
         first_row += batch.num_rows
 
 
-def _found(present: Sequence[str], piece: Piece, request: Request) -> Mapping[str, str]:
+def _actual_names(present: Sequence[str], piece: Piece, request: Request) -> Mapping[str, str]:
     path = piece.file.path
-    return {name: one for name in request.columns if (one := names.find(name, present, path)) is not None}
+    return {name: actual for name in request.columns if (actual := names.find(name, present, path)) is not None}
 
 
 def _with_place(rows: pa.Table, piece: Piece, request: Request) -> pa.Table:
@@ -81,7 +83,7 @@ def _with_place(rows: pa.Table, piece: Piece, request: Request) -> pa.Table:
         if name not in rows.column_names:
             rows = rows.append_column(name, given)
         elif request.format is BatchFormat.JSON and pa.types.is_string(rows.column(name).type):
-            # Lines have keys of their own: what one lacks is the folder's, whichever lines are read together with it.
+            # A line has keys of its own. What it lacks comes from the folder, whatever lines are read together with it.
             own = pc.coalesce(rows.column(name), given.cast(pa.string()))
             rows = rows.set_column(rows.column_names.index(name), name, own)
     return rows.append_column(SOURCE_FILE, _repeated(piece.name, zeros))

@@ -1,4 +1,4 @@
-"""Rows to a segment file: statistics, encodings, buffers, one atomic file.
+"""Build a segment file from rows: statistics, encodings, buffers, one atomic file.
 
 Owns every decision at build time; must not read segments. One builder per thread; results depend on rows and
 configuration alone.

@@ -1,4 +1,4 @@
-"""Rows to a segment file: the one entry point of a build."""
+"""Build a segment file from rows: the entry point of a build."""
 
 import logging
 import zlib
@@ -14,7 +14,7 @@ from merlot.segment.build.column_writer import WrittenColumn, requests_of, write
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.partitions import NotPartitionedError, partition_info
 from merlot.segment.build.request import BuildRequest, BuiltSegment
-from merlot.segment.build.rows import BuildColumn, Rows, stored_column, widened
+from merlot.segment.build.rows import BuildColumn, ColumnarRows, stored_column, widened
 from merlot.segment.build.sorting import sorted_order
 from merlot.segment.build.times import time_range
 from merlot.segment.derived import unit_of_column, write_derived
@@ -28,12 +28,13 @@ from merlot.spec.star_tree import StarTreeChoice
 _LOG = logging.getLogger(__name__)
 
 
-def build_segment(request: BuildRequest, rows: Rows, directory: Path) -> BuiltSegment:
-    """Write `<directory>/<name>.mseg`, replacing one that is there; nothing is left behind by a failure.
+def build_segment(request: BuildRequest, rows: ColumnarRows, directory: Path) -> BuiltSegment:
+    """Write `<directory>/<name>.mseg`, replacing an existing file; a failure leaves nothing behind.
 
-    `rows`, a table or what makes its columns as they are asked for, one after another, has those of the schema (in any
-    order), of types that cast to `arrow_types.arrow_schema` without loss.
-    Raises InvalidInputError if they do not, UnavailableError if the file cannot be written."""
+    `rows`, a table or an object that makes its columns one after another on demand, has the columns of the schema (in
+    any order), of types that cast to `arrow_types.arrow_schema` without loss.
+
+    Raises InvalidInputError if it has not, UnavailableError if the file cannot be written."""
     check_columns(request, rows)
     order = sorted_order(request, rows)
     with SegmentWriter(request, rows.num_rows, directory) as writer:
@@ -44,10 +45,11 @@ def build_segment(request: BuildRequest, rows: Rows, directory: Path) -> BuiltSe
 
 
 class SegmentWriter:
-    """One segment file, a column at a time; one thread's. A context: what was not committed leaves nothing behind.
+    """Writer of one segment file, a column at a time; used by one thread. It is a context: without a commit nothing is
+    left behind.
 
     Columns come in the order of the schema, each in the order of rows that the table asks for. Raises as
-    `build_segment`."""
+    `build_segment` does."""
 
     def __init__(self, request: BuildRequest, num_docs: int, directory: Path) -> None:
         _check_identity(request, num_docs)
@@ -75,7 +77,7 @@ class SegmentWriter:
         self._file.__exit__(kind, error, traceback)
 
     def add(self, column: BuildColumn) -> None:
-        """Append the next column; what is known of the segment by its values is taken from it at once."""
+        """Append the next column, and take from its values at once what the segment's metadata needs."""
         request, field = self._request, column.field
         assert field is request.schema.fields[len(self._columns)]
         assert column.num_docs == self._num_docs
@@ -95,19 +97,19 @@ class SegmentWriter:
 
     def _add_derived(self, column: BuildColumn, written: WrittenColumn) -> None:
         indexing, unit = self._request.indexing, unit_of_column(written.metadata)
-        for one in indexing.derived:
-            if one.column != column.field.name or unit is None:
+        for derived in indexing.derived:
+            if derived.column != column.field.name or unit is None:
                 continue
-            encoding = Encoding.DICTIONARY if one.name in indexing.tree_dimensions else Encoding.AUTO
-            made = write_derived(one, column, written.coded, unit, encoding=encoding, file=self._file)
-            self._derived.append(made.metadata)
-            self._trees.take(made.metadata, column, made.coded)
+            encoding = Encoding.DICTIONARY if derived.name in indexing.tree_dimensions else Encoding.AUTO
+            derived_column = write_derived(derived, column, written.coded, unit, encoding=encoding, file=self._file)
+            self._derived.append(derived_column.metadata)
+            self._trees.take(derived_column.metadata, column, derived_column.coded)
 
     def commit(self) -> BuiltSegment:
-        """Write star-trees and the footer; the file is whole afterwards."""
+        """Write star-trees and the footer; the file is complete afterwards."""
         content = self._content()
-        trees, lacks_one = self._trees.write(self._file, self._num_docs)
-        if lacks_one:
+        trees, lacks_tree = self._trees.write(self._file, self._num_docs)
+        if lacks_tree:
             content["lacks_automatic_tree"] = True
         if trees:
             content["star_trees"] = [tree.model_dump(mode="json", exclude_defaults=True) for tree in trees]
@@ -137,7 +139,7 @@ class SegmentWriter:
         return content if request.partitioning is None else {**content, "partitions": self._partitions}
 
     def _add_partitions(self, partitioning: PartitioningSpec, column: BuildColumn, written: WrittenColumn) -> None:
-        """What its values say, whatever the table declares."""
+        """Note the partitions of a column's values, whatever the table declares."""
         name = column.field.name
         values = column.values if written.distinct is None else written.distinct
         must_be_one = partitioning.enforce is PartitionEnforcement.ASSERT
@@ -150,7 +152,7 @@ class SegmentWriter:
             _LOG.warning("segment is not partitioned segment=%s column=%s cause=%s", self._request.name, name, error)
 
 
-def check_columns(request: BuildRequest, rows: Rows) -> None:
+def check_columns(request: BuildRequest, rows: ColumnarRows) -> None:
     """Raise InvalidInputError unless rows have the columns of the schema, in any order."""
     names = request.schema.names
     if sorted(rows.column_names) != sorted(names):
@@ -169,7 +171,7 @@ def _check_identity(request: BuildRequest, num_docs: int) -> None:
 
 
 def _creation(request: BuildRequest) -> dict[str, Any]:
-    """Creation facts, cut to the room that a file has for them."""
+    """Return creation facts, cut to the room that a file has for them."""
     facts = request.creation
     return {
         "host": facts.host.encode("ascii", "replace").decode()[:100],

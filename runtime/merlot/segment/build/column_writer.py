@@ -1,4 +1,4 @@
-"""One column of rows to its buffers and its entry in the footer."""
+"""Write one column of rows: its buffers and its entry in the footer."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,14 +29,14 @@ CODECS = {Compression.NONE: compression.NONE, Compression.LZ4: compression.LZ4, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnRequest:
-    """What the table asks of one column."""
+    """Encoding, codec and indexes that the table asks for in one column."""
 
     encoding: Encoding = Encoding.AUTO
     compression: Compression | None = None
-    """None: where it pays."""
+    """Codec; None to compress where it pays."""
     indexes: tuple[AnyIndex, ...] = ()
     indexing: IndexingSpec = field(default_factory=IndexingSpec)
-    """What else the table says of indexes."""
+    """Settings of the table, for the options of indexes."""
     sort_key: bool = False
 
 
@@ -45,21 +45,21 @@ _last: tuple[IndexingSpec, TableSchema, tuple[ColumnRequest, ...]] | None = None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenColumn:
-    """A column's footer entry, and its dictionary where its distinct values were counted."""
+    """A column's entry in the footer, and its dictionary if its distinct values were counted."""
 
     metadata: ColumnMetadata
     coded: Coded | None
     indexes: dict[str, Array]
-    """Buffers of the indexes."""
+    """Buffers of the indexes, by name."""
 
     @property
     def distinct(self) -> Array | pa.Array | None:
-        """The distinct values."""
+        """Distinct values, ascending; None if they were not counted."""
         return None if self.coded is None else self.coded.values
 
 
 def request_of(indexing: IndexingSpec, column: FieldSpec) -> ColumnRequest:
-    """What a table asks of a column."""
+    """Return what a table asks of a column."""
     name = column.name
     kinds = indexing.kinds_of(name)
     needs_dictionary = any(column.type not in INDEX_KINDS[kind].raw_types for kind in kinds)
@@ -74,7 +74,8 @@ def request_of(indexing: IndexingSpec, column: FieldSpec) -> ColumnRequest:
 
 
 def requests_of(indexing: IndexingSpec, schema: TableSchema) -> tuple[ColumnRequest, ...]:
-    """What a table asks of each of its columns. The last answer is kept: a job asks for all of its segments."""
+    """Return what a table asks of each of its columns. The last result is cached, because a job asks for all of its
+    segments."""
     global _last
     last = _last
     if last is None or last[0] is not indexing or last[1] is not schema:
@@ -83,7 +84,8 @@ def requests_of(indexing: IndexingSpec, schema: TableSchema) -> tuple[ColumnRequ
 
 
 def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter) -> WrittenColumn:
-    """Choose the encoding, append the buffers; the same ones whether or not a dictionary came with the column."""
+    """Choose the encoding and append the buffers. They are the same whether or not the column came with a
+    dictionary."""
     coded = None
     if request.encoding is not Encoding.RAW:
         coded = column.coded if isinstance(column, CodedColumn) else code(column.field.type, column.values)
@@ -177,8 +179,8 @@ def _bounds(column: BuildColumn, coded: Coded | None) -> tuple[JsonValue | None,
     if coded is not None:
         low_text, high_text = values[0].as_py(), values[-1].as_py()
     elif column.field.type is not TypeName.BIG_DECIMAL:
-        found = pc.min_max(values).as_py()
-        low_text, high_text = found["min"], found["max"]
+        ends = pc.min_max(values).as_py()
+        low_text, high_text = ends["min"], ends["max"]
     else:
         # Text of numbers is not in the order of the numbers.
         return None, None
@@ -200,7 +202,7 @@ def _indexed(column: BuildColumn, coded: Coded | None, encoding: ColumnEncoding)
 
 
 def _codec(buffer_name: str, request: ColumnRequest) -> str | None:
-    """None: compress where it pays."""
+    """Return the codec of a buffer; None to compress it where it pays."""
     if is_plain(buffer_name):
         return compression.NONE
     return None if request.compression is None else CODECS[request.compression]

@@ -1,4 +1,4 @@
-"""Which encoding a column gets: a pure function of its statistics and of what the table asks for. ADR 1."""
+"""Choose the encoding of a column: a pure function of its statistics and of what the table asks for. ADR 1."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,34 +9,35 @@ from merlot.spec.indexing import Encoding
 from merlot.spec.schema import FieldRole
 
 ALIGNED_SHARE: Final = 0.86
-"""Ids that fill this share of their bytes stay aligned: packing would save little and cost a copy in memory."""
+"""Share of their bytes from which ids stay aligned: packing would save little and cost a copy in memory."""
 SMALL_VALUES: Final = 16_384
-"""Up to this many values ids stay aligned if a byte holds them: decoding costs a call, and saves little."""
+"""Number of values up to which ids stay aligned if a byte holds them: decoding costs a call, and packing saves
+little."""
 RAW_SHARE: Final = 0.75
-"""A dictionary and its ids must be smaller than this share of the raw values of a metric."""
+"""Share of a metric's raw values that its dictionary and ids must not exceed."""
 DISTINCT_SHARE: Final = 0.7
-"""A dimension of variable width with more distinct values than this share of its values is stored raw."""
+"""Share of distinct values above which a column of variable width is stored raw, unless it is small."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnStatistics:
-    """What the choice depends on."""
+    """Statistics that the choice depends on."""
 
     role: FieldRole
     num_values: int
     cardinality: int
     raw_bytes: int
-    """All values without a dictionary; like `dictionary_bytes`, 0 unless they have a fixed width."""
+    """Bytes of all values without a dictionary; like `dictionary_bytes`, 0 unless they have a fixed width."""
     dictionary_bytes: int
     is_fixed_width: bool
     is_sorted: bool
-    """Values never decrease, one per doc."""
+    """True if values never decrease, with one value per doc."""
     integer_width: int | None
     """Bits of the largest distance from the minimum; None unless integers."""
 
 
 def choose(statistics: ColumnStatistics, wish: Encoding, *, needs_dictionary: bool) -> ColumnEncoding:
-    """The encoding; `needs_dictionary` is set for columns with an inverted index and for sort keys."""
+    """Return the encoding. `needs_dictionary` is set for sort keys."""
     if wish is Encoding.DICTIONARY or (wish is Encoding.AUTO and (needs_dictionary or _dictionary_pays(statistics))):
         return _choose_ids(statistics)
     return _choose_raw(statistics)
@@ -53,7 +54,7 @@ def _dictionary_pays(statistics: ColumnStatistics) -> bool:
         with_dictionary = statistics.dictionary_bytes + dict_ids.runs_size_bytes(statistics.cardinality)
     if statistics.role is FieldRole.METRIC:
         return with_dictionary <= RAW_SHARE * statistics.raw_bytes
-    # Dimensions are grouped and filtered by: dense ids are worth as much space as the values take.
+    # Dimensions serve GROUP BY and filters, so dense ids may take as much space as the values.
     return statistics.dictionary_bytes <= RAW_SHARE * statistics.raw_bytes
 
 

@@ -1,8 +1,8 @@
-"""One segment file, written once from front to back and made visible by a rename.
+"""Write a segment file once, from front to back, and make it visible by a rename.
 
-Until `commit` there is only `.<name>.<pid>.tmp`; after it the file is whole. It is not durable: nobody relies on a file
-where it was built, and `store.deepstore` makes it so where it is kept. A failure, a full disk included, leaves no file
-of either name.
+Until `commit` only a temporary file exists, `.<name>.<pid>.<thread>.tmp`; afterwards the file is complete. It is not
+durable: nobody relies on a file where it was built, and `store.deepstore` makes it durable where it is kept. A failure,
+a full disk included, leaves no file of either name.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 
 class FileWriter:
-    """The buffers and the footer of one file; one thread's."""
+    """Writer of the buffers and the footer of one file; used by one thread."""
 
     def __init__(self, directory: Path, name: str, suffix: str = SUFFIX) -> None:
         self.path = directory / f"{name}{suffix}"
@@ -47,9 +47,9 @@ class FileWriter:
             self._discard()
 
     def add(self, array: Array, codec: str | None) -> BufferRef:
-        """Append a buffer; compressed only if that makes it smaller, with None much smaller.
+        """Append a buffer. It is compressed only if that makes it smaller; if the codec is None, only if much smaller.
 
-        The crc in the result is of the plain bytes."""
+        The crc in the result is that of the uncompressed bytes."""
         data = array.data.cast("B") if array.size else memoryview(b"")
         crc = zlib.crc32(data)
         packed = _compressed(data, codec)
@@ -64,7 +64,7 @@ class FileWriter:
         return BufferRef(len(self._directory) - 1, array.dtype.str.lstrip("<|"), array.size, crc)
 
     def commit(self, footer: Footer) -> int:
-        """Write the footer and make the file visible; returns its size."""
+        """Write the footer, make the file visible, and return its size."""
         self._append(footer_bytes(footer, self._directory, self._offset))
         try:
             self._file.close()
@@ -81,7 +81,7 @@ class FileWriter:
         self._offset += len(data)
 
     def _discard(self) -> None:
-        # Closing flushes again, and fails again, on a full disk; the file goes anyway.
+        # On a full disk, closing flushes again and fails again; the file is deleted anyway.
         with contextlib.suppress(OSError):
             self._file.close()
         self._temporary.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ class FileWriter:
 
 
 def _compressed(data: memoryview, codec: str | None) -> bytes | None:
-    """The chunks to store instead of `data`, or None if it is stored plainly."""
+    """Return the chunks to store instead of `data`, or None to store it uncompressed."""
     if codec is None:
         return compression.compress_if_small(data)
     if codec == compression.NONE or not len(data):

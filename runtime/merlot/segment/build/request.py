@@ -1,4 +1,4 @@
-"""What a builder is asked for and what it gives back."""
+"""Request and result of a build."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from merlot.spec.schema import FieldSpec, TableSchema
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRequest:
-    """One segment: everything but `creation` and the names decides its content crc."""
+    """Request to build one segment. Everything but `creation` and the names determines its content crc."""
 
     name: str
     table: str
@@ -24,14 +24,15 @@ class BuildRequest:
     partitioning: PartitioningSpec | None = None
     creation: CreationFacts = dataclasses.field(default_factory=CreationFacts)
     leaves_out_large_trees: bool = False
-    """Whether a star-tree of too many documents is left out instead of failing the build: a stream goes on without."""
+    """True if a star-tree of too many documents is left out instead of failing the build: a stream goes on without
+    it."""
 
     def field(self, name: str) -> FieldSpec:
-        """A column that the request names; raises InvalidInputError if the schema has none."""
-        found = self.schema.field(name)
-        if found is None:
+        """Return a column that the request names. Raises InvalidInputError if the schema has none."""
+        column = self.schema.field(name)
+        if column is None:
             raise InvalidInputError(f"no such column in the schema table={self.table} column={name}")
-        return found
+        return column
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +43,7 @@ class BuiltSegment:
     metadata: SegmentMetadata
     size_bytes: int
     unpartitioned: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Why the footer says nothing of a partition column, by column: its rows are not partitioned as declared."""
+    """Reasons why the footer has no entry for a partition column, by column: its rows are not partitioned as
+    declared."""
     blooms: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Bloom filters that are small enough for the segment's record, as text, by column."""

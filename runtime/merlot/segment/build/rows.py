@@ -1,6 +1,7 @@
-"""Arrow columns of rows to values as a segment stores them: defaults for nulls, one array per column.
+"""Convert Arrow columns of rows to values as a segment stores them: defaults for nulls, one array per column.
 
-Multi-value: a null doc becomes one default value, a null element the default value, an empty list stays empty.
+In a multi-value column, a null doc becomes one default value, a null element the default value, and an empty list stays
+empty.
 """
 
 from collections.abc import Sequence
@@ -26,8 +27,8 @@ _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _STRING_LIMIT = (1 << 31) - 1
 
 
-class Rows(Protocol):
-    """Rows by column; an Arrow table is one."""
+class ColumnarRows(Protocol):
+    """Rows by column, as an Arrow table has them."""
 
     @property
     def num_rows(self) -> int: ...
@@ -44,7 +45,7 @@ class StoredColumn:
     num_docs: int
     values: Array | pa.Array
     offsets: NDArray[np.uint32] | None
-    """Of a multi-value column, where each doc's values start."""
+    """Starts of the docs' values in a multi-value column."""
     nulls: NDArray[np.uint64] | None
     num_nulls: int
 
@@ -55,7 +56,7 @@ class StoredColumn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CodedColumn:
-    """As StoredColumn, of values that have a dictionary already: each entry of it occurs."""
+    """As StoredColumn, of values that have a dictionary already. Every entry of the dictionary occurs."""
 
     field: FieldSpec
     num_docs: int
@@ -70,7 +71,7 @@ class CodedColumn:
 
     @property
     def values(self) -> Array | pa.Array:
-        """The values themselves, made anew at each call."""
+        """Values, made anew at each access."""
         dictionary, ids = self.coded.values, self.coded.ids
         return dictionary[ids] if isinstance(dictionary, np.ndarray) else dictionary.take(pa.array(ids))
 
@@ -79,7 +80,7 @@ BuildColumn = StoredColumn | CodedColumn
 
 
 def stored_column(field: FieldSpec, column: pa.ChunkedArray) -> StoredColumn:
-    """Bring one column of rows to its stored form; raises InvalidInputError if its type does not fit."""
+    """Convert one column of rows to its stored form. Raises InvalidInputError if its type does not fit."""
     array = _one_array(column)
     if pa.types.is_null(array.type):
         array = array.cast(arrow_type(field))
@@ -99,13 +100,13 @@ def stored_column(field: FieldSpec, column: pa.ChunkedArray) -> StoredColumn:
 
 
 def default_scalar(field: FieldSpec) -> pa.Scalar:
-    """The value that stands for null, of the type of the rows."""
+    """Return the value that stands for null, in the type of the rows."""
     value = field.default_value
     return pa.scalar(plain_text(value) if isinstance(value, Decimal) else value, type=ARROW_TYPES[field.type])
 
 
 def widened(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with 64-bit offsets if it has more bytes of text than 32-bit ones reach."""
+    """Return the column with 64-bit offsets if it has more bytes of text than 32-bit offsets reach."""
     wider = _LARGE.get(column.type)
     return column if wider is None or column.nbytes <= _STRING_LIMIT else column.cast(wider)
 
@@ -154,7 +155,8 @@ def _stored_values(field: FieldSpec, array: pa.Array) -> Array | pa.Array:
 
 
 def _with_one_nan(values: Array) -> Array:
-    """Every NaN as one, as in dictionaries: equal rows are equal bytes, whatever payload theirs had."""
+    """Replace every NaN by the same one, as in dictionaries: equal rows are equal bytes, whatever payload their NaN
+    had."""
     is_nan = np.isnan(values)
     return np.where(is_nan, np.array(np.nan, values.dtype), values) if is_nan.any() else values
 
@@ -172,7 +174,7 @@ def _cast(field: FieldSpec, array: pa.Array) -> pa.Array:
 
 
 def _plain_decimals(field: FieldSpec, array: pa.Array) -> pa.Array:
-    """One text per number, so that equal numbers are one dictionary entry."""
+    """Return one text per number, so that equal numbers are one dictionary entry."""
     encoded = array.dictionary_encode()
     try:
         texts = [plain_text(_finite(text)) for text in encoded.dictionary.to_pylist()]

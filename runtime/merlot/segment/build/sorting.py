@@ -1,4 +1,4 @@
-"""Order of rows: by the table's sorted columns, as their dictionaries order values; equal rows keep their order."""
+"""Sort rows by the table's sorted columns, in the order of their dictionaries. Equal rows keep their order."""
 
 import numpy as np
 import pyarrow as pa
@@ -9,11 +9,11 @@ from merlot.kernels import bits
 from merlot.segment.buffers import Array
 from merlot.segment.build.coding import code
 from merlot.segment.build.request import BuildRequest
-from merlot.segment.build.rows import Rows, stored_column
+from merlot.segment.build.rows import ColumnarRows, stored_column
 
 
-def sorted_order(request: BuildRequest, rows: Rows) -> pa.Array | None:
-    """Places of the rows in the order that the table asks for; None if they are in it."""
+def sorted_order(request: BuildRequest, rows: ColumnarRows) -> pa.Array | None:
+    """Return the positions of the rows in the order that the table asks for; None if the rows are in it already."""
     keys = [_sort_key(request, rows, name) for name in request.indexing.sorted_columns]
     if not keys or rows.num_rows < 2:
         return None
@@ -28,7 +28,7 @@ def sorted_order(request: BuildRequest, rows: Rows) -> pa.Array | None:
     return pa.array(order)
 
 
-def _sort_key(request: BuildRequest, rows: Rows, name: str) -> Array:
+def _sort_key(request: BuildRequest, rows: ColumnarRows, name: str) -> Array:
     field = request.field(name)
     if field.multi_value:
         raise InvalidInputError(f"rows cannot be sorted by this column table={request.table} column={name}")

@@ -1,4 +1,4 @@
-"""The instants that a segment covers."""
+"""Compute the range of instants that a segment covers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,14 +18,14 @@ MAX_MS = 1 << 63
 
 
 def time_range(field: FieldSpec, column: ColumnMetadata, distinct: Array | pa.Array | None) -> dict[str, Any]:
-    """Footer fields `start_time`, `end_time` (values of the time column) and their `_ms`.
+    """Return the footer fields `start_time`, `end_time` (values of the time column) and their `_ms`.
 
-    Milliseconds are left out if any value is not an instant that 64 bits hold: such a segment is never pruned by time,
+    Milliseconds are left out if any value is not an instant that 64 bits hold. Such a segment is never pruned by time,
     which is slow and right."""
     date_format = field.time_format
     if column.min is None or column.max is None or date_format is None:
         return {}
-    # Text goes by its characters: "1000" is before "2".
+    # Text is ordered by its characters: "1000" is before "2".
     is_ordered = not isinstance(date_format, PatternFormat) and field.type is not TypeName.STRING
     bounds: Iterable[JsonValue] = (column.min, column.max) if is_ordered else _values(distinct)
     fields: dict[str, Any] = {"start_time": column.min, "end_time": column.max}
@@ -39,7 +39,7 @@ def time_range(field: FieldSpec, column: ColumnMetadata, distinct: Array | pa.Ar
 
 
 def _values(distinct: Array | pa.Array | None) -> list[JsonValue]:
-    """All of them: a pattern such as MMddyyyy does not order values as time."""
+    """Return all distinct values, because a pattern such as MMddyyyy does not order values as time."""
     if distinct is None:
         return []
     values = distinct.tolist() if isinstance(distinct, np.ndarray) else distinct.to_pylist()
@@ -47,7 +47,7 @@ def _values(distinct: Array | pa.Array | None) -> list[JsonValue]:
 
 
 def _millis(date_format: DateTimeFormat, field: FieldSpec, values: Iterable[JsonValue]) -> list[int]:
-    found = []
+    instants = []
     for value in values:
         stored = from_json(field.type, value)
         try:
@@ -56,5 +56,5 @@ def _millis(date_format: DateTimeFormat, field: FieldSpec, values: Iterable[Json
             return []
         if not -MAX_MS <= millis < MAX_MS:
             return []
-        found.append(millis)
-    return found
+        instants.append(millis)
+    return instants

@@ -1,7 +1,7 @@
-"""Bloom filter of a column: tells surely that a value does not occur. FORMAT.md §5.9.
+"""Bloom filter of a column: proves that a value does not occur. FORMAT.md §5.9.
 
-Parquet's split block filter over XXH64: a value sets one bit in each of the eight words of one block of 32 bytes, so
-that a question touches one cache line. The same bytes, with a checksum, are in a segment's record where they are few.
+Parquet's split block filter over XXH64: a value sets one bit in each of the eight words of one block of 32 bytes, so a
+lookup touches one cache line. If the filter is small, a segment's record has the same bytes, with a checksum.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from merlot.vectors.decimals import plain_text
 
 WORDS = "bloom.words"
 MAX_RECORD_BYTES: Final = 2048
-"""A filter of more bytes is not kept in the segment's record: brokers hold the records of all segments in memory."""
+"""Size up to which a filter is also kept in the segment's record. Brokers hold the records of all segments in
+memory."""
 BLOCK_BYTES: Final = 4 * hashing.WORDS_PER_BLOCK
 _MAX_BLOCKS: Final = 1 << 24
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.BOOLEAN})
@@ -42,30 +43,32 @@ _EXACT_INTEGERS: Final = 1 << 53
 
 
 def num_blocks(num_values: int, fpp: float) -> int:
-    """Blocks for so many distinct values, of which `fpp` of the others shall wrongly pass."""
+    """Return the number of blocks for `num_values` distinct values, such that a share `fpp` of other values wrongly
+    passes."""
     bits = -8.0 * num_values / math.log(1.0 - fpp ** (1.0 / 8.0))
     return min(_MAX_BLOCKS, max(1, math.ceil(bits / (8 * BLOCK_BYTES))))
 
 
 def write(type_name: TypeName, distinct: Array | pa.Array, fpp: float) -> dict[str, Array]:
-    """Buffer of the filter over these values, each once."""
+    """Return the buffer of the filter over distinct values."""
     words = np.zeros(num_blocks(len(distinct), fpp) * hashing.WORDS_PER_BLOCK, dtype="<u4")
     hashing.set_bits(hash_values(type_name, distinct), hashing.SALTS, words)
     return {WORDS: words}
 
 
 def is_small(num_values: int, fpp: float) -> bool:
-    """Whether a filter for so many values is kept in the segment's record."""
+    """Return True if a filter for so many values is kept in the segment's record."""
     return num_blocks(num_values, fpp) * BLOCK_BYTES <= MAX_RECORD_BYTES
 
 
 def distinct_values(values: Array | pa.Array) -> Array | pa.Array:
-    """Of a column without a dictionary."""
+    """Return the distinct values of a column without a dictionary."""
     return np.unique(values) if isinstance(values, np.ndarray) else pc.unique(values)
 
 
 def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uint64]:
-    """Integers as 64 bits, floats as doubles with one zero, everything else by its bytes: a wider type hashes alike."""
+    """Hash integers as 64 bits, floats as doubles with a single zero, everything else by its bytes. So values of a
+    wider type hash alike."""
     if isinstance(values, np.ndarray):
         plain = values.astype(np.float64) + 0.0 if type_name in _FLOATS else values.astype(np.int64)
         return hashing.hash_fixed(plain.view(np.uint64))
@@ -81,13 +84,13 @@ def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uin
 
 
 def check(words: NDArray[np.uint32], file: MappedFile) -> None:
-    """Raise CorruptionError unless the words are those of whole blocks, as many as a filter may have."""
+    """Raise CorruptionError unless the words are whole blocks, and no more than a filter may have."""
     blocks, rest = divmod(len(words), hashing.WORDS_PER_BLOCK)
     file.require(0 < blocks <= _MAX_BLOCKS and not rest, f"bloom filter of {len(words)} words")
 
 
 def holds(words: NDArray[np.uint32], type_name: TypeName, distinct: Array | pa.Array) -> bool:
-    """Whether a filter lets all these values pass."""
+    """Return True if a filter lets all these values pass."""
     needed = np.zeros_like(words)
     hashing.set_bits(hash_values(type_name, distinct), hashing.SALTS, needed)
     return not np.any(needed & ~words)
@@ -97,7 +100,7 @@ def holds(words: NDArray[np.uint32], type_name: TypeName, distinct: Array | pa.A
 
 
 class _Bloom(Index[NDArray[np.uint32]]):
-    """Read as the words of the filter, eight to a block. Finds no docs: it tells that a segment has none."""
+    """Bloom filters, read as their words, eight to a block. They find no docs: they prove that a segment has none."""
 
     name = "bloom"
     buffers = (WORDS,)
@@ -108,7 +111,7 @@ class _Bloom(Index[NDArray[np.uint32]]):
         return write(column.type, _each_once(column), fpp)
 
     def shapes(self, column: ColumnMetadata, num_docs: int) -> Shapes:
-        """Of a filter, whose size nothing else tells."""
+        """Return the shape of a filter, whose size nothing else determines."""
         return {WORDS: (("u4",), None)}
 
     def read(self, column: ColumnMetadata, num_docs: int, file: MappedFile) -> NDArray[np.uint32]:
@@ -128,9 +131,10 @@ INDEX = _Bloom()
 
 
 def hashes_of(stored: TypeName, value: Any) -> tuple[int, ...] | None:
-    """Hashes under which a constant may be found in a column of type `stored`; None if that is not known."""
+    """Return the hashes under which a constant may be found in a column of type `stored`; None if they are not
+    known."""
     data = _bytes_of(stored, value)
-    return None if data is None else tuple(_hash(one) for one in data)
+    return None if data is None else tuple(_hash(encoded) for encoded in data)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -154,7 +158,8 @@ def _bytes_of(stored: TypeName, value: Any) -> tuple[bytes, ...] | None:
 
 
 def _whole_bytes(value: Any) -> tuple[bytes, ...] | None:
-    """Numbers of another kind, after a column was widened, if they are whole."""
+    """Return the bytes of a number if it is whole. It may be of another kind than the column, which may have been
+    widened."""
     if not isinstance(value, int | float | Decimal) or value != value:
         return None
     if not -(1 << 63) <= value < 1 << 63 or value != int(value):
@@ -173,7 +178,7 @@ def _float_bytes(stored: TypeName, value: Any) -> tuple[bytes, ...] | None:
     if stored is TypeName.DOUBLE:
         return (number.tobytes(),)
     with np.errstate(over="ignore"):
-        # Whether the constant is rounded before it is compared is not for a filter to know.
+        # A filter does not know if the constant is rounded before it is compared, so both forms count.
         return (number.tobytes(), (np.float64(np.float32(value)) + 0.0).tobytes())
 
 
@@ -181,13 +186,13 @@ def _float_bytes(stored: TypeName, value: Any) -> tuple[bytes, ...] | None:
 
 
 def to_text(words: NDArray[np.uint32]) -> str:
-    """Checksum and words in base64."""
+    """Return checksum and words in base64."""
     data = words.astype("<u4", copy=False).tobytes()
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "little") + data).decode()
 
 
 def from_text(text: str) -> NDArray[np.uint32]:
-    """The words; raises CorruptionError for what `to_text` did not write."""
+    """Return the words. Raises CorruptionError for text that `to_text` did not write."""
     try:
         stored = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -21,22 +21,22 @@ _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: n
 
 
 def width_bits(cardinality: int) -> int:
-    """Bits of the largest dict id; 0 if there is one value."""
+    """Return the bits of the largest dict id; 0 if there is one value."""
     return max(cardinality - 1, 0).bit_length()
 
 
 def width_bytes(cardinality: int) -> int:
-    """Bytes of an aligned dict id: 1, 2 or 4."""
+    """Return the bytes of an aligned dict id: 1, 2 or 4."""
     return 1 if cardinality <= 1 << 8 else 2 if cardinality <= 1 << 16 else 4
 
 
 def id_dtype(cardinality: int) -> np.dtype[Any]:
-    """The dtype of decoded dict ids."""
+    """Return the dtype of decoded dict ids."""
     return _DTYPES[width_bytes(cardinality)]
 
 
 def id_names(cardinality: int) -> tuple[str]:
-    """As `id_dtype`, as a footer names it."""
+    """Return the name in a footer of the dtype of `id_dtype`."""
     return _NAMES[width_bytes(cardinality)]
 
 
@@ -56,7 +56,7 @@ def runs_size_bytes(cardinality: int) -> int:
 
 
 def write(ids: Array, cardinality: int, encoding: ColumnEncoding) -> dict[str, Array]:
-    """Buffers of the ids, which have the dtype `id_dtype(cardinality)`; for runs they are sorted and each occurs."""
+    """Return the buffers of ids of dtype `id_dtype(cardinality)`. For runs, ids are sorted and each occurs."""
     if encoding is ColumnEncoding.DICTIONARY_ALIGNED:
         return {ALIGNED: ids}
     if encoding is ColumnEncoding.DICTIONARY_RUNS:
@@ -74,7 +74,7 @@ def write(ids: Array, cardinality: int, encoding: ColumnEncoding) -> dict[str, A
 
 
 def shapes(column: ColumnMetadata) -> Shapes:
-    """Of the ids, whose number and width follow from the metadata."""
+    """Return the shapes of the ids, whose number and width follow from the metadata."""
     count, cardinality = column.total_values, column.cardinality or 0
     match column.encoding:
         case ColumnEncoding.DICTIONARY_ALIGNED:
@@ -106,7 +106,8 @@ class DictIds:
         self._is_checked = False
 
     def all(self) -> Array:
-        """Every id, read-only, u8, u16 or u32, below the cardinality: kernels trust that. Raises CorruptionError."""
+        """Return every id, read-only, as u8, u16 or u32. All are below the cardinality, which kernels trust. Raises
+        CorruptionError."""
         if self._aligned is not None:
             ids = self._file.array(self._aligned, self._count)
             if not self._is_checked:
@@ -119,7 +120,7 @@ class DictIds:
         return self._file.decoded(self._place, self._count, self._dtype, self._decode)
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
-        """Ids at `docs`; of a packed column without decoding the rest."""
+        """Return the ids at `docs`; of a packed column without decoding the rest if they are few."""
         if self._cardinality <= 1:
             return _zeros(len(docs))
         if self._aligned is not None:
@@ -134,7 +135,8 @@ class DictIds:
         return self._check(out)
 
     def runs(self) -> NDArray[np.uint32] | None:
-        """Of a sorted column: dict id k covers docs [runs[k], runs[k + 1])."""
+        """Return the first docs of the ids of a column that is stored as runs: dict id k covers docs [runs[k], runs[k +
+        1]). None for other columns."""
         if self._runs is None:
             return None
         starts = self._file.array(self._runs, self._cardinality + 1)
@@ -154,11 +156,11 @@ class DictIds:
         return self._file.array(ref, bits.packed_words(self._count, self._width))
 
     def _check(self, ids: Array) -> Array:
-        """The ids, if they are below the cardinality: 2 us for 65,536, once per reader or decoding."""
+        """Return the ids if they are below the cardinality: 2 us for 65,536, once per reader or decoding."""
         is_free = self._cardinality < 1 << 8 * ids.dtype.itemsize
         largest = int(np.maximum.reduce(ids)) if is_free and len(ids) else 0
-        known = max(1, self._cardinality)
-        self._file.require(largest < known, f"dict id {largest} of {self._cardinality} column={self._name}")
+        limit = max(1, self._cardinality)
+        self._file.require(largest < limit, f"dict id {largest} of {self._cardinality} column={self._name}")
         return ids
 
 
@@ -168,7 +170,7 @@ _shared_zeros.flags.writeable = False
 
 
 def _zeros(count: int) -> NDArray[np.uint8]:
-    """Ids of a column of one value: a slice of one array that all such columns share."""
+    """Return the ids of a column of one value: a slice of an array that all such columns share."""
     global _shared_zeros
     if count > len(_shared_zeros):
         with _zeros_lock:

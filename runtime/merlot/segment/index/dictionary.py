@@ -1,4 +1,5 @@
-"""Dictionaries: the distinct values of a column, ascending in a file; a dict id is a value's rank. FORMAT.md §5.1.
+"""Dictionaries: the distinct values of a column. In a file they ascend, and a dict id is a value's rank. FORMAT.md
+§5.1.
 
 Order: numbers by value, with -0.0 before 0.0 and NaN after +Infinity; STRING, JSON and BYTES by their bytes (ADR 4);
 BIG_DECIMAL by value.
@@ -30,15 +31,17 @@ PACKED = "dict.packed"
 _PREFIX = "dict."
 
 PACKED_VALUES: Final = 1 << 16
-"""Larger dictionaries stay plain: a reader keeps decoded values for as long as it lives, outside the decode cache."""
+"""Limit for packed dictionaries. A reader keeps their decoded values for as long as it lives, outside the decode
+cache."""
 
 # Estimate
 
 
 def packed_width(values: Array) -> int | None:
-    """Bits per value if packing takes a quarter off ascending integers, else None.
+    """Return the bits per value if packing takes a quarter off ascending integers, else None.
 
-    Of a segment of 1,000 rows and 20 columns dictionaries are half the file; packed, the file is a fifth smaller."""
+    In a segment of 1,000 rows and 20 columns, dictionaries are half the file; packed, they make the file a fifth
+    smaller."""
     if values.dtype.kind != "i" or not 1 < len(values) <= PACKED_VALUES:
         return None
     width = (int(values[-1]) - int(values[0])).bit_length()
@@ -50,7 +53,7 @@ def packed_width(values: Array) -> int | None:
 
 
 def write_numeric(values: Array) -> dict[str, Array]:
-    """Buffers of ascending numbers."""
+    """Return the buffers of ascending numbers."""
     width = packed_width(values)
     if width is None:
         return {VALUES: values}
@@ -60,7 +63,7 @@ def write_numeric(values: Array) -> dict[str, Array]:
 
 
 def write_variable(values: pa.Array) -> dict[str, Array]:
-    """Buffers of ascending strings."""
+    """Return the buffers of ascending strings."""
     offsets, data = buffers_of(values)
     return {_PREFIX + OFFSETS: offsets, _PREFIX + BYTES: data}
 
@@ -69,20 +72,20 @@ def write_variable(values: pa.Array) -> dict[str, Array]:
 
 
 def shapes(column: ColumnMetadata) -> Shapes:
-    """Of the values, of which there are `cardinality`."""
+    """Return the shapes of the `cardinality` values."""
     cardinality = column.cardinality or 0
     if not is_fixed_width(column.type):
         return shapes_of(_PREFIX, cardinality)
     if PACKED not in column.buffers:
         return {VALUES: (STORED_NAMES[column.type], cardinality)}
     width = stored_width(column)
-    # Of any other number of bits: a shape that nothing has.
+    # For an impossible number of bits, a shape that no buffer has.
     fits = STORED_DTYPES[column.type].kind == "i" and 0 < width < bits.MAX_WIDTH and cardinality <= PACKED_VALUES
     return {PACKED: (("u8",) if fits else (), bits.packed_words(cardinality, width))}
 
 
 def check_numbers(values: Array, metadata: ColumnMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the values ascend from the least that the footer tells to the greatest."""
+    """Raise CorruptionError unless the values ascend from the minimum in the footer to the maximum."""
     if not len(values):
         return
     is_float = values.dtype.kind == "f"
@@ -90,13 +93,13 @@ def check_numbers(values: Array, metadata: ColumnMetadata, file: MappedFile) -> 
     file.require(bool(ascend), f"values of a dictionary do not ascend column={metadata.name}")
     for end, stored in ((metadata.min, values[0]), (metadata.max, values[-1])):
         assert end is not None
-        told = values.dtype.type(from_json(metadata.type, end))
-        is_same = told == stored or (is_float and np.isnan(told) and np.isnan(stored))
+        expected = values.dtype.type(from_json(metadata.type, end))
+        is_same = expected == stored or (is_float and np.isnan(expected) and np.isnan(stored))
         file.require(bool(is_same), f"values of a dictionary are not between min and max column={metadata.name}")
 
 
 def check_strings(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetadata, file: MappedFile) -> None:
-    """As `check_numbers`, of strings; what `variable.check` looks at was looked at."""
+    """Raise CorruptionError as `check_numbers` does, for strings that have passed `variable.check`."""
     if len(offsets) == 1:
         return
     is_decimal = metadata.type is TypeName.BIG_DECIMAL
@@ -104,12 +107,14 @@ def check_strings(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetad
     file.require(bool(ascend), f"values of a dictionary do not ascend column={metadata.name}")
     for end, stored in ((metadata.min, Slices(offsets, data)[0]), (metadata.max, Slices(offsets, data)[-2])):
         if end is not None:
-            told = bytes.fromhex(str(end)) if metadata.type is TypeName.BYTES else str(end).encode()
-            file.require(told == stored, f"values of a dictionary are not between min and max column={metadata.name}")
+            expected = bytes.fromhex(str(end)) if metadata.type is TypeName.BYTES else str(end).encode()
+            file.require(
+                expected == stored, f"values of a dictionary are not between min and max column={metadata.name}"
+            )
 
 
 def stored_width(column: ColumnMetadata) -> int:
-    """Bits of a value of a packed dictionary, above the least."""
+    """Return the bits of a value of a packed dictionary, counted from the minimum."""
     return (int(column.max or 0) - int(column.min or 0)).bit_length()
 
 
@@ -117,27 +122,27 @@ def stored_width(column: ColumnMetadata) -> int:
 
 
 class Dictionary(Protocol):
-    """Distinct values of dict ids, in no order that anybody may rely on: that is what an `OrderedDictionary` has."""
+    """Distinct values of dict ids, in arbitrary order. In an `OrderedDictionary` they ascend."""
 
     def __len__(self) -> int: ...
 
     @property
     def numeric(self) -> Array | None:
-        """The values of a fixed-width type; None for others."""
+        """Values of a fixed-width type; None for other types."""
         ...
 
     @property
     def ascending(self) -> Array | None:
-        """As `numeric`, if a dict id is a value's rank; else None."""
+        """The same as `numeric` if a dict id is a value's rank, else None."""
         ...
 
     def arrow(self) -> pa.Array:
-        """All values; BOOLEAN as int32, TIMESTAMP as int64, BIG_DECIMAL as text."""
+        """Return all values; BOOLEAN as int32, TIMESTAMP as int64, BIG_DECIMAL as text."""
         ...
 
 
 class OrderedDictionary(ABC):
-    """A `Dictionary` whose dict ids are ranks: comparing ids compares values. Those of sealed segments are.
+    """A `Dictionary` whose dict ids are ranks, so that comparing ids compares values. Sealed segments have no other.
 
     Values are ascending up to `_comparable`: NaN, which is last, compares with nothing."""
 
@@ -162,7 +167,7 @@ class OrderedDictionary(ABC):
         return len(self._keys)
 
     def index_of(self, value: Any) -> int:
-        """Dict id of a value, -1 if absent. -0.0 finds 0.0: `range_of` finds both."""
+        """Return the dict id of a value, -1 if absent. -0.0 finds 0.0: `range_of` finds both."""
         key = self._key(value)
         if key != key:
             return self._comparable if self._comparable < len(self._keys) else -1
@@ -170,7 +175,8 @@ class OrderedDictionary(ABC):
         return position if position < self._comparable and self._keys[position] == key else -1
 
     def range_of(self, low: Any, high: Any, include_low: bool, include_high: bool) -> tuple[int, int]:
-        """Half-open range of the dict ids between two values; None is unbounded. May be empty, never inverted."""
+        """Return the half-open range of the dict ids between two values; None is unbounded. It may be empty, never
+        inverted."""
         start = 0 if low is None else self._bound(self._key(low), after=not include_low)
         stop = len(self._keys) if high is None else self._bound(self._key(high), after=include_high)
         return start, max(start, stop)
@@ -183,7 +189,7 @@ class OrderedDictionary(ABC):
 
 
 class NumericDictionary(OrderedDictionary):
-    """Numbers, over the mapped array, or over one in memory that looks like it to kernels."""
+    """Dictionary of numbers, over the mapped array, or over an array in memory that looks the same to kernels."""
 
     def __init__(self, values: Array) -> None:
         values = read_only(values)
@@ -201,7 +207,7 @@ class NumericDictionary(OrderedDictionary):
 
 
 class VariableDictionary(OrderedDictionary):
-    """STRING, JSON and BYTES, over the mapped offsets and bytes."""
+    """Dictionary of STRING, JSON or BYTES, over the mapped offsets and bytes."""
 
     def __init__(self, type_name: TypeName, offsets: Array, data: NDArray[np.uint8]) -> None:
         self._type = type_name
@@ -222,7 +228,7 @@ class VariableDictionary(OrderedDictionary):
 
 
 class DecimalDictionary(VariableDictionary):
-    """BIG_DECIMAL as plain text, in the order of the numbers."""
+    """Dictionary of BIG_DECIMAL as plain text, in the order of the numbers."""
 
     def __init__(self, offsets: Array, data: NDArray[np.uint8]) -> None:
         super().__init__(TypeName.BIG_DECIMAL, offsets, data)
@@ -233,7 +239,7 @@ class DecimalDictionary(VariableDictionary):
 
 
 class UnorderedDictionary:
-    """Distinct values in any order, over an array in memory: numbers, or texts as Arrow has them."""
+    """Dictionary in arbitrary order, over an array in memory: numbers, or texts as Arrow has them."""
 
     ascending: Array | None = None
 
@@ -249,7 +255,7 @@ class UnorderedDictionary:
 
 
 class Slices(Sequence[bytes]):
-    """Strings by their places."""
+    """Sequence of strings over their offsets and bytes."""
 
     def __init__(self, offsets: Array, data: NDArray[np.uint8]) -> None:
         self._offsets = offsets
@@ -274,7 +280,7 @@ class _Decimals(Sequence[Decimal]):
 
 
 def of_values(type_name: TypeName, values: Array | pa.Array) -> OrderedDictionary:
-    """A dictionary of distinct values that ascend."""
+    """Return a dictionary of distinct values that ascend."""
     if isinstance(values, np.ndarray):
         return NumericDictionary(values)
     offsets, data = variable.buffers_of(values)
@@ -293,8 +299,8 @@ def _unpacked(metadata: ColumnMetadata, file: MappedFile) -> Array:
 
 
 def read(metadata: ColumnMetadata, file: MappedFile) -> OrderedDictionary:
-    """The dictionary of a column that has one; raises CorruptionError if it is not in order: queries compare dict ids
-    in place of values."""
+    """Return the dictionary of a column that has one. Raises CorruptionError if it is not in order, because queries
+    compare dict ids instead of values."""
     type_name, buffers, cardinality = metadata.type, metadata.buffers, metadata.cardinality or 0
     if is_fixed_width(type_name):
         numbers = _unpacked(metadata, file) if PACKED in buffers else file.array(buffers[VALUES], cardinality)

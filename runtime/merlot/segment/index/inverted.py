@@ -1,8 +1,8 @@
 """Inverted index: for each dict id the docs that hold it. FORMAT.md §5.8.
 
 An entry is the docs themselves (u32, ascending) or a roaring bitmap in the portable format, whichever is smaller: a
-value of few docs would pay 18 bytes of roaring headers, a frequent one four bytes per doc. An entry that is four bytes
-per doc long is plain; a bitmap is written only where it is shorter.
+value of few docs would pay 18 bytes of roaring headers, a frequent value four bytes per doc. An entry of four bytes per
+doc is plain, because a bitmap is written only if it is shorter.
 """
 
 from collections.abc import Sequence
@@ -24,25 +24,25 @@ COUNTS = "inverted.counts"
 OFFSETS = "inverted.offsets"
 DOCS = "inverted.docs"
 PLAIN_DOCS: Final = 16
-"""Up to this many docs no bitmap is tried."""
+"""Number of docs up to which no bitmap is tried."""
 NS_PER_ENTRY: Final = 5000.0
-"""Of an entry that is united with others: 3 us of a short one, 6 to 8 of a bitmap."""
+"""Cost of an entry in a union: 3 us for a short one, 6 to 8 for a bitmap."""
 NS_PER_DOC: Final = 4.0
 SORTED_NS_PER_DOC: Final = 6.0
-"""Of a doc of plain entries that follow one another: they are sorted as one."""
+"""Cost of a doc of consecutive plain entries, which are sorted as one."""
 
 # Write
 
 
 def write(ids: Array, offsets: NDArray[np.uint32] | None, cardinality: int) -> dict[str, Array]:
-    """Buffers of the index of a column, whose docs' values start at `offsets` if it is multi-value."""
+    """Return the buffers of the index of a column, whose docs' values start at `offsets` if it is multi-value."""
     return write_groups("inverted.", *grouped(ids, offsets, cardinality))
 
 
 def grouped(
     ids: Array, offsets: NDArray[np.uint32] | None, cardinality: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Docs by dict id, and where those of each start: a doc that holds a value twice is listed once."""
+    """Return the docs by dict id, and where those of each start. A doc that holds a value twice is listed once."""
     starts = np.zeros(cardinality + 1, dtype=np.uint32)
     positions = np.empty(len(ids), dtype=np.uint32)
     bits.group_docs(ids, starts, positions)
@@ -58,7 +58,7 @@ def grouped(
 
 
 def write_groups(prefix: str, docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> dict[str, Array]:
-    """Buffers of docs by number of an entry, from `grouped`."""
+    """Return the buffers of docs by entry, from `grouped`."""
     counts = np.diff(starts)
     payload = bytearray()
     offsets = np.zeros(len(starts), dtype="<u8")
@@ -85,8 +85,8 @@ def _entry(docs: NDArray[np.uint32]) -> bytes:
 
 
 def check(counts: NDArray[np.uint32], offsets: Array, docs: Array, what: str, file: MappedFile) -> None:
-    """Raise CorruptionError unless the entries cover their buffer and none is longer than its docs are. What an entry
-    lists is looked at when it is read."""
+    """Raise CorruptionError unless the entries cover their buffer and none is longer than its docs are. The docs of an
+    entry are checked when it is read."""
     ends = offsets.view(np.int64)
     lengths = np.diff(ends)
     covers = ends[0] == 0 and ends[-1] == len(docs) and not np.any(ends & 3)
@@ -95,7 +95,7 @@ def check(counts: NDArray[np.uint32], offsets: Array, docs: Array, what: str, fi
 
 
 def agrees(index: "InvertedIndex", docs: NDArray[np.uint32], starts: NDArray[np.uint32]) -> bool:
-    """Whether an index lists these docs of each dict id, from `grouped`."""
+    """Return True if an index lists these docs for each dict id, from `grouped`."""
     return all(
         np.array_equal(index.doc_ids(dict_id), docs[start:stop])
         for dict_id, (start, stop) in enumerate(pairwise(starts.tolist()))
@@ -106,7 +106,7 @@ def agrees(index: "InvertedIndex", docs: NDArray[np.uint32], starts: NDArray[np.
 
 
 class InvertedIndex:
-    """Docs of dict ids, or of what else entries are of."""
+    """Docs by dict id, or by the number of another kind of entry."""
 
     def __init__(
         self, prefix: str, num_entries: int, metadata: ColumnMetadata, num_docs: int, file: MappedFile
@@ -121,16 +121,16 @@ class InvertedIndex:
         check(self._counts, self._offsets, self._docs, f"column={self._name}", file)
 
     def count(self, dict_id: int) -> int:
-        """How many docs hold the value."""
+        """Return the number of docs that hold the value."""
         return int(self._counts[dict_id])
 
     def counts(self) -> NDArray[np.uint32]:
-        """`count` of every dict id."""
+        """Return the number of docs of every dict id."""
         return self._counts
 
     def doc_ids(self, dict_id: int) -> NDArray[np.uint32]:
-        """Docs that hold the value, ascending. Raises CorruptionError if they are not of this segment, or not so many:
-        kernels read them without a look."""
+        """Return the docs that hold the value, ascending. Raises CorruptionError if they are not docs of this segment
+        or not as many as counted: kernels read them unchecked."""
         entry, count = self._entry(dict_id), self.count(dict_id)
         if len(entry) == 4 * count:
             docs = entry.view("<u4")
@@ -141,7 +141,7 @@ class InvertedIndex:
         return np.frombuffer(BitMap.deserialize(entry.tobytes()).to_array(), dtype=np.uint32)
 
     def union(self, dict_ids: Sequence[int]) -> NDArray[np.uint32]:
-        """Docs that hold any of the values, ascending, each once."""
+        """Return the docs that hold any of the values, ascending, each once."""
         if len(dict_ids) == 1:
             return self.doc_ids(dict_ids[0])
         if isinstance(dict_ids, range) and self.is_plain(dict_ids):
@@ -153,7 +153,7 @@ class InvertedIndex:
         return np.frombuffer(merged.to_array(), dtype=np.uint32)
 
     def is_plain(self, dict_ids: range) -> bool:
-        """Whether no entry of these, which follow one another, is a bitmap: those are shorter."""
+        """Return True if none of these consecutive entries is a bitmap, which would be shorter."""
         return len(self._entry(dict_ids)) == 4 * int(self._counts[dict_ids.start : dict_ids.stop].sum())
 
     def _bitmap(self, dict_id: int) -> BitMap:
@@ -168,7 +168,7 @@ class InvertedIndex:
         self._file.require(is_right, f"no bitmap of its docs dict_id={dict_id} column={self._name}")
 
     def _entry(self, which: int | range) -> NDArray[np.uint8]:
-        """One entry, or some that follow one another."""
+        """Return one entry, or several consecutive ones."""
         first, stop = (which.start, which.stop) if isinstance(which, range) else (which, which + 1)
         return self._docs[int(self._offsets[first]) : int(self._offsets[stop])]
 
@@ -201,9 +201,9 @@ class _Inverted(Index[InvertedIndex]):
         assert column.ids is not None
         return agrees(index, *grouped(column.ids, column.offsets, len(index.counts())))
 
-    def offer(self, index: InvertedIndex, asked: Asked) -> Offer | None:
-        """The docs of each dict id, united."""
-        ids = asked.ids
+    def offer(self, index: InvertedIndex, predicate: Asked) -> Offer | None:
+        """Offer the union of the docs of all dict ids."""
+        ids = predicate.ids
         if ids is None:
             return None
         if not isinstance(ids, range):
@@ -211,7 +211,7 @@ class _Inverted(Index[InvertedIndex]):
             cost_ns = len(ids) * NS_PER_ENTRY + count * NS_PER_DOC
             return Offer(self.name, count, cost_ns, lambda: index.union(ids.tolist()))
         if len(ids) == 1:
-            # As most are: a slice and its sum would take a third of the time of the predicate.
+            # The most frequent case: a slice and its sum would take a third of the time of the predicate.
             count = index.count(ids.start)
             return Offer(self.name, count, count * NS_PER_DOC, partial(index.doc_ids, ids.start))
         count = int(index.counts()[ids.start : ids.stop].sum())

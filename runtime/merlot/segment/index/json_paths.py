@@ -1,7 +1,7 @@
-"""JSON index: which docs hold which scalar at which path, for JSON_MATCH. FORMAT.md §5.12.
+"""JSON index: the docs that hold a scalar at a path, for JSON_MATCH. FORMAT.md §5.12.
 
-A term is a path and a scalar's text. Positions in lists are not kept: predicates of one position, or of one element by
-several paths, find candidates.
+A term is a path and a scalar's text. Positions in lists are not stored, so predicates on one position, or on one
+element by several paths, only find candidates.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from merlot.functions.json_filter import Among, Condition, Either, Every, Exists
 from merlot.segment.index.terms import (
     AllOf,
     AnyOf,
-    Between,
     Offsets,
     Search,
     TermIndex,
+    TermRange,
     Wanted,
     buffers_of,
     exactly,
@@ -33,8 +33,8 @@ _ESCAPED: Final = str.maketrans({"\0": "\3a", "\1": "\3b", "\2": "\3c", "\3": "\
 
 
 def terms_of_value(text: str) -> set[bytes]:
-    """Every scalar in a JSON text with its path."""
-    found: set[bytes] = set()
+    """Return every scalar in a JSON text with its path."""
+    terms: set[bytes] = set()
     left = [(json_filter.loaded(text), "")]
     while left:
         value, path = left.pop()
@@ -43,19 +43,20 @@ def terms_of_value(text: str) -> set[bytes]:
         elif isinstance(value, list):
             left.extend((inner, path + _ELEMENT) for inner in value)
         elif value is not None:
-            found.add(f"{path}{_VALUE}{json_filter.scalar_text(value)}".encode())
-    return found
+            terms.add(f"{path}{_VALUE}{json_filter.scalar_text(value)}".encode())
+    return terms
 
 
 # Read
 
 
 def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
-    """Terms that a condition wants, whether they decide, and whether the condition is of elements of lists."""
+    """Return the terms that a condition wants, whether they decide, and whether the condition is on elements of
+    lists."""
     if isinstance(condition, Every | Either):
         parts = [_wanted(part) for part in condition.parts]
         wanted, are_exact, of_lists = zip(*parts, strict=True)
-        # Two paths into lists may be wanted in one element.
+        # Two paths into lists may have to match in the same element.
         is_exact = all(are_exact) and (isinstance(condition, Either) or sum(of_lists) <= 1)
         return (AllOf if isinstance(condition, Every) else AnyOf)(wanted), is_exact, any(of_lists)
     is_exact = not any(isinstance(step, int) for step in condition.path)
@@ -66,22 +67,22 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
     return _range(condition), is_exact, of_lists_too
 
 
-def _range(condition: Among | json_filter.Within | Exists) -> Between:
+def _range(condition: Among | json_filter.Within | Exists) -> TermRange:
     path = _path(condition.path)
     first, stop = f"{path}{_VALUE}".encode(), f"{path}{_KEY}".encode()
     if isinstance(condition, Exists):
-        return Between(first, stop)
+        return TermRange(first, stop)
     if isinstance(condition, Among):
         others = frozenset(first + text.encode() for text in condition.texts)
-        return Between(first, stop, lambda term: term not in others)
+        return TermRange(first, stop, lambda term: term not in others)
     if json_filter.is_of_numbers(condition):
-        # Terms are in the order of texts.
-        return Between(first, stop, lambda term: json_filter.lies_within(condition, term[len(first) :].decode()))
+        # Terms are ordered as texts, not as numbers.
+        return TermRange(first, stop, lambda term: json_filter.lies_within(condition, term[len(first) :].decode()))
     if condition.low is not None:
         first += str(condition.low).encode() + (b"" if condition.with_low else b"\0")
     if condition.high is not None:
         stop = f"{path}{_VALUE}{condition.high}".encode() + (b"\0" if condition.with_high else b"")
-    return Between(first, stop)
+    return TermRange(first, stop)
 
 
 def _path(steps: Steps) -> str:

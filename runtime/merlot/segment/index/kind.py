@@ -1,8 +1,9 @@
-"""What an index is to everybody who does not know it: builder, footer checks, reader, inspector, resolver.
+"""Interface of indexes, for all code that does not know their kinds: builder, footer checks, reader, inspector,
+resolver.
 
-A module of this package with an `INDEX` is one; `spec.indexing.IndexingSpec` declares it in a field of the module's
-name, and `registry` finds it by that. An index is of one column. It may answer predicates: `offer` says at what price,
-before anything is read, and a query takes the cheapest offer, or scans if that is cheaper.
+A module of this package with an `INDEX` is one kind of index. `spec.indexing.IndexingSpec` declares it in a field of
+the module's name, by which `registry` finds it. An index covers one column. It may answer predicates: `offer` states
+the cost before anything is read. A query takes the cheapest offer, or scans if that is cheaper.
 """
 
 from __future__ import annotations
@@ -25,101 +26,106 @@ from merlot.values.types import TypeName
 
 R = TypeVar("R")
 FEW_DOCS: Final = 512
-"""So many are sorted in less time than the words of a million docs are cleared and read."""
+"""Number of docs up to which sorting them is faster than clearing and reading the bitmap of a million docs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedColumn:
-    """The values that an index is made of, in order."""
+    """Values that an index is built from, in order."""
 
     name: str
     type: TypeName
     num_docs: int
     distinct: Array | pa.Array | None
-    """Each value once, ascending, where they were counted; those of the dictionary, if there is one."""
+    """Distinct values, ascending, where they were counted; the values of the dictionary, if there is one."""
     ids: Array | None
-    """Dict ids; None of a raw column."""
+    """Dict ids; None for a raw column."""
     values: Callable[[], Array | pa.Array]
-    """The values themselves: of a column with a dictionary they have to be made."""
+    """Function that returns the values. For a column with a dictionary it has to materialize them."""
     offsets: NDArray[np.uint32] | None
-    """Of a multi-value column, where each doc's values start."""
+    """Starts of the docs' values in a multi-value column."""
 
 
 class Asked(NamedTuple):
-    """A predicate on one column, as far as the resolver got with it without a row. A tuple, as `Offer` is: every point
-    query makes one per segment."""
+    """A predicate on one column, as far as the resolver gets without reading a row.
+
+    A tuple, as `Offer` is, because every point query makes one per segment."""
 
     column: str
     num_docs: int
     scan_ns: Callable[[], float]
-    """What looking at all docs would cost that zone maps do not exclude; takes some microseconds to tell."""
+    """Function that returns the cost of scanning all docs that zone maps do not exclude. It takes some microseconds."""
     values: Callable[[], Array]
-    """Dict ids, or numbers of a raw column."""
+    """Function that returns dict ids, or the numbers of a raw column."""
     ids: range | NDArray[np.int64] | None = None
-    """Dict ids of matching values, ascending; None of a raw column."""
+    """Dict ids of matching values, ascending; None for a raw column."""
     bounds: tuple[Any, Any] | None = None
-    """Of a raw column: the smallest and the largest number that match, of its dtype. NaN does not."""
+    """Smallest and largest number that match, in the dtype of the raw column. NaN does not match."""
     call: Call | None = None
-    """A predicate that looks inside values, which nobody has looked at: none of the other two is given."""
+    """Predicate that looks inside values and was not evaluated yet; `ids` and `bounds` are None then."""
     is_multi_value: bool = False
 
 
 class Offer(NamedTuple):
-    """What an index would do for a predicate: find the docs that match."""
+    """Offer of an index to find the docs that match a predicate."""
 
     name: str
-    """Of the index."""
+    """Name of the index."""
     num_docs: int
-    """That it would find, about."""
+    """Number of docs that it would find, estimated."""
     cost_ns: float
     docs: Callable[[], NDArray[np.uint32]]
-    """Finds them, ascending, each once. Raises CorruptionError."""
+    """Function that returns the docs, ascending, each once. Raises CorruptionError."""
     is_exact: bool = True
-    """Else the docs that match are among them."""
+    """True if exactly the returned docs match; False if the docs that match are among them."""
     negate: bool = False
-    """Whether they match what the predicate is not; only of a call."""
+    """True if the returned docs match the negation of the predicate; only for a `call`."""
 
 
 def ascending(docs: NDArray[np.uint32], num_docs: int) -> NDArray[np.uint32]:
-    """Docs in order, each once; all are less than `num_docs`."""
+    """Return docs in ascending order, each once; all are less than `num_docs`."""
     if len(docs) <= FEW_DOCS:
         return np.unique(docs)
     words = np.zeros((num_docs + 63) >> 6, np.uint64)
     scan.set_docs(docs, 0, num_docs, words)
-    found = np.empty(scan.count_words(words), np.uint32)
-    scan.list_docs(words, 0, found)
-    return found
+    ordered = np.empty(scan.count_words(words), np.uint32)
+    scan.list_docs(words, 0, ordered)
+    return ordered
 
 
 class Index(ABC, Generic[R]):
-    """One kind of index; `R` is what it is read as. Stateless; readers are immutable and safe on any thread."""
+    """One kind of index, read as an `R`. Stateless; what it reads is immutable and safe on any thread."""
 
     name: str
     buffers: tuple[str, ...]
-    """Names of its buffers in a column, each `name.…`. They are stored plainly: they are read by value."""
+    """Names of its buffers in a column, each `name.…`. They are stored uncompressed, because single values are read
+    from them."""
     finds_docs: bool = False
-    """Whether `offer` may say anything but None."""
+    """True if `offer` may return anything but None."""
     searches: frozenset[str] = frozenset()
-    """Functions that look inside values, and of which it is asked by the call."""
+    """Functions that look inside values, and whose calls are passed to `offer`."""
 
     @abstractmethod
     def write(self, column: IndexedColumn, indexing: IndexingSpec) -> dict[str, Array]:
-        """The index's buffers, as the table asks for it."""
+        """Return the buffers of the index, built as the table asks for it."""
 
     @abstractmethod
     def shapes(self, column: ColumnMetadata, num_docs: int) -> Shapes:
-        """Of its buffers; empty if such a column cannot have the index. For columns that have a part of it."""
+        """Return the shapes of its buffers; empty if such a column cannot have the index. Called for columns that have
+        at least one of the buffers."""
 
     @abstractmethod
     def read(self, column: ColumnMetadata, num_docs: int, file: MappedFile) -> R:
-        """The index of a column that has it. Raises CorruptionError for what would be trusted with memory."""
+        """Return the index of a column that has it. Raises CorruptionError if its content would make a reader leave an
+        array's bounds."""
 
     @abstractmethod
     def agrees(self, index: R, column: IndexedColumn) -> bool:
-        """Whether it is an index of these values. Raises CorruptionError."""
+        """Return True if it is the index of these values. Raises CorruptionError."""
 
-    def offer(self, index: R, asked: Asked) -> Offer | None:
-        """How it would answer a predicate; None if it cannot. Takes microseconds: it is asked before every scan."""
+    def offer(self, index: R, predicate: Asked) -> Offer | None:
+        """Return how the index would answer a predicate, or None if it cannot. It takes microseconds, because it is
+        called before every scan."""
         return None
 
 
@@ -127,49 +133,49 @@ AnyIndex = Index[Any]
 
 
 class IndexPlace(NamedTuple):
-    """Indexes of a column that lie in one file: the segment's own, or one beside it."""
+    """Indexes of a column that lie in one file: the segment's own, or its sidecar."""
 
     present: tuple[AnyIndex, ...]
     column: ColumnMetadata
-    """What is known of the column, with the buffers that are in this file."""
+    """Metadata of the column, with the buffers that are in this file."""
     file: MappedFile
 
 
 class ColumnIndexes:
-    """Indexes that a column has, each read when it is first asked for. Any thread."""
+    """Indexes that a column has, each read when it is first used. Any thread."""
 
-    __slots__ = ("_finders", "_known", "_num_docs", "_places")
+    __slots__ = ("_finders", "_num_docs", "_places", "_readers")
 
     def __init__(self, places: Sequence[IndexPlace], num_docs: int) -> None:
-        """places: of two that have an index of one kind, the last counts."""
+        """places: if two of them have an index of one kind, the last counts."""
         self._places = {index.name: place for place in places for index in place.present}
         present = (index for place in places for index in place.present)
         self._finders = tuple({index.name: index for index in present if index.finds_docs}.values())
         self._num_docs = num_docs
-        self._known: dict[str, Any] = {}
+        self._readers: dict[str, Any] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._places)
 
     def get(self, index: Index[R]) -> R | None:
-        """The index as it is read; None if the column has none of this kind. Raises CorruptionError."""
-        known: R | None = self._read(index) if index.name in self._places else None
-        return known
+        """Return the index as it is read; None if the column has none of this kind. Raises CorruptionError."""
+        reader: R | None = self._read(index) if index.name in self._places else None
+        return reader
 
-    def offers(self, asked: Asked) -> list[Offer]:
-        """How the indexes would answer a predicate. Raises CorruptionError."""
-        found = []
+    def offers(self, predicate: Asked) -> list[Offer]:
+        """Return the offers of the indexes for a predicate. Raises CorruptionError."""
+        offers = []
         for index in self._finders:
-            known = self._known.get(index.name)
-            offer = index.offer(self._read(index) if known is None else known, asked)
+            reader = self._readers.get(index.name)
+            offer = index.offer(self._read(index) if reader is None else reader, predicate)
             if offer is not None:
-                found.append(offer)
-        return found
+                offers.append(offer)
+        return offers
 
     def _read(self, index: AnyIndex) -> Any:
-        known = self._known.get(index.name)
-        if known is None:
+        reader = self._readers.get(index.name)
+        if reader is None:
             place = self._places[index.name]
-            known = self._known[index.name] = index.read(place.column, self._num_docs, place.file)
-        return known
+            reader = self._readers[index.name] = index.read(place.column, self._num_docs, place.file)
+        return reader

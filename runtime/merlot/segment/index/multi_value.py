@@ -1,6 +1,7 @@
-"""Multi-value columns: where the values of each doc start. FORMAT.md §5.5.
+"""Starts of the values of each doc of a multi-value column. FORMAT.md §5.5.
 
-Stored as lengths in as few bits as the longest doc needs, because most docs are short; read as offsets.
+They are stored as lengths, in as few bits as the longest doc needs, because most docs are short; they are read as
+offsets.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ LENGTHS = "mv.lengths"
 
 
 def write(offsets: NDArray[np.uint32], max_values_per_doc: int) -> dict[str, NDArray[np.uint64]]:
-    """Buffers of offsets (num_docs + 1,)."""
+    """Return the buffers of offsets (num_docs + 1,)."""
     lengths = np.diff(offsets)
     width = max_values_per_doc.bit_length()
     words = np.zeros(bits.packed_words(len(lengths), width), dtype="<u8")
@@ -31,7 +32,7 @@ def write(offsets: NDArray[np.uint32], max_values_per_doc: int) -> dict[str, NDA
 
 
 def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
-    """Of the lengths."""
+    """Return the shapes of the lengths."""
     return {LENGTHS: (("u8",), bits.packed_words(num_docs, column.max_values_per_doc.bit_length()))}
 
 
@@ -39,7 +40,7 @@ def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
 
 
 class MultiValueOffsets:
-    """Offsets of the values of docs, decoded once."""
+    """Offsets of the docs' values, decoded once."""
 
     def __init__(
         self, metadata: ColumnMetadata, num_docs: int, buffers: Mapping[str, BufferRef], file: MappedFile
@@ -53,7 +54,7 @@ class MultiValueOffsets:
         self._place = f"{metadata.name}/offsets"
 
     def all(self) -> NDArray[np.uint32]:
-        """(num_docs + 1,), read-only."""
+        """Return all offsets (num_docs + 1,), read-only."""
         return self._file.decoded(self._place, self._num_docs + 1, np.dtype(np.uint32), self._decode)
 
     def _decode(self, offsets: Array) -> None:

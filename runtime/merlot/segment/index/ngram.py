@@ -1,6 +1,6 @@
-"""n-gram index: which docs hold which three bytes in a row, for LIKE and REGEXP_LIKE. FORMAT.md §5.15.
+"""n-gram index: the docs that hold three given bytes in a row, for LIKE and REGEXP_LIKE. FORMAT.md §5.15.
 
-A doc that matches holds every three bytes of the texts that its pattern spells out, wherever they are. What is found
+A doc that matches holds every three bytes of the texts that its pattern spells out, wherever they are. The docs found
 are candidates, whose values are read. A pattern that spells out less than three bytes in a row is not looked up.
 """
 
@@ -21,9 +21,9 @@ from merlot.tree.nodes import Call, Literal
 
 GRAM_BYTES: Final = 3
 MOST_GRAMS: Final = 8
-"""Of a pattern that are looked up: more leave out few docs."""
+"""Number of grams of a pattern that are looked up: more would exclude few docs."""
 CHUNK_BYTES: Final = 4 << 20
-"""Of text that is cut at a time: each byte takes some forty meanwhile."""
+"""Bytes of text that are cut at a time: each byte takes some forty meanwhile."""
 
 
 class _Ngram(TermIndex):
@@ -44,9 +44,9 @@ class _Ngram(TermIndex):
         while first < len(texts):
             stop = int(np.searchsorted(ends, ends[first] + CHUNK_BYTES, side="right")) - 1
             stop = min(max(stop, first + 1), len(texts))
-            some, numbers = _grams(data[ends[first] : ends[stop]], np.diff(ends[first : stop + 1]))
-            grams.append(some)
-            counts.append(numbers)
+            chunk_grams, chunk_counts = _grams(data[ends[first] : ends[stop]], np.diff(ends[first : stop + 1]))
+            grams.append(chunk_grams)
+            counts.append(chunk_counts)
             first = stop
         every = np.concatenate(grams)
         present = np.flatnonzero(np.bincount(every, minlength=1)).astype(np.uint32)
@@ -64,7 +64,8 @@ class _Ngram(TermIndex):
 
 
 def _grams(data: NDArray[np.uint8], lengths: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Each text's grams as numbers, once each and in order, one text's after another's; and how many each has."""
+    """Return each text's grams as numbers, once each and in order, one text's after another's; and the number of grams
+    of each."""
     if len(data) < GRAM_BYTES:
         return np.zeros(0, np.uint32), np.zeros(len(lengths), np.int64)
     owners = np.repeat(np.arange(len(lengths), dtype=np.uint64), lengths)
@@ -84,14 +85,14 @@ def _bytes_of(grams: NDArray[np.uint32]) -> pa.Array:
 
 
 def _cover(texts: Iterable[str]) -> list[bytes]:
-    """Grams that texts hold, side by side where there is room: those that overlap tell less."""
-    found: dict[bytes, None] = {}
+    """Return grams that texts hold, side by side where there is room: overlapping grams exclude fewer docs."""
+    grams: dict[bytes, None] = {}
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         last = len(data) - GRAM_BYTES
         if last >= 0:
-            found.update((data[place : place + GRAM_BYTES], None) for place in (*range(0, last, GRAM_BYTES), last))
-    return list(found)[:MOST_GRAMS]
+            grams.update((data[start : start + GRAM_BYTES], None) for start in (*range(0, last, GRAM_BYTES), last))
+    return list(grams)[:MOST_GRAMS]
 
 
 INDEX = _Ngram()

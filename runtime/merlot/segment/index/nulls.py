@@ -1,4 +1,4 @@
-"""Null bitmap: which docs had no value; the slot holds the column's default. FORMAT.md §5.6."""
+"""Null bitmap: the docs that have no value. Their slot holds the column's default. FORMAT.md §5.6."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ WORDS = "nulls"
 
 
 def words_of(is_null: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """Bit words, lowest bit first, 1 = null."""
+    """Return bit words, lowest bit first, 1 = null."""
     packed = np.packbits(is_null, bitorder="little")
     words = np.zeros((len(is_null) + 63) // 64, dtype="<u8")
     words.view(np.uint8)[: len(packed)] = packed
@@ -24,12 +24,12 @@ def words_of(is_null: NDArray[np.bool_]) -> NDArray[np.uint64]:
 
 
 def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
-    """Of the bitmap, which is there if a doc is null."""
+    """Return the shape of the bitmap, which exists if a doc is null."""
     return {WORDS: (("u8",), (num_docs + 63) // 64)} if column.num_nulls else {}
 
 
 def check(words: NDArray[np.uint64], metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
-    """Raise CorruptionError unless as many docs are null as the footer says, and none that is not there."""
+    """Raise CorruptionError unless as many docs are null as the footer says, and no bit is set past the docs."""
     past = int(words[-1]) >> (num_docs % 64) if num_docs % 64 else 0
     counts = np.zeros(1, np.uint32)
     bits.count_bits(words, len(words), counts)
@@ -41,7 +41,7 @@ def check(words: NDArray[np.uint64], metadata: ColumnMetadata, num_docs: int, fi
 
 
 def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> NDArray[np.uint64] | None:
-    """Bit words, or None if no doc is null."""
+    """Return bit words, or None if no doc is null."""
     ref = metadata.buffers.get(WORDS)
     if ref is None:
         return None

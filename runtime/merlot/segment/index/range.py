@@ -1,7 +1,7 @@
 """Range index: the docs of a column in the order of their values. FORMAT.md §5.10.
 
-A range of values is a stretch of that order, found by two binary searches, so that what a predicate costs depends on
-the docs it finds, not on those it passes by. The numbers of the forms that were measured are in docs/indexes.md.
+A range of values is a part of that order, found by two binary searches. So the cost of a predicate depends on the docs
+that it finds, not on the others. The measured figures of possible forms are in docs/indexes.md.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from merlot.spec.indexing import IndexingSpec
 
 DOCS = "range.docs"
 SEARCH_NS: Final = 10_000.0
-"""Of the two searches, in Python."""
+"""Cost of the two searches, in Python."""
 NS_PER_DOC: Final = 3.0
-"""Of a doc that is found: its bit is set, and listed."""
+"""Cost of a doc that is found: its bit is set, and listed."""
 Docs = NDArray[np.uint32]
 
 # Write
 
 
 def ordered(column: IndexedColumn) -> Docs:
-    """Docs by value, NaN last; those of equal values ascend."""
+    """Return docs by value, NaN last; those of equal values ascend."""
     if column.ids is None:
         return np.argsort(column.values(), kind="stable").astype(np.uint32)
     assert column.distinct is not None
@@ -44,12 +44,13 @@ def ordered(column: IndexedColumn) -> Docs:
 
 
 def _first(docs: Docs, values: Array, is_reached: Callable[[Any], bool]) -> int:
-    """Place of the first doc whose value has reached a bound, as those of all docs after it have."""
+    """Return the position of the first doc whose value has reached a bound. The values of all later docs have reached
+    it too."""
     return bisect_left(docs, True, key=lambda doc: is_reached(values[doc]))
 
 
 class _Range(Index[Docs]):
-    """Read as the docs in the order of their values."""
+    """Range indexes, read as the docs in the order of their values."""
 
     name = "range"
     buffers = (DOCS,)
@@ -71,23 +72,23 @@ class _Range(Index[Docs]):
     def agrees(self, index: Docs, column: IndexedColumn) -> bool:
         return np.array_equal(index, ordered(column))
 
-    def offer(self, index: Docs, asked: Asked) -> Offer | None:
-        """The docs between the ends of a range of values."""
-        if isinstance(asked.ids, range):
-            low, high = asked.ids.start, asked.ids.stop - 1
-        elif asked.bounds is not None:
-            low, high = asked.bounds
+    def offer(self, index: Docs, predicate: Asked) -> Offer | None:
+        """Offer the docs between the ends of a range of values."""
+        if isinstance(predicate.ids, range):
+            low, high = predicate.ids.start, predicate.ids.stop - 1
+        elif predicate.bounds is not None:
+            low, high = predicate.bounds
         else:
             return None
-        if asked.scan_ns() < SEARCH_NS:
+        if predicate.scan_ns() < SEARCH_NS:
             return None
-        values = asked.values()
+        values = predicate.values()
         first = _first(index, values, lambda value: not value < low)
-        # NaN, which is last, is past every bound.
+        # NaN, which is last, is beyond every bound.
         stop = max(first, _first(index, values, lambda value: not value <= high))
         count = stop - first
-        found = index[first:stop]
-        return Offer(self.name, count, SEARCH_NS + count * NS_PER_DOC, partial(ascending, found, asked.num_docs))
+        docs = index[first:stop]
+        return Offer(self.name, count, SEARCH_NS + count * NS_PER_DOC, partial(ascending, docs, predicate.num_docs))
 
 
 INDEX = _Range()

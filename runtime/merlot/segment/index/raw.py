@@ -17,7 +17,7 @@ PACKED = "raw.packed"
 
 
 def width_bits(low: int, high: int) -> int:
-    """Bits of the largest distance; 0 if all values are equal."""
+    """Return the bits of the largest distance; 0 if all values are equal."""
     return (high - low).bit_length()
 
 
@@ -29,7 +29,8 @@ def packed_size_bytes(num_values: int, width: int) -> int:
 
 
 def write(values: Array, encoding: ColumnEncoding, base: int, width: int) -> dict[str, Array]:
-    """Buffers of the values; packed ones are integers of at least `base` and less than `base + 2**width`."""
+    """Return the buffers of the values. Values to pack are integers of at least `base` and less than `base +
+    2**width`."""
     if encoding is ColumnEncoding.RAW_FIXED:
         return {VALUES: values}
     words = np.zeros(bits.packed_words(len(values), width), dtype="<u8")
@@ -42,7 +43,7 @@ def write(values: Array, encoding: ColumnEncoding, base: int, width: int) -> dic
 
 
 def shapes(column: ColumnMetadata) -> Shapes:
-    """Of the values, whose number and width follow from the metadata."""
+    """Return the shapes of the values, whose number and width follow from the metadata."""
     if column.encoding is ColumnEncoding.RAW_FIXED:
         return {VALUES: (STORED_NAMES[column.type], column.total_values)}
     return {PACKED: (("u8",), bits.packed_words(column.total_values, column.bits or 0))}
@@ -65,13 +66,13 @@ class RawValues:
         self._place = f"{metadata.name}/values"
 
     def all(self) -> Array:
-        """Every value, read-only."""
+        """Return every value, read-only."""
         if self._plain is not None:
             return self._file.array(self._plain, self._count)
         return self._file.decoded(self._place, self._count, self._dtype, self._decode)
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
-        """Values at `docs`; of a packed column without decoding the rest."""
+        """Return the values at `docs`; of a packed column without decoding the rest if they are few."""
         if self._plain is not None:
             return self._file.take(self._plain, docs)
         if self._packed is None or not self._width or self._file.is_compressed(self._packed):

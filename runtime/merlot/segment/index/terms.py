@@ -1,7 +1,7 @@
-"""Terms that values hold, ascending, and the docs of each: what indexes for searching have in common. FORMAT.md §5.11.
+"""Terms that values hold, ascending, and the docs of each: the common part of indexes for searching. FORMAT.md §5.11.
 
-An index says which terms a value has, and which terms a predicate wants. Where wanted terms do not decide by
-themselves, the docs found are candidates, whose values the query looks at.
+A subclass says which terms a value has, and which terms a predicate wants. Where terms alone do not decide, the docs
+that have the wanted terms are candidates, and the query looks at their values.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from merlot.vectors.runs import rows_of_runs
 
 Offsets = NDArray[np.uint32]
 VALUE_NS: Final = 3000.0
-"""Of a candidate whose value is looked at."""
+"""Cost of looking at the value of a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
-    """Docs that have a term from `first` on that is less than `stop`, and passes a test if there is one."""
+class TermRange:
+    """Docs that have a term from `first` on and less than `stop`, which passes the test if there is one."""
 
     first: bytes
     stop: bytes
@@ -50,64 +50,65 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class AllOf(Generic[P]):
-    """Docs that each part wants."""
+    """Docs that match every part."""
 
     parts: tuple[P, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Generic[P]):
-    """Docs that some part wants."""
+    """Docs that match at least one part."""
 
     parts: tuple[P, ...]
 
 
-Wanted = Between | AllOf["Wanted"] | AnyOf["Wanted"]
-Found = Sequence[int] | AllOf["Found"] | AnyOf["Found"]
-"""Numbers of terms, ascending."""
+Wanted = TermRange | AllOf["Wanted"] | AnyOf["Wanted"]
+TermNumbers = Sequence[int] | AllOf["TermNumbers"] | AnyOf["TermNumbers"]
+"""Numbers of terms, ascending, combined as the wanted terms are."""
 
 
 class Search(NamedTuple):
-    """What a predicate wants of the terms of a doc."""
+    """Terms that a predicate wants of a doc."""
 
     wanted: Wanted
     is_exact: bool
-    """Whether docs with these terms are those that match; else they are among them."""
+    """True if exactly the docs with these terms match; False if the docs that match are among them."""
     negate: bool = False
-    """Whether the predicate is that a doc does not match."""
+    """True if the predicate is that a doc does not match."""
 
 
-def exactly(term: bytes) -> Between:
-    """Docs that have a term."""
-    return Between(term, term + b"\0")
+def exactly(term: bytes) -> TermRange:
+    """Return the range that holds one term only."""
+    return TermRange(term, term + b"\0")
 
 
 # Write
 
 
 def flat(lists: Iterable[Collection[bytes]]) -> tuple[pa.Array, Offsets]:
-    """Terms, one list's after another's, and where each list's start."""
+    """Return the terms of all lists, one list's after another's, and where each list's terms start."""
     terms: list[bytes] = []
     ends = [0]
-    for some in lists:
-        terms.extend(some)
+    for list_terms in lists:
+        terms.extend(list_terms)
         ends.append(len(terms))
     return pa.array(terms, pa.binary()), np.array(ends, np.uint32)
 
 
 def _of_docs(ids: Array, ends: Offsets, value_of: Array) -> tuple[Array, Offsets]:
-    """Ids of terms by doc and where each doc's start, from those by value; value_of: which value a doc has."""
+    """Return the ids of terms by doc and where each doc's ids start, from the ids by value. value_of: number of each
+    doc's value."""
     starts, lengths = ends[:-1].astype(np.int64)[value_of], np.diff(ends).astype(np.int64)[value_of]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    places = rows_of_runs(starts, offsets)
-    return ids[places], offsets.astype(np.uint32)
+    positions = rows_of_runs(starts, offsets)
+    return ids[positions], offsets.astype(np.uint32)
 
 
 # Read
 
 
 class Terms:
-    """Docs of terms."""
+    """The terms of a column, and the docs of each."""
 
     def __init__(self, name: str, column: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
         """Raises CorruptionError."""
@@ -121,65 +122,66 @@ class Terms:
         self.docs_of = InvertedIndex(f"{name}.", num_terms, column, num_docs, file)
         self._num_docs = num_docs
 
-    def found(self, wanted: Wanted) -> Found:
-        """The terms that are wanted and there."""
+    def numbers_of(self, wanted: Wanted) -> TermNumbers:
+        """Return the numbers of the wanted terms that the column has."""
         match wanted:
             case AllOf(parts):
-                return AllOf(tuple(map(self.found, parts)))
+                return AllOf(tuple(map(self.numbers_of, parts)))
             case AnyOf(parts):
-                return AnyOf(tuple(map(self.found, parts)))
+                return AnyOf(tuple(map(self.numbers_of, parts)))
         first = bisect_left(self.terms, wanted.first)
         numbers = range(first, max(first, bisect_left(self.terms, wanted.stop)))
         test = wanted.test
         return numbers if test is None else [number for number in numbers if test(self.terms[number])]
 
-    def count(self, found: Found) -> int:
-        """Docs that are wanted, at most."""
-        match found:
+    def count(self, numbers: TermNumbers) -> int:
+        """Return an upper bound of the number of wanted docs."""
+        match numbers:
             case AllOf(parts):
                 return min(map(self.count, parts))
             case AnyOf(parts):
                 return min(self._num_docs, sum(map(self.count, parts)))
         counts = self.docs_of.counts()
-        some = counts[found.start : found.stop] if isinstance(found, range) else counts[found]
-        return min(self._num_docs, int(some.sum()))
+        wanted_counts = counts[numbers.start : numbers.stop] if isinstance(numbers, range) else counts[numbers]
+        return min(self._num_docs, int(wanted_counts.sum()))
 
-    def docs(self, found: Found) -> NDArray[np.uint32]:
-        """Docs that are wanted, ascending, each once. Raises CorruptionError."""
-        if isinstance(found, AllOf | AnyOf):
-            return np.frombuffer(self._bitmap(found).to_array(), np.uint32)
-        return self.docs_of.union(found)
+    def docs(self, numbers: TermNumbers) -> NDArray[np.uint32]:
+        """Return the wanted docs, ascending, each once. Raises CorruptionError."""
+        if isinstance(numbers, AllOf | AnyOf):
+            return np.frombuffer(self._bitmap(numbers).to_array(), np.uint32)
+        return self.docs_of.union(numbers)
 
-    def _bitmap(self, found: Found) -> BitMap:
-        match found:
+    def _bitmap(self, numbers: TermNumbers) -> BitMap:
+        match numbers:
             case AllOf(parts):
                 first, *rest = sorted(parts, key=self.count)
-                kept = self._bitmap(first)
+                common = self._bitmap(first)
                 for part in rest:
-                    kept &= self._bitmap(part)
-                return kept
+                    common &= self._bitmap(part)
+                return common
             case AnyOf(parts):
                 return BitMap.union(*map(self._bitmap, parts))
-        return BitMap(self.docs(found))
+        return BitMap(self.docs(numbers))
 
 
-def _num_terms(found: Found) -> int:
-    return sum(map(_num_terms, found.parts)) if isinstance(found, AllOf | AnyOf) else len(found)
+def _num_terms(numbers: TermNumbers) -> int:
+    return sum(map(_num_terms, numbers.parts)) if isinstance(numbers, AllOf | AnyOf) else len(numbers)
 
 
 class TermIndex(Index[Terms]):
-    """An index of terms: what its values' terms are is left to say."""
+    """An index of terms. A subclass says which terms its values have."""
 
     finds_docs = True
     value_ns = VALUE_NS
-    """Of a candidate."""
+    """Cost of looking at the value of a candidate."""
 
     @abstractmethod
     def terms_of(self, values: pa.Array) -> tuple[pa.Array, Offsets]:
-        """Terms of texts, as bytes, one text's after another's, and where each text's start."""
+        """Return the terms of texts, as bytes, one text's after another's, and where each text's terms start."""
 
     def coded_terms(self, values: pa.Array) -> tuple[pa.Array, Array, Offsets]:
-        """The distinct terms, ascending; the numbers of those of each text, and where each text's start."""
+        """Return the distinct terms, ascending; the numbers of each text's terms; and where each text's numbers
+        start."""
         terms, ends = self.terms_of(values)
         coded = code(TypeName.BYTES, terms)
         assert not isinstance(coded.values, np.ndarray)
@@ -187,7 +189,7 @@ class TermIndex(Index[Terms]):
 
     @abstractmethod
     def search(self, call: Call) -> Search | None:
-        """What a predicate wants; None if terms do not tell. Its function is one of `searches`."""
+        """Return what a predicate wants, None if terms do not decide anything. Its function is one of `searches`."""
 
     def write(self, column: IndexedColumn, indexing: IndexingSpec) -> dict[str, Array]:
         terms, starts, docs = self._grouped(column)
@@ -215,19 +217,20 @@ class TermIndex(Index[Terms]):
         terms, starts, docs = self._grouped(column)
         return list(index.terms) == terms.to_pylist() and inverted.agrees(index.docs_of, docs, starts)
 
-    def offer(self, index: Terms, asked: Asked) -> Offer | None:
-        """The docs with the terms that the predicate wants."""
-        search = self.search(asked.call) if asked.call is not None and asked.call.function in self.searches else None
+    def offer(self, index: Terms, predicate: Asked) -> Offer | None:
+        """Offer the docs that have the terms that the predicate wants."""
+        call = predicate.call
+        search = self.search(call) if call is not None and call.function in self.searches else None
         if search is None:
             return None
-        found = index.found(search.wanted)
-        count = index.count(found)
+        numbers = index.numbers_of(search.wanted)
+        count = index.count(numbers)
         per_doc = inverted.NS_PER_DOC + (0.0 if search.is_exact else self.value_ns)
-        cost_ns = inverted.NS_PER_ENTRY * (1 + _num_terms(found)) + per_doc * count
-        find = partial(index.docs, found)
+        cost_ns = inverted.NS_PER_ENTRY * (1 + _num_terms(numbers)) + per_doc * count
+        find = partial(index.docs, numbers)
         return Offer(self.name, count, cost_ns, find, is_exact=search.is_exact, negate=search.negate)
 
 
 def buffers_of(name: str) -> tuple[str, ...]:
-    """Names of the buffers of an index of terms."""
+    """Return the names of the buffers of an index of terms."""
     return tuple(f"{name}.{part}" for part in ("terms.offsets", "terms.bytes", "counts", "offsets", "docs"))

@@ -1,6 +1,6 @@
-"""Text index: which docs hold which word, for TEXT_MATCH. FORMAT.md §5.13.
+"""Text index: the docs that hold a word, for TEXT_MATCH. FORMAT.md §5.13.
 
-Where words stand is not kept: a phrase of several finds candidates, whose texts are read.
+Positions of words are not stored, so a phrase of several words finds candidates, whose texts are read.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from merlot.functions.text_filter import Begins, Condition, Either, Phrase
 from merlot.segment.index.terms import (
     AllOf,
     AnyOf,
-    Between,
     Offsets,
     Search,
     TermIndex,
+    TermRange,
     Wanted,
     buffers_of,
     exactly,
@@ -25,14 +25,14 @@ from merlot.tree.nodes import Call, Literal
 
 
 def _wanted(condition: Condition) -> tuple[Wanted, bool]:
-    """Words that a condition wants, and whether they decide."""
+    """Return the words that a condition wants, and whether they decide."""
     match condition:
         case Phrase(words):
             terms = tuple(exactly(word.encode()) for word in words)
             return (terms[0], True) if len(terms) == 1 else (AllOf(terms), False)
         case Begins(prefix):
             # No byte of UTF-8 is FF.
-            return Between(prefix.encode(), prefix.encode() + b"\xff"), True
+            return TermRange(prefix.encode(), prefix.encode() + b"\xff"), True
         case Either(parts):
             wanted, are_exact = zip(*map(_wanted, parts), strict=True)
             return AnyOf(wanted), all(are_exact)
@@ -40,7 +40,7 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool]:
     return AllOf(wanted), all(are_exact) and not condition.without
 
 
-class _Text(TermIndex):
+class _TextIndex(TermIndex):
     name = "text"
     buffers = buffers_of("text")
     searches = frozenset({"textmatch"})
@@ -55,4 +55,4 @@ class _Text(TermIndex):
         return Search(*_wanted(text_filter.parse(text.value)))
 
 
-INDEX = _Text()
+INDEX = _TextIndex()

@@ -20,14 +20,14 @@ OFFSETS = "offsets"
 BYTES = "bytes"
 _PREFIX = "raw."
 TEXTS = _PREFIX + BYTES
-"""The buffer with the bytes of a raw column."""
+"""Buffer with the bytes of a raw column."""
 _EMPTY = np.zeros(0, dtype=np.uint8)
 
 # Estimate
 
 
 def size_bytes(num_values: int, num_bytes: int) -> int:
-    """What these values take, uncompressed."""
+    """Return the size of these values, uncompressed."""
     width = 4 if num_bytes < 1 << 31 else 8
     return (num_values + 1) * width + num_bytes
 
@@ -36,7 +36,8 @@ def size_bytes(num_values: int, num_bytes: int) -> int:
 
 
 def buffers_of(values: pa.Array) -> tuple[Array, NDArray[np.uint8]]:
-    """Offsets from 0 and the bytes they cut, of a string or binary array without nulls; copies only if sliced."""
+    """Return the offsets from 0, and the bytes that they divide, of a string or binary array without nulls. Copies only
+    if the array is a slice."""
     large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     width = np.dtype("<i8") if large else np.dtype("<i4")
     _, offset_buffer, data_buffer = values.buffers()
@@ -51,7 +52,7 @@ def buffers_of(values: pa.Array) -> tuple[Array, NDArray[np.uint8]]:
 
 
 def write(values: pa.Array) -> dict[str, Array]:
-    """Buffers of a raw column."""
+    """Return the buffers of a raw column."""
     offsets, data = buffers_of(values)
     return {_PREFIX + OFFSETS: offsets, _PREFIX + BYTES: data}
 
@@ -60,17 +61,17 @@ def write(values: pa.Array) -> dict[str, Array]:
 
 
 def shapes(column: ColumnMetadata) -> Shapes:
-    """Of raw values."""
+    """Return the shapes of raw values."""
     return shapes_of(_PREFIX, column.total_values)
 
 
 def shapes_of(prefix: str, count: int) -> Shapes:
-    """Of so many strings."""
+    """Return the shapes of so many strings."""
     return {prefix + OFFSETS: (("i4", "i8"), count + 1), prefix + BYTES: (("u1",), None)}
 
 
 def check(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the offsets cut the bytes, all of them, and text is UTF-8: Arrow trusts both."""
+    """Raise CorruptionError unless the offsets divide all of the bytes, and text is UTF-8: Arrow trusts both."""
     covers = int(offsets[0]) == 0 and int(offsets[-1]) == len(data) and bool(np.all(offsets[1:] >= offsets[:-1]))
     file.require(covers, f"offsets are not those of the values column={metadata.name}")
     if metadata.type is TypeName.BYTES:
@@ -89,13 +90,13 @@ def check(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetadata, fil
 
 
 def arrow_values(type_name: TypeName, offsets: Array, data: NDArray[np.uint8]) -> pa.Array:
-    """Values as an Arrow array over the same memory."""
+    """Return values as an Arrow array over the same memory."""
     arrow_type: Any = stored_arrow_type(type_name, large=offsets.dtype.itemsize == 8)
     return pa.Array.from_buffers(arrow_type, len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def read(metadata: ColumnMetadata, file: MappedFile, *, is_checked: bool) -> pa.Array:
-    """All values of a raw column. is_checked: an earlier call found them good."""
+    """Return all values of a raw column. is_checked: an earlier call has found them valid."""
     values = arrays(_PREFIX, metadata, metadata.total_values, file)
     if not is_checked:
         check(*values, metadata, file)
@@ -103,6 +104,6 @@ def read(metadata: ColumnMetadata, file: MappedFile, *, is_checked: bool) -> pa.
 
 
 def arrays(prefix: str, metadata: ColumnMetadata, count: int, file: MappedFile) -> tuple[Array, NDArray[np.uint8]]:
-    """Offsets and bytes of so many strings, which nobody has looked at."""
+    """Return the offsets and bytes of so many strings, unchecked."""
     buffers = metadata.buffers
     return file.array(buffers[prefix + OFFSETS], count + 1), file.array(buffers[prefix + BYTES])

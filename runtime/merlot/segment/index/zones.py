@@ -1,8 +1,8 @@
 """Zone maps: minimum, maximum and null count per block of 16,384 docs. FORMAT.md §5.7.
 
-They hold dict ids of dictionary columns and values of raw numeric ones; a block of a multi-value column has the bounds
-of all values of its docs. The default value in the slot of a null counts, because a query that does not know nulls
-sees it. A column of one block stores none: its minimum and maximum say the same.
+They hold dict ids of dictionary columns and values of raw numeric columns. A block of a multi-value column has the
+bounds of all values of its docs. The default value in the slot of a null counts, because a query without null handling
+sees it. A column of a single block stores none: its minimum and maximum say the same.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,8 @@ NULLS = "zones.nulls"
 
 @dataclass(frozen=True)
 class ZoneMaps:
-    """Per block; a float block with a NaN has NaN as its maximum, and as its minimum too if it holds nothing else."""
+    """Bounds and null counts by block. A float block with a NaN has NaN as its maximum; as its minimum too if it holds
+    nothing else."""
 
     min: Array
     max: Array
@@ -35,12 +36,12 @@ class ZoneMaps:
 
     @cached_property
     def least(self) -> Any:
-        """Of all values; NaN if there is nothing else."""
+        """Minimum of all values; NaN if all are NaN."""
         return np.fmin.reduce(self.min)
 
     @cached_property
     def greatest(self) -> Any:
-        """Of all values; NaN if one is."""
+        """Maximum of all values; NaN if any is NaN."""
         return self.max.max()
 
 
@@ -48,14 +49,14 @@ class ZoneMaps:
 
 
 def write(values: Array, nulls: NDArray[np.uint64] | None) -> dict[str, Array]:
-    """Buffers of the zones of `values`, one per doc; empty for a single block."""
+    """Return the buffers of the zone maps of `values`, one per doc; empty for a single block."""
     if len(values) <= BLOCK_DOCS:
         return {}
     return _write_blocks(values, _block_starts(len(values)), nulls)
 
 
 def write_multi_value(values: Array, offsets: NDArray[np.uint32], nulls: NDArray[np.uint64] | None) -> dict[str, Array]:
-    """As `write`, over all values of the docs of a block; empty too if a block has no value."""
+    """Return the buffers as `write` does, over all values of a block's docs; empty also if a block has no value."""
     starts = offsets[_block_starts(len(offsets) - 1)].astype(np.int64)
     return _write_blocks(values, starts, nulls) if (np.diff(starts) > 0).all() else {}
 
@@ -78,7 +79,7 @@ def _write_blocks(values: Array, starts: NDArray[np.int64], nulls: NDArray[np.ui
 
 
 def bounds(values: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Minimum and maximum of each values[starts[k] : starts[k + 1]], none empty."""
+    """Return minimum and maximum of each values[starts[k] : starts[k + 1]], none empty."""
     if values.dtype.kind == "f":
         return np.fmin.reduceat(values, starts[:-1]), np.maximum.reduceat(values, starts[:-1])
     lows, highs = np.empty(len(starts) - 1, values.dtype), np.empty(len(starts) - 1, values.dtype)
@@ -90,19 +91,20 @@ def bounds(values: Array, starts: NDArray[np.int64]) -> tuple[Array, Array]:
 
 
 def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
-    """Of the bounds: left out where FORMAT.md §5.7 says so, and nowhere else, for they bound the number of docs too."""
+    """Return the shapes of the bounds. A column may lack them only where FORMAT.md §5.7 says so, because they bound the
+    number of docs too."""
     blocks = -(-num_docs // BLOCK_DOCS)
     may_lack = column.multi_value and MIN not in column.buffers
     if blocks <= 1 or may_lack or column.encoding is ColumnEncoding.RAW_VARIABLE:
         return {}
     names = id_names(column.cardinality or 0) if column.encoding.has_dictionary else STORED_NAMES[column.type]
-    found: Shapes = {MIN: (names, blocks), MAX: (names, blocks)}
-    return {**found, NULLS: (("u4",), blocks)} if column.num_nulls else found
+    required: Shapes = {MIN: (names, blocks), MAX: (names, blocks)}
+    return {**required, NULLS: (("u4",), blocks)} if column.num_nulls else required
 
 
 def check(zones: ZoneMaps, metadata: ColumnMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the bounds are such as values have. That they are those of the values is for
-    `agrees` to find out: it reads them all."""
+    """Raise CorruptionError unless the bounds could be those of values. `agrees` checks that they are: it reads all
+    values."""
     is_known = True
     if metadata.encoding.has_dictionary:
         is_known = bool(zones.max.max() < (metadata.cardinality or 0))
@@ -113,35 +115,35 @@ def check(zones: ZoneMaps, metadata: ColumnMetadata, file: MappedFile) -> None:
 
 
 def agrees(zones: ZoneMaps, written: dict[str, Array]) -> bool:
-    """Whether a column's zones are those that `write` would make of its values now."""
+    """Return True if a column's zone maps are those that `write` would make of its values now."""
     if MIN not in written:
         return True
     pairs = [(zones.min, written[MIN]), (zones.max, written[MAX])]
     if NULLS in written:
         pairs.append((zones.num_nulls, written[NULLS]))
-    return all(np.array_equal(one, other, equal_nan=one.dtype.kind == "f") for one, other in pairs)
+    return all(np.array_equal(stored, wanted, equal_nan=stored.dtype.kind == "f") for stored, wanted in pairs)
 
 
 # Read
 
 
 def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> ZoneMaps | None:
-    """Zones of a column, or None if it has none."""
+    """Return the zone maps of a column, None if it has none."""
     buffers = metadata.buffers
     if MIN in buffers:
         blocks = -(-num_docs // BLOCK_DOCS)
         lows, highs = file.array(buffers[MIN], blocks), file.array(buffers[MAX], blocks)
         nulls = file.array(buffers[NULLS], blocks) if NULLS in buffers else np.zeros(len(lows), dtype=np.uint32)
-        found = ZoneMaps(lows, highs, nulls)
-        check(found, metadata, file)
-        return found
+        zone_maps = ZoneMaps(lows, highs, nulls)
+        check(zone_maps, metadata, file)
+        return zone_maps
     if not 0 < num_docs <= BLOCK_DOCS or metadata.total_values == 0:
         return None
     return _only_block(metadata)
 
 
 def _only_block(metadata: ColumnMetadata) -> ZoneMaps | None:
-    """The zone of a column that fits into one block."""
+    """Return the zone maps of a column that fits into one block."""
     num_nulls = np.array([metadata.num_nulls], dtype=np.uint32)
     if metadata.encoding.has_dictionary and metadata.cardinality:
         dtype = id_dtype(metadata.cardinality)

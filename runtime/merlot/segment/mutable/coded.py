@@ -1,7 +1,7 @@
-"""Values by a dictionary in the order in which they first came, while it pays.
+"""Values with a dictionary in the order of their first occurrence, for as long as it pays.
 
 The table that finds a value's dict id is the writer's alone. Readers take a number of entries, as they take a number of
-values: what is before it stays as it is.
+values; the entries before it do not change.
 """
 
 from __future__ import annotations
@@ -21,40 +21,42 @@ from merlot.segment.build.encoding import DISTINCT_SHARE
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.segment.index.dictionary import Dictionary, UnorderedDictionary
 from merlot.segment.index.variable import arrow_values, buffers_of
-from merlot.segment.mutable.growing import GrowingArray
+from merlot.segment.mutable.growing_arrays import GrowingArray
 from merlot.segment.mutable.values import MAX_SMALL_BYTES, GrowingValues, Numbers, Texts, ValuePrefix
 from merlot.values.types import TypeName
 from merlot.vectors.groups import GroupTable
 
 FIRST_LOOK: Final = 1 << 18
-"""Values after which a dictionary is first compared with plain values; then whenever they have doubled. Of 100,000
-texts that come evenly, nearly all are new at first: 4,096 values tell nothing of what a million will hold."""
+"""Number of values after which a dictionary is first compared with plain values; the next comparisons follow when it
+has doubled. Of 100,000 evenly distributed texts nearly all are new at first: 4,096 values say nothing about a
+million."""
 MOST_MEMORY: Final = 1.5
-"""Of what plain values take: GROUP BY, DISTINCT and predicates are ten times faster by dict id."""
+"""Multiple of the memory of plain values that a dictionary and its ids may take, because GROUP BY, DISTINCT and
+predicates are ten times faster by dict id."""
 _DECODED: Final = 1 << 20
 
 
-class Entries(Protocol):
-    """Distinct values, each with the number of those before it as its dict id."""
+class ValueEntries(Protocol):
+    """Distinct values. The dict id of a value is the number of values before it."""
 
     @property
     def bounds(self) -> tuple[int, int] | None: ...
     @property
     def nbytes(self) -> int:
-        """Memory of the values and of the table that finds them."""
+        """Memory of the values, and of the table that finds them."""
         ...
 
     def __len__(self) -> int: ...
     def has_room_for(self, values: Array | pa.Array) -> bool:
-        """Whether all of them could be new."""
+        """Return True if there is room even if all of the values are new."""
         ...
 
     def ids_of(self, values: Array | pa.Array) -> NDArray[np.uint32]:
-        """Dict id of each value; those that are new become entries."""
+        """Return the dict id of each value; new values become entries."""
         ...
 
     def dictionary(self, count: int) -> Dictionary:
-        """The first entries."""
+        """Return a dictionary of the first entries."""
         ...
 
 
@@ -78,11 +80,11 @@ class NumberEntries:
         return True
 
     def ids_of(self, values: Array | pa.Array) -> NDArray[np.uint32]:
-        known = len(self)
+        num_before = len(self)
         ids = self._table.assign(values.astype(np.int64).view(np.uint64).reshape(1, -1))
-        new = self._table.keys()[known:, 0].view(np.int64)
+        new = self._table.keys()[num_before:, 0].view(np.int64)
         if len(new):
-            self._numbers.put(known, new)
+            self._numbers.put(num_before, new)
             low, high = int(new.min()), int(new.max())
             before = self.bounds or (low, high)
             self.bounds = min(low, before[0]), max(high, before[1])
@@ -141,7 +143,7 @@ class TextEntries:
         return UnorderedDictionary(arrow_values(self._type, offsets, self._data.view(int(offsets[count]))))
 
     def _make_room(self, length: int) -> None:
-        """For one more entry of some length."""
+        """Make room for one more entry of some length."""
         count = len(self)
         self._data.reserve(self._filled, length)
         if 2 * count >= len(self._slots):
@@ -155,19 +157,19 @@ def _empty(size: int) -> NDArray[np.uint32]:
 
 
 class _Coded(NamedTuple):
-    """What belongs together: ids are below the number of entries, and wide enough for it."""
+    """Ids, and the number of entries that they refer to: ids are below that number, and wide enough for it."""
 
     ids: GrowingArray
     num_entries: int
 
 
 class CodedValues:
-    """Dict ids of values, and their dictionary."""
+    """Values as dict ids, and their dictionary."""
 
     def __init__(self, type_: TypeName, *, is_wanted: bool = False) -> None:
-        """is_wanted: keep the dictionary, whatever it takes."""
+        """is_wanted: keep the dictionary, whatever memory it takes."""
         self._type = type_
-        self._entries: Entries = NumberEntries(type_) if is_fixed_width(type_) else TextEntries(type_)
+        self._entries: ValueEntries = NumberEntries(type_) if is_fixed_width(type_) else TextEntries(type_)
         self._coded = _Coded(GrowingArray(np.uint8), 0)
         self._plain_bytes = 0
         self._next_look = FIRST_LOOK
@@ -177,19 +179,19 @@ class CodedValues:
     def bounds(self) -> tuple[int, int] | None:
         return self._entries.bounds
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
         if not self._entries.has_room_for(values):
-            return self._as_plain(place).append(place, values)
+            return self._as_plain(position).append(position, values)
         ids = self._entries.ids_of(values)
         array, num_entries = self._coded.ids, len(self._entries)
         if id_dtype(num_entries).itemsize > array.dtype.itemsize:
             wider = GrowingArray(id_dtype(num_entries))
-            wider.put(0, array.view(place))
+            wider.put(0, array.view(position))
             array = wider
-        array.put(place, ids)
+        array.put(position, ids)
         self._coded = _Coded(array, num_entries)
         self._plain_bytes += values.nbytes
-        count = place + len(values)
+        count = position + len(values)
         if count < self._next_look or self._is_wanted:
             return self
         self._next_look = 2 * count
@@ -217,7 +219,7 @@ class CodedValues:
 
 
 class CodedPrefix:
-    """The first values, by dict id."""
+    """The first values of a column, by dict id."""
 
     def __init__(self, ids: Array, dictionary: Dictionary) -> None:
         self._ids = ids

@@ -1,4 +1,4 @@
-"""One column of a consuming segment: what its writer adds to, and what readers of a number of rows see of it."""
+"""One column of a consuming segment: what its writer adds to, and what readers of a number of rows see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.mutable.coded import CodedValues
-from merlot.segment.mutable.growing import GrowingArray, GrowingBits
+from merlot.segment.mutable.growing_arrays import GrowingArray, GrowingBits
 from merlot.segment.mutable.values import GrowingValues, Numbers, Texts
 from merlot.segment.reader import Docs
 from merlot.spec.indexing import Encoding
@@ -44,26 +44,27 @@ class ConsumingColumn:
         return self._values.bounds
 
     def append(self, doc: int, column: StoredColumn) -> None:
-        """Write rows from a doc on. What is already there of them, from a batch that was not counted, is lost."""
-        place = doc
+        """Write rows from doc `doc` on. Rows that are already there, from a batch that was not counted, are
+        overwritten."""
+        position = doc
         if self._starts is not None:
             assert column.offsets is not None
-            place = int(self._starts.view(doc + 1)[doc])
-            if place + column.num_values >= 1 << 32:
+            position = int(self._starts.view(doc + 1)[doc])
+            if position + column.num_values >= 1 << 32:
                 raise InvalidInputError(f"a segment holds fewer than 2**32 values column={self.field.name}")
-            self._starts.put(doc + 1, column.offsets[1:] + np.uint32(place))
-        self._values = self._values.append(place, column.values)
+            self._starts.put(doc + 1, column.offsets[1:] + np.uint32(position))
+        self._values = self._values.append(position, column.values)
         if column.nulls is not None and self._nulls is None:
             self._nulls = GrowingBits()
         if self._nulls is not None:
             self._nulls.put(doc, _bits(column.nulls, column.num_docs))
 
     def prefix(self, num_docs: int) -> ColumnPrefix:
-        """Reader of the first docs."""
+        """Return a reader of the first docs."""
         return ColumnPrefix(self.field, num_docs, self._values, self._starts, self._nulls)
 
     def nbytes(self, num_docs: int) -> int:
-        """Memory of the first docs."""
+        """Return the memory of the first docs."""
         nulls = 0 if self._nulls is None else num_docs >> 3
         if self._starts is None:
             return self._values.nbytes(num_docs) + nulls
@@ -71,7 +72,8 @@ class ConsumingColumn:
 
 
 def _values_of(field: FieldSpec, encoding: Encoding) -> GrowingValues:
-    """Texts, and whole numbers that are dimensions, begin with a dictionary."""
+    """Return the container of a column's values. Texts, and whole numbers that are dimensions, begin with a
+    dictionary."""
     is_fixed = is_fixed_width(field.type)
     if encoding is Encoding.RAW or (is_fixed and not (field.type in _IDS and field.role is FieldRole.DIMENSION)):
         return Numbers(field.type) if is_fixed else Texts(field.type)
@@ -117,30 +119,30 @@ class ColumnPrefix:
         return None if self._nulls is None else self._nulls.words(self.num_docs)
 
     def dict_ids(self) -> Array:
-        """Every dict id."""
+        """Return every dict id."""
         return self._values.dict_ids()
 
     def take_dict_ids(self, docs: Docs) -> Array:
-        """Dict ids at `docs`."""
+        """Return the dict ids at `docs`."""
         return self.dict_ids()[docs]
 
     def values(self) -> Array:
-        """Every number of a column without dictionary."""
+        """Return every number of a column without a dictionary."""
         return self._values.values()
 
     def take_values(self, docs: Docs) -> Array:
-        """Numbers at `docs`."""
+        """Return the numbers at `docs`."""
         return self.values()[docs]
 
     def strings(self) -> pa.Array:
-        """Every text of a column without dictionary."""
+        """Return every text of a column without a dictionary."""
         return self._values.strings()
 
     def take_strings(self, docs: Docs) -> pa.Array:
-        """Texts at `docs`."""
+        """Return the texts at `docs`."""
         return self.strings().take(pa.array(docs))
 
     def offsets(self) -> NDArray[np.uint32]:
-        """Of a multi-value column: doc d holds values [offsets[d], offsets[d + 1])."""
+        """Return the offsets of a multi-value column: doc d holds values [offsets[d], offsets[d + 1])."""
         assert self._starts is not None
         return self._starts

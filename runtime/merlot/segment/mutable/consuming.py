@@ -1,7 +1,7 @@
 """A consuming segment: rows of a stream's partition from an offset on, which queries see as soon as they are appended.
 
-One thread appends, splits and seals. Any thread takes snapshots; nothing it does makes the writer wait, nor the other
-way round: a row counts once all of its columns are written, and what counts is never changed.
+One thread appends, splits and seals; any thread takes snapshots. Readers and the writer never wait for each other: a
+row counts once all of its columns are written, and rows that count never change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from merlot.segment.reader import EVERY_DOC, Instants, ValidDocs
 
 
 class _Extent(NamedTuple):
-    """How far the segment has come; replaced as a whole."""
+    """Number of rows and position in the stream; replaced as a whole."""
 
     num_docs: int
     next_offset: int
@@ -35,11 +35,11 @@ class _Extent(NamedTuple):
 
 
 class ConsumingSegment:
-    """Rows so far."""
+    """Rows of a segment so far."""
 
     def __init__(self, request: BuildRequest, start_offset: int) -> None:
         self.request = request
-        """What the segment will be sealed as. Its owner may give it another name, and nothing else."""
+        """Request to seal the segment. Its owner may change the name, and nothing else."""
         self.start_offset = start_offset
         indexing, fields = request.indexing, request.schema.fields
         self._columns = {field.name: ConsumingColumn(field, indexing.encoding_of(field.name)) for field in fields}
@@ -48,36 +48,37 @@ class ConsumingSegment:
 
     @property
     def key(self) -> SegmentKey:
-        """`name@0`: it has no content crc while its rows arrive."""
+        """Key `name@0`: the segment has no content crc while its rows arrive."""
         return SegmentKey(SegmentName(self.request.name), 0)
 
     @property
     def num_docs(self) -> int:
-        """Rows that readers see."""
+        """Number of rows that readers see."""
         return self._extent.num_docs
 
     @property
     def next_offset(self) -> int:
-        """Where the stream goes on behind these rows."""
+        """Offset at which the stream goes on after these rows."""
         return self._extent.next_offset
 
     @property
     def newest_ms(self) -> int:
-        """When the newest message was made, or read if the stream does not say; 0: there is none, or nobody said."""
+        """Time of the newest message, or when it was read if the stream does not say; 0 if there is none, or if it is
+        not known."""
         return self._extent.newest_ms
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the rows take: what was written, not the room that is kept for more."""
+        """Memory of what was written, without the room that is reserved for more."""
         num_docs = self.num_docs
         return self._offsets.nbytes + sum([column.nbytes(num_docs) for column in self._columns.values()])
 
     def append(self, rows: pa.Table, offsets: NDArray[np.int64], next_offset: int, newest_ms: int = 0) -> None:
         """Add rows of the schema, as `build_segment` takes them, with the stream's offset of each, never descending;
-        `newest_ms` is when the last message was made, 0 if that is not known.
+        `newest_ms` is the time of the last message, 0 if that is not known.
 
-        All of them are seen from the end of the call on, or none: raises InvalidInputError if they do not fit the
-        schema or the segment."""
+        At the end of the call either all of them become visible, or none: raises InvalidInputError if they do not fit
+        the schema or the segment."""
         extent = self._extent
         self._check(rows, offsets, next_offset)
         stored = [stored_column(field, rows.column(field.name)) for field in self.request.schema.fields]
@@ -87,25 +88,25 @@ class ConsumingSegment:
         self._extent = _Extent(extent.num_docs + rows.num_rows, next_offset, newest_ms or extent.newest_ms)
 
     def snapshot(self, num_docs: int | None = None) -> ConsumingSnapshot:
-        """The rows so far, or the first ones: once the segment has an end, what comes after is another one's. Any
-        thread."""
+        """Return the rows so far, or the first `num_docs`: once the segment has an end, later rows belong to another
+        segment. Any thread."""
         so_far = self.num_docs
         return ConsumingSnapshot(self, self.key, so_far if num_docs is None else min(num_docs, so_far))
 
     def column(self, name: str) -> ConsumingColumn | None:
-        """A column, for readers of a prefix of it."""
+        """Return a column, for readers of a prefix of it."""
         return self._columns.get(name)
 
     def docs_before(self, offset: int) -> int:
-        """How many rows come from before an offset."""
+        """Return the number of rows before an offset."""
         return self._offsets.docs_before(offset, self.num_docs)
 
     def offset_of(self, doc: int) -> int:
-        """The stream's offset of a row."""
+        """Return the stream's offset of a row."""
         return self._offsets.of(doc)
 
     def split(self, offset: int, request: BuildRequest) -> ConsumingSegment:
-        """The rows from an offset on, as a segment of their own; this one keeps them too."""
+        """Return the rows from an offset on, as a segment of their own; this segment keeps them too."""
         num_docs, next_offset, newest_ms = self._extent
         doc = self.docs_before(offset)
         tail = ConsumingSegment(request, offset)
@@ -114,14 +115,14 @@ class ConsumingSegment:
         return tail
 
     def rows(self, num_docs: int) -> pa.Table:
-        """The first rows, as they came."""
+        """Return the first rows, as they came."""
         rows = PrefixRows(self._columns, num_docs)
         return pa.table({name: rows.column(name) for name in rows.column_names})
 
     def seal(self, folder: Path, num_docs: int, creation: CreationFacts | None = None) -> BuiltSegment:
-        """Write the first rows as a batch would: equal rows make the same file whoever seals them, however they came.
-
-        Any thread: readers and the writer go on meanwhile. Takes the memory of a column. Raises as `build_segment`."""
+        """Write the first rows as a batch would: equal rows make the same file, whoever seals them and however they
+        came. Any thread: readers and the writer go on meanwhile. Takes the memory of a column. Raises as
+        `build_segment` does."""
         request = replace(self.request, creation=creation or self.request.creation, leaves_out_large_trees=True)
         return build_segment(request, PrefixRows(self._columns, num_docs), folder)
 
@@ -148,7 +149,7 @@ class ConsumingSnapshot:
     is_open: Final = True
     valid_docs: Final[ValidDocs] = EVERY_DOC
     instants: Final = Instants()
-    """Not known: rows still come."""
+    """Unknown times, because rows still arrive."""
 
     def __init__(self, segment: ConsumingSegment, key: SegmentKey, num_docs: int) -> None:
         self._segment = segment
@@ -156,11 +157,11 @@ class ConsumingSnapshot:
         self.num_docs = num_docs
 
     def column(self, name: str) -> ColumnPrefix | None:
-        """Reader of a column; None if the segment lacks it."""
+        """Return the reader of a column; None if the segment lacks it."""
         column = self._segment.column(name)
         return None if column is None else column.prefix(self.num_docs)
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Whole numbers between which every value of the column lies, if known."""
+        """Return whole numbers between which every value of the column lies, if known."""
         column = self._segment.column(name)
         return None if column is None else column.bounds

@@ -1,6 +1,6 @@
-"""Values of a column while they arrive, one after another: numbers in an array, texts as Arrow lays them out.
+"""Values of a column while they arrive: numbers in an array, texts as Arrow lays them out.
 
-The writer appends behind a number of values; a reader takes the first ones. What bounds tell holds for every prefix.
+The writer appends after a number of values; a reader takes the first ones. Bounds hold for every prefix.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import Array
 from merlot.segment.index.dictionary import Dictionary
 from merlot.segment.index.variable import arrow_values, buffers_of
-from merlot.segment.mutable.growing import GrowingArray
+from merlot.segment.mutable.growing_arrays import GrowingArray
 from merlot.values.types import TypeName
 
 MAX_SMALL_BYTES = 1 << 31
-"""Text up to this size has offsets of 32 bits."""
+"""Size up to which text has offsets of 32 bits."""
 
 
 class ValuePrefix(Protocol):
@@ -41,32 +41,33 @@ class GrowingValues(Protocol):
         """Whole numbers between which all values lie, if known."""
         ...
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
-        """Write values from a place on; returns what holds all of them from now on, this or another."""
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
+        """Write values from a position on. Returns the container that holds all of them from now on: this one or
+        another."""
         ...
 
     def prefix(self, count: int) -> ValuePrefix: ...
     def nbytes(self, count: int) -> int:
-        """Memory of the first values."""
+        """Return the memory of the first values."""
         ...
 
 
 class Numbers:
-    """Values of fixed width."""
+    """Growing values of fixed width."""
 
     def __init__(self, type_: TypeName) -> None:
         self._array = GrowingArray(STORED_DTYPES[type_])
         self.bounds: tuple[int, int] | None = None
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
         assert isinstance(values, np.ndarray)
-        self._array.put(place, values)
+        self._array.put(position, values)
         if values.dtype.kind == "i" and len(values):
-            found = np.empty(2, values.dtype)
-            bits.min_max(read_only(values), found)
-            low, high = found.tolist()
-            known = self.bounds or (low, high)
-            self.bounds = min(low, known[0]), max(high, known[1])
+            ends = np.empty(2, values.dtype)
+            bits.min_max(read_only(values), ends)
+            low, high = ends.tolist()
+            before = self.bounds or (low, high)
+            self.bounds = min(low, before[0]), max(high, before[1])
         return self
 
     def prefix(self, count: int) -> ValuePrefix:
@@ -77,7 +78,7 @@ class Numbers:
 
 
 class NumberPrefix:
-    """The first numbers."""
+    """The first numbers of a column."""
 
     dictionary: Dictionary | None = None
 
@@ -95,7 +96,7 @@ class NumberPrefix:
 
 
 class Texts:
-    """Values of variable width."""
+    """Growing values of variable width."""
 
     bounds: tuple[int, int] | None = None
 
@@ -105,15 +106,15 @@ class Texts:
         self._offsets.put(0, np.zeros(1, np.int32))
         self._data = GrowingArray(np.uint8)
 
-    def append(self, place: int, values: Array | pa.Array) -> GrowingValues:
+    def append(self, position: int, values: Array | pa.Array) -> GrowingValues:
         offsets, data = buffers_of(values)
-        end = int(self._offsets.view(place + 1)[place])
+        end = int(self._offsets.view(position + 1)[position])
         if end + len(data) >= MAX_SMALL_BYTES and self._offsets.dtype.itemsize == 4:
             wide = GrowingArray(np.dtype("<i8"))
-            wide.put(0, self._offsets.view(place + 1))
+            wide.put(0, self._offsets.view(position + 1))
             self._offsets = wide
         self._data.put(end, data)
-        self._offsets.put(place + 1, offsets[1:].astype(self._offsets.dtype) + self._offsets.dtype.type(end))
+        self._offsets.put(position + 1, offsets[1:].astype(self._offsets.dtype) + self._offsets.dtype.type(end))
         return self
 
     def prefix(self, count: int) -> ValuePrefix:
@@ -125,7 +126,7 @@ class Texts:
 
 
 class TextPrefix:
-    """The first texts."""
+    """The first texts of a column."""
 
     dictionary: Dictionary | None = None
 

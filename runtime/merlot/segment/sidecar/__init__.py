@@ -1,5 +1,5 @@
-"""Indexes and star-trees that a table was given after a segment was built: in a file beside the segment's.
+"""Sidecars: files beside a segment's file, with indexes and star-trees that its table was given after it was built.
 
-`plan` says what a segment lacks of what its table asks for, `build` makes the file of it, `sidecar` reads it.
-FORMAT.md §8. The segment's file stays as it is; a sidecar that is not whole and right is as if it were not there.
+`plan` lists what a segment lacks of what its table asks for, `build` writes the file, `sidecar` reads it. FORMAT.md §8.
+The segment's file stays as it is. A damaged or incomplete sidecar is treated as absent.
 """

@@ -1,7 +1,7 @@
-"""A sidecar from a segment: what the plan says, made of the columns as they are stored.
+"""Build a sidecar: what the plan asks for, made of the segment's columns as they are stored.
 
-The file is written under a temporary name and renamed when it is whole, as a segment's is: killed at any step, it
-leaves nothing that anybody would read.
+The file is written under a temporary name and renamed once it is complete, as a segment's is. A build that is killed at
+any step leaves nothing that a reader would open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from merlot.segment.startree.agreement import source_of
 from merlot.segment.startree.automatic import narrowed
 from merlot.segment.startree.build import build
 from merlot.segment.startree.documents import SourceColumn
-from merlot.segment.startree.written import write
+from merlot.segment.startree.tree_writer import write
 from merlot.spec.derived import derived_of
 from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import FieldSpec
@@ -40,19 +40,19 @@ from merlot.spec.schema import FieldSpec
 _LOG: Final = logging.getLogger(__name__)
 
 Check = Callable[[], None]
-"""Called between the parts of a build; raises to end it."""
+"""Function that is called between the parts of a build; it raises to end the build."""
 
 
 def build_sidecar(
     segment: ImmutableSegment, plan: SidecarPlan, indexing: IndexingSpec, directory: Path, check: Check = lambda: None
 ) -> Path:
-    """Write the sidecar of a segment into a folder; returns its path. What cannot be made of the rows, a tree of too
-    many documents say, is left out, and named in the file.
+    """Write the sidecar of a segment into a folder and return its path. A star-tree that cannot be made of the rows,
+    for example because it has too many documents, is left out, and the file says so.
 
-    Raises UnavailableError if the file cannot be written, CorruptionError if the segment is not right."""
+    Raises UnavailableError if the file cannot be written, CorruptionError if the segment is damaged."""
     started = time.monotonic()
     with FileWriter(directory, f"{segment.key}.{plan.digest}", SIDECAR_SUFFIX) as file:
-        work = _Work(segment, plan, indexing, file)
+        work = _SidecarBuild(segment, plan, indexing, file)
         for name in plan.columns:
             check()
             work.add_column(name)
@@ -72,8 +72,8 @@ def build_sidecar(
     return file.path
 
 
-class _Work:
-    """One build; one thread's."""
+class _SidecarBuild:
+    """One build of a sidecar; used by one thread."""
 
     def __init__(self, segment: ImmutableSegment, plan: SidecarPlan, indexing: IndexingSpec, file: FileWriter) -> None:
         self._segment = segment
@@ -88,12 +88,12 @@ class _Work:
         self._left_out: list[LeftOut] = []
 
     def add_column(self, name: str) -> None:
-        """Write what the plan has for a column."""
+        """Write the indexes that the plan has for a column, or the whole column anew."""
         reader = self._reader(name)
         self._columns.append(self._recoded(reader) if name in self._plan.recoded else self._indexed(reader))
 
     def add_derived(self, name: str) -> None:
-        """Compute a derived column."""
+        """Compute and write a derived column."""
         derived = derived_of(name)
         assert derived is not None
         reader = self._reader(derived.column)
@@ -106,7 +106,7 @@ class _Work:
         self._sources[name] = SourceColumn(written.metadata.type, written.coded, None)
 
     def add_tree(self, number: int) -> None:
-        """Write one of the plan's trees, or note why there is none."""
+        """Write star-tree `number` of the plan, or note why it cannot be made."""
         spec = self._plan.star_trees[number]
         try:
             sources = {name: self._source(name) for name in spec.columns}
@@ -119,7 +119,7 @@ class _Work:
         self.trees.append(write(tree, len(self.trees), self._file))
 
     def choose_tree(self) -> None:
-        """Write the tree that the segment's columns make worth its documents, if one is wanted and there is one."""
+        """Write the automatic star-tree if the plan asks for one, or note that none is worth its documents."""
         wanted = self._plan.automatic
         if wanted is None:
             return
@@ -133,7 +133,7 @@ class _Work:
         self.trees.append(write(tree, len(self.trees), self._file, is_automatic=True))
 
     def footer(self) -> Footer:
-        """What was written."""
+        """Return the footer, which says what was written and what was left out."""
         content = SidecarContent(
             num_docs=self._metadata.num_docs,
             added=tuple(self._columns),
@@ -159,36 +159,40 @@ class _Work:
         return SidecarColumn(name=name, buffers=refs)
 
     def _recoded(self, reader: ColumnReader) -> SidecarColumn:
-        """The whole column again, with the dictionary that it lacks."""
-        known, column = reader.metadata, self._stored(reader)
-        written = write_column(column, request_of(self._asked(), column.field), self._file)
-        self._sources[known.name] = SourceColumn(known.type, written.coded, None)
-        kept = {"role": known.role, "format": known.format, "default_null_value": known.default_null_value}
-        return SidecarColumn(name=known.name, stored=written.metadata.model_copy(update=kept))
+        """Store the whole column again, with the dictionary that it lacks."""
+        metadata, column = reader.metadata, self._stored(reader)
+        written = write_column(column, request_of(self._planned_indexing(), column.field), self._file)
+        self._sources[metadata.name] = SourceColumn(metadata.type, written.coded, None)
+        unchanged = {
+            "role": metadata.role,
+            "format": metadata.format,
+            "default_null_value": metadata.default_null_value,
+        }
+        return SidecarColumn(name=metadata.name, stored=written.metadata.model_copy(update=unchanged))
 
     def _stored(self, reader: ColumnReader) -> StoredColumn:
-        known = reader.metadata
+        metadata = reader.metadata
         return StoredColumn(
-            field=FieldSpec(name=known.name, type=known.type, multi_value=known.multi_value),
+            field=FieldSpec(name=metadata.name, type=metadata.type, multi_value=metadata.multi_value),
             num_docs=reader.num_docs,
             values=indexed_column(reader).values(),
             offsets=reader.offsets() if reader.multi_value else None,
             nulls=reader.nulls,
-            num_nulls=known.num_nulls,
+            num_nulls=metadata.num_nulls,
         )
 
-    def _asked(self) -> IndexingSpec:
-        """What the table says, with the indexes of the plan alone; a dictionary for all columns that are asked for."""
-        kinds = {kind: tuple(one.column for one in self._plan.indexes if one.kind == kind) for kind in INDEXES}
+    def _planned_indexing(self) -> IndexingSpec:
+        """Return the table's settings with the plan's indexes alone, and with a dictionary for every recoded column."""
+        kinds = {kind: tuple(index.column for index in self._plan.indexes if index.kind == kind) for kind in INDEXES}
         encodings = dict.fromkeys(self._plan.recoded, "DICTIONARY")
         return IndexingSpec.model_validate({**kinds, "encodings": encodings, "bloom_fpp": self._indexing.bloom_fpp})
 
     def _source(self, name: str) -> SourceColumn:
-        known = self._sources.get(name)
-        if known is None:
-            known = self._sources[name] = source_of(self._reader(name))
-        return known
+        source = self._sources.get(name)
+        if source is None:
+            source = self._sources[name] = source_of(self._reader(name))
+        return source
 
     def _reader(self, name: str) -> ColumnReader:
-        """As the segment's file has it."""
+        """Return the column as the segment's own file has it."""
         return self._segment.own_column(name)

@@ -8,24 +8,24 @@ from merlot.segment.metadata import BufferRef, ColumnMetadata, Model, StarTreeMe
 
 
 class SidecarColumn(Model):
-    """What a sidecar has of one column: its indexes, or all of it."""
+    """One column of a sidecar: its indexes, or the whole column."""
 
     name: str
     buffers: dict[str, BufferRef] = Field(default_factory=dict)
-    """Of indexes, if the column itself is read from the segment."""
+    """Buffers of the indexes, if the column itself is read from the segment."""
     stored: ColumnMetadata | None = None
-    """The column stored anew, with a dictionary, and with its indexes."""
+    """The column stored anew, with a dictionary and with its indexes."""
 
 
 class LeftOut(Model):
-    """What could not be made of these rows, and will not be tried again."""
+    """Part of a plan that cannot be made of these rows, and is not tried again."""
 
     what: str
     why: str
 
 
 class SidecarContent(Model):
-    """What a footer's content says."""
+    """Content of a sidecar's footer."""
 
     num_docs: int
     added: tuple[SidecarColumn, ...] = ()
@@ -36,7 +36,7 @@ class SidecarContent(Model):
 
 
 class SidecarIdentity(Model):
-    """Of which segment it is, and by what configuration it was made."""
+    """Segment and configuration that a sidecar was made for."""
 
     name: str
     table: str

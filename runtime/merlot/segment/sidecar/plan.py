@@ -1,4 +1,4 @@
-"""What a segment lacks of what its table asks for. Pure: the footer and the table's spec in, a plan out."""
+"""Plan what a segment lacks of what its table asks for. Pure: the footer and the table's spec in, a plan out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.spec.star_tree import StarTreeChoice, StarTreeSpec, StoredFunction
 
 SIDECAR_VERSION: Final = 1
-"""Part of every digest: files of another version are made again."""
+"""Part of every digest, so that sidecars of another version are built again."""
 
 
 class PlannedIndex(NamedTuple):
@@ -28,21 +28,21 @@ class PlannedIndex(NamedTuple):
     column: str
     kind: str
     option: float | None = None
-    """What the table says of it besides that it is wanted: the share of a Bloom filter."""
+    """Option of the index: the false positive rate of a Bloom filter, None for other kinds."""
 
 
 @dataclass(frozen=True)
 class SidecarPlan:
-    """What a sidecar of one segment has to hold."""
+    """Contents that the sidecar of one segment has to have."""
 
     recoded: tuple[str, ...] = ()
-    """Columns that lack the dictionary that an index or a tree needs: they are stored anew, with all their indexes."""
+    """Columns that lack the dictionary that an index or a tree needs. They are stored anew, with all their indexes."""
     indexes: tuple[PlannedIndex, ...] = ()
     star_trees: tuple[StarTreeSpec, ...] = ()
     derived: tuple[str, ...] = ()
-    """Derived columns, by name."""
+    """Names of derived columns."""
     automatic: StarTreeSpec | None = None
-    """The widest tree that may be chosen by the segment's columns."""
+    """Widest star-tree from which the automatic one is narrowed; None if the plan asks for no automatic tree."""
 
     @property
     def is_empty(self) -> bool:
@@ -50,11 +50,11 @@ class SidecarPlan:
 
     @cached_property
     def digest(self) -> str:
-        """Names the configuration: equal for equal plans, in every process."""
+        """Name of the configuration: equal for equal plans, in every process."""
         content: dict[str, Any] = {
             "version": SIDECAR_VERSION,
             "recoded": self.recoded,
-            "indexes": [list(one) for one in self.indexes],
+            "indexes": [list(index) for index in self.indexes],
             "star_trees": [tree.model_dump(mode="json") for tree in self.star_trees],
         }
         if self.derived:
@@ -65,48 +65,51 @@ class SidecarPlan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that get something, sorted."""
-        return tuple(sorted({*self.recoded, *(one.column for one in self.indexes)}))
+        """Columns that are recoded or get an index, sorted."""
+        return tuple(sorted({*self.recoded, *(index.column for index in self.indexes)}))
 
     def kinds_of(self, column: str) -> tuple[str, ...]:
-        """Indexes that a column gets."""
-        return tuple(one.kind for one in self.indexes if one.column == column)
+        """Return the kinds of indexes that a column gets."""
+        return tuple(index.kind for index in self.indexes if index.column == column)
 
 
 NOTHING: Final = SidecarPlan()
 
 
 def plan_of(segment: SegmentMetadata, indexing: IndexingSpec) -> SidecarPlan:
-    """What the segment lacks. Columns that it does not have get nothing: each has one value for all docs. Trees of
-    such columns are none of this segment's."""
+    """Return what the segment lacks.
+
+    A column that the segment does not have gets nothing, because it has one value for all docs. A tree of such a column
+    is left out."""
     if not segment.num_docs or not indexing.asks_for_indexes:
         return NOTHING
     columns = segment.columns
     wanted_dictionaries = indexing.tree_dimensions
     stored = {
-        one.name: one.format
-        for one in segment.derived
-        if one.encoding.has_dictionary or one.name not in wanted_dictionaries
+        column.name: column.format
+        for column in segment.derived
+        if column.encoding.has_dictionary or column.name not in wanted_dictionaries
     }
-    units = {one.name: _unit(columns, one) for one in indexing.derived}
+    units = {spec.name: _unit(columns, spec) for spec in indexing.derived}
     derived = tuple(name for name, unit in units.items() if unit is not None and stored.get(name) != unit)
-    known = {*columns, *stored, *derived}
+    available = {*columns, *stored, *derived}
     trees = tuple(
         tree
         for tree in indexing.star_tree_index_configs
-        if known.issuperset(tree.columns) and not any(_has(one, tree) for one in segment.star_trees)
+        if available.issuperset(tree.columns) and not any(_has(existing, tree) for existing in segment.star_trees)
     )
     dimensions = frozenset(name for tree in trees for name in tree.dimensions_split_order if name in columns)
     wanted = dict.fromkeys(name for kind in INDEX_KINDS for name in indexing.columns_of(kind) if name in columns)
     recoded = tuple(sorted(name for name in {*wanted, *dimensions} if _is_recoded(columns[name], indexing, dimensions)))
-    missing = [one for name in wanted for one in _missing(columns[name], indexing, is_recoded=name in recoded)]
+    missing = [index for name in wanted for index in _missing(columns[name], indexing, is_recoded=name in recoded)]
     return SidecarPlan(recoded, tuple(sorted(missing)), trees, derived, _automatic(segment, indexing))
 
 
 def _automatic(segment: SegmentMetadata, indexing: IndexingSpec) -> StarTreeSpec | None:
-    """By columns that the segment's own file has with a dictionary."""
-    has_one = segment.lacks_automatic_tree or any(tree.is_automatic for tree in segment.star_trees)
-    if indexing.star_tree is not StarTreeChoice.AUTO or has_one:
+    """Return the widest tree of columns that have a dictionary in the segment's own file; None if no automatic tree is
+    wanted, or if its builder has chosen one or found none worth its documents."""
+    is_decided = segment.lacks_automatic_tree or any(tree.is_automatic for tree in segment.star_trees)
+    if indexing.star_tree is not StarTreeChoice.AUTO or is_decided:
         return None
     return widest([*segment.columns.values(), *segment.derived], segment.num_docs)
 
@@ -130,7 +133,7 @@ def _missing(column: ColumnMetadata, indexing: IndexingSpec, *, is_recoded: bool
 
 
 def _takes(column: ColumnMetadata, kind: str) -> bool:
-    """Whether the segment's column, whose type may be narrower than the table's by now, can have the index."""
+    """Return True if the segment's column can have the index. Its type may be narrower than the table's by now."""
     rule = INDEX_KINDS[kind]
     assert kind in INDEXES
     return column.type in rule.types and (rule.takes_lists or not column.multi_value)
@@ -141,7 +144,7 @@ def _option(indexing: IndexingSpec, column: str, kind: str) -> float | None:
 
 
 def _has(stored: StarTreeMetadata, wanted: StarTreeSpec) -> bool:
-    functions = {StoredFunction(one.function, one.column) for one in stored.functions}
+    functions = {StoredFunction(function.function, function.column) for function in stored.functions}
     return (
         stored.dimensions == wanted.dimensions_split_order
         and frozenset(stored.skipped) == frozenset(wanted.skip_star_node_creation_for_dimensions)
@@ -151,10 +154,10 @@ def _has(stored: StarTreeMetadata, wanted: StarTreeSpec) -> bool:
 
 
 def named(plan: SidecarPlan) -> Mapping[str, int]:
-    """How many of each kind, for logs."""
+    """Count the parts of a plan by kind, for logs."""
     counts: dict[str, int] = {}
-    for one in plan.indexes:
-        counts[one.kind] = counts.get(one.kind, 0) + 1
+    for index in plan.indexes:
+        counts[index.kind] = counts.get(index.kind, 0) + 1
     counts |= {"derived": len(plan.derived)} if plan.derived else {}
     trees = len(plan.star_trees) + (plan.automatic is not None)
     return {**counts, "star_tree": trees} if trees else counts

@@ -1,4 +1,4 @@
-"""A sidecar to read. Whatever is wrong with it is found when it is opened: queries do without it then."""
+"""Open and read sidecars. Any damage is found when a sidecar is opened; queries then do without it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from merlot.segment.startree.tree import StarTree
 
 
 def sidecar_name(key: SegmentKey, digest: str) -> str:
-    """Name of the file: `name@crc.config.midx`."""
+    """Return the name of a sidecar's file: `name@crc.config.midx`."""
     return f"{key}.{digest}{SIDECAR_SUFFIX}"
 
 
 def config_of(path: Path) -> str:
-    """The configuration that a file's name tells."""
+    """Return the digest of the configuration, which is part of the file's name."""
     return path.name.removesuffix(SIDECAR_SUFFIX).rpartition(".")[2]
 
 
@@ -42,16 +42,16 @@ class Sidecar:
     places: Mapping[str, IndexPlace]
     """Indexes of columns that are read from the segment."""
     stored: Mapping[str, ColumnMetadata]
-    """Columns that are read from here, derived ones too."""
+    """Columns that are read from the sidecar, derived ones included."""
     star_trees: tuple[StarTree, ...]
     left_out: tuple[LeftOut, ...]
 
     @classmethod
     def open(cls, path: Path, segment: SegmentMetadata, *, verify: bool = False) -> Sidecar:
-        """Map and check a file; with `verify` every byte, and everything that readers trust with memory.
+        """Map and check a sidecar; with `verify`, check every byte and all that readers trust for memory access.
 
-        Raises CorruptionError, also if it is of another segment, version or configuration than its name says,
-        NotFoundError or UnavailableError."""
+        Raises CorruptionError if the file is damaged, or is of another segment, version or configuration than its
+        name says; NotFoundError or UnavailableError if it cannot be read."""
         file = MappedFile(path)
         identity, content = _parsed(file)
         is_of_segment = (identity.name, identity.segment_crc) == (segment.name, segment.crc)
@@ -60,16 +60,16 @@ class Sidecar:
         file.require(content.num_docs == segment.num_docs, f"sidecar is of {content.num_docs} docs")
         if verify and (problems := file.verify()):
             raise damaged(path, problems[0])
-        stored = {one.name: one.stored for one in content.added if one.stored is not None}
-        places = {one.name: _place(one, segment, file) for one in content.added if one.stored is None}
+        stored = {added.name: added.stored for added in content.added if added.stored is not None}
+        places = {added.name: _place(added, segment, file) for added in content.added if added.stored is None}
         for name, column in stored.items():
-            known = segment.columns.get(name)
-            file.require(known is not None and _is_same(known, column), f"sidecar has another column={name}")
+            original = segment.columns.get(name)
+            file.require(original is not None and _is_same(original, column), f"sidecar has another column={name}")
             check_column(column, segment.num_docs, file)
-        kept = {one.name for one in segment.derived if one.encoding.has_dictionary}
+        with_dictionary = {derived.name for derived in segment.derived if derived.encoding.has_dictionary}
         for column in content.derived:
-            # Trees of the segment are split by its own.
-            is_wanted = column.name not in kept or column.encoding.has_dictionary
+            # The segment's own trees may be split by the column, which needs a dictionary.
+            is_wanted = column.name not in with_dictionary or column.encoding.has_dictionary
             file.require(is_wanted, f"derived column lost its dictionary column={column.name}")
             check_derived(column, segment.columns, segment.num_docs, file)
             stored[column.name] = column
@@ -84,12 +84,12 @@ class Sidecar:
         return sidecar
 
     def column(self, name: str) -> ColumnReader | None:
-        """The column, if it is read from here."""
+        """Return the column's reader if the sidecar stores the column, else None."""
         metadata = self.stored.get(name)
         return None if metadata is None else ColumnReader(metadata, self.num_docs, self.file)
 
     def _check(self, segment: SegmentMetadata) -> None:
-        """Read what readers look at when they first read a part."""
+        """Read every part once: each reader checks its part when it is first read."""
         for name, place in self.places.items():
             for index in place.present:
                 self.file.require(name in segment.columns, f"index of no column={name}")
@@ -118,21 +118,21 @@ def _parsed(file: MappedFile) -> tuple[SidecarIdentity, SidecarContent]:
 
 
 def _num_stored(content: SidecarContent) -> int:
-    return len(content.derived) + sum(one.stored is not None for one in content.added)
+    return len(content.derived) + sum(column.stored is not None for column in content.added)
 
 
-def _place(one: SidecarColumn, segment: SegmentMetadata, file: MappedFile) -> IndexPlace:
-    known = segment.columns.get(one.name)
-    if known is None:
-        raise damaged(file.path, f"index of no column={one.name}")
-    column = known.model_copy(update={"buffers": one.buffers})
+def _place(added: SidecarColumn, segment: SegmentMetadata, file: MappedFile) -> IndexPlace:
+    original = segment.columns.get(added.name)
+    if original is None:
+        raise damaged(file.path, f"index of no column={added.name}")
+    column = original.model_copy(update={"buffers": added.buffers})
     check_indexes(column, segment.num_docs, file)
     return IndexPlace(indexes_in(column), column, file)
 
 
-def _is_same(known: ColumnMetadata, stored: ColumnMetadata) -> bool:
-    """Whether a column that was stored anew can be the one that the segment has."""
-    return stored.encoding.has_dictionary and _facts(known) == _facts(stored)
+def _is_same(original: ColumnMetadata, stored: ColumnMetadata) -> bool:
+    """Return True if a column that was stored anew can be the segment's column."""
+    return stored.encoding.has_dictionary and _facts(original) == _facts(stored)
 
 
 def _facts(column: ColumnMetadata) -> tuple[object, ...]:
@@ -143,7 +143,7 @@ def _facts(column: ColumnMetadata) -> tuple[object, ...]:
 def _cardinalities(
     segment: SegmentMetadata, stored: Mapping[str, ColumnMetadata], file: MappedFile
 ) -> Callable[[str], int]:
-    own = {one.name: one for one in segment.derived}
+    own = {derived.name: derived for derived in segment.derived}
 
     def cardinality(name: str) -> int:
         column = stored.get(name) or own.get(name) or segment.columns.get(name)

@@ -1,4 +1,4 @@
-"""Whether a tree is the one of its segment's rows: it is made again and compared, array by array."""
+"""Check that a star-tree is that of its segment's rows: build it again and compare, array by array."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from merlot.values.types import TypeName
 
 
 def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_rows: int) -> bool:
-    """Whether nodes and documents are those of the rows. Functions that nobody here knows are passed over.
+    """Return True if nodes and documents are those of the rows. Functions that this version does not know are skipped.
 
-    Takes as long as making the tree. Raises CorruptionError."""
+    Takes as long as building the tree. Raises CorruptionError."""
     spec = spec_of(tree)
     if spec is None:
         return True
@@ -33,35 +33,35 @@ def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_
         if reader is None or reader.multi_value:
             return False
         columns[name] = source_of(reader)
-    types = {one: tree.type_of(one) for one in spec.stored}
-    if any(one.column and columns[one.column].type is not type_ for one, type_ in types.items()):
+    types = {function: tree.type_of(function) for function in spec.stored}
+    if any(function.column and columns[function.column].type is not type_ for function, type_ in types.items()):
         return False
     try:
-        made = build(spec, columns, num_rows)
+        rebuilt = build(spec, columns, num_rows)
     except TooManyDocumentsError:
         return False
-    return made.documents.count == tree.num_docs and _nodes_agree(tree, made) and _documents_agree(tree, made)
+    return rebuilt.documents.count == tree.num_docs and _nodes_agree(tree, rebuilt) and _documents_agree(tree, rebuilt)
 
 
 def spec_of(tree: StarTree) -> StarTreeSpec | None:
-    """What the tree was made by, as far as its functions are known here; None if none is.
+    """Return what the tree was built from, with the functions that this version knows; None if it knows none of them.
 
     Raises CorruptionError if no table could ask for such a tree."""
-    known = sorted(one for one in tree.functions if _is_known(one, tree.type_of(one)))
-    if not known:
+    functions = sorted(function for function in tree.functions if _is_known(function, tree.type_of(function)))
+    if not functions:
         return None
     try:
         spec = StarTreeSpec(
             dimensions_split_order=tree.dimensions,
             skip_star_node_creation_for_dimensions=tree.metadata.skipped,
-            function_column_pairs=tuple(_pair(one) for one in known),
+            function_column_pairs=tuple(_pair(function) for function in functions),
             max_leaf_records=tree.metadata.max_leaf_records,
             max_documents=tree.num_docs,
         )
     except ValidationError as error:
         raise CorruptionError(f"no table has the star-tree of dimensions={','.join(tree.dimensions)}") from error
-    if spec.stored != tuple(known):
-        raise CorruptionError(f"a star-tree cannot keep functions={known} dimensions={','.join(tree.dimensions)}")
+    if spec.stored != tuple(functions):
+        raise CorruptionError(f"a star-tree cannot keep functions={functions} dimensions={','.join(tree.dimensions)}")
     return spec
 
 
@@ -75,7 +75,7 @@ def _pair(stored: StoredFunction) -> str:
 
 
 def source_of(reader: ColumnReader) -> SourceColumn:
-    """What a tree is made of: a stored column."""
+    """Return a stored column as a tree is built from it."""
     dictionary = reader.dictionary
     if dictionary is None:
         is_variable = reader.metadata.encoding is ColumnEncoding.RAW_VARIABLE
@@ -84,8 +84,8 @@ def source_of(reader: ColumnReader) -> SourceColumn:
     return SourceColumn(reader.type, Coded(reader.dict_ids(), distinct), None)
 
 
-def _nodes_agree(tree: StarTree, made: BuiltTree) -> bool:
-    stored, wanted = tree.nodes, made.nodes
+def _nodes_agree(tree: StarTree, rebuilt: BuiltTree) -> bool:
+    stored, wanted = tree.nodes, rebuilt.nodes
     return (
         np.array_equal(stored.values, wanted.values)
         and np.array_equal(stored.children, wanted.children)
@@ -95,17 +95,17 @@ def _nodes_agree(tree: StarTree, made: BuiltTree) -> bool:
     )
 
 
-def _documents_agree(tree: StarTree, made: BuiltTree) -> bool:
+def _documents_agree(tree: StarTree, rebuilt: BuiltTree) -> bool:
     every = np.arange(tree.num_docs, dtype=np.uint32)
-    if not all(np.array_equal(tree.ids(place), ids) for place, ids in enumerate(made.documents.ids)):
+    if not all(np.array_equal(tree.ids(dimension), ids) for dimension, ids in enumerate(rebuilt.documents.ids)):
         return False
-    pairs = zip(made.documents.functions, made.documents.states, strict=True)
-    return all(_are_equal(tree.states(one.stored, every), states) for one, states in pairs)
+    pairs = zip(rebuilt.documents.functions, rebuilt.documents.states, strict=True)
+    return all(_are_equal(tree.states(function.stored, every), states) for function, states in pairs)
 
 
-def _are_equal(stored: Sequence[pa.Array], made: Sequence[pa.Array]) -> bool:
-    """Floats to the bit, NaN included; decimals, which are stored as the one text of each, by value."""
-    return [_bits(state) for state in stored] == [_bits(state) for state in made]
+def _are_equal(stored: Sequence[pa.Array], rebuilt: Sequence[pa.Array]) -> bool:
+    """Compare floats by their bits, NaN included, and decimals by value: the file has one canonical text for each."""
+    return [_bits(state) for state in stored] == [_bits(state) for state in rebuilt]
 
 
 def _bits(state: pa.Array) -> object:

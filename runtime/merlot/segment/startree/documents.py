@@ -1,7 +1,7 @@
-"""Documents of a tree that is being made: dict ids of its dimensions, and states of its functions.
+"""Documents of a star-tree that is being built: dict ids of its dimensions, and states of its functions.
 
-A document is the aggregate of rows that agree in some dimensions. Of the others its dict id is 0, which nobody reads:
-the node that holds the document says which they are.
+A document aggregates rows that agree in some dimensions. In the other dimensions its dict id is 0, which nobody reads:
+the node that holds the document tells which dimensions it has.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from merlot.vectors.vector import decimals
 Ids = NDArray[np.uint32]
 Rows = NDArray[np.int64]
 _PERCENT: Final = 50
-"""Which percentile a state will be asked for, it does not know."""
+"""Arbitrary percentile: states do not depend on the percentile that a query asks for."""
 
 
 class TooManyDocumentsError(InvalidInputError):
-    """A tree would have more documents than its table allows."""
+    """Raised if a tree would have more documents than its table allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class SourceColumn:
 
     type: TypeName
     coded: Coded | None
-    """None of a raw column."""
+    """None for a raw column."""
     values: Any
-    """Of a raw column, as stored; None of one with a dictionary."""
+    """Values of a raw column, as stored; None for a column with a dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A stored function, and how its states are made and merged."""
+    """A stored function, and the aggregate that makes and merges its states."""
 
     stored: StoredFunction
     function: AggregationFunction
@@ -57,7 +57,7 @@ class Function:
 
     @classmethod
     def of(cls, stored: StoredFunction, type_: TypeName | None) -> Function:
-        """type_: of its column; None of the count."""
+        """type_: type of the function's column; None for the count."""
         function = named(stored.function)
         types = () if type_ is None else (SqlType(type_),)
         constants: tuple[Value, ...] = (_PERCENT,) if stored.function.startswith("percentile") else ()
@@ -70,12 +70,12 @@ class Function:
         return [field.type for field in self.function.fields(self.call)]
 
     def states(self, column: SourceColumn | None, groups: NDArray[np.uint32], num_groups: int) -> list[pa.Array]:
-        """States of the rows of each group."""
+        """Return the states of the rows of each group."""
         if column is None:
             state = self.function.start(self.call, num_groups)
             state.add([], groups, len(groups))
         else:
-            state = self.function.start(self.call, num_groups, [_Known(column)])
+            state = self.function.start(self.call, num_groups, [_ColumnInput(column)])
             try:
                 if column.coded is not None and state.wants_ids(is_grouped=True):
                     state.add_ids(column.coded.ids, groups)
@@ -87,12 +87,12 @@ class Function:
         return _in_order(state.columns(np.arange(num_groups)))
 
     def merged(self, columns: Sequence[pa.Array], groups: NDArray[np.uint32], num_groups: int) -> list[pa.Array]:
-        """States of each group, of states of its members."""
+        """Merge states into one state for each group."""
         return _in_order(self.function.merge(self.call, columns, groups, num_groups))
 
 
 def _in_order(states: list[pa.Array]) -> list[pa.Array]:
-    """Sets of numbers ascend in a file: equal rows make equal trees, from ids and from values alike."""
+    """Sort each set of numbers, so that equal rows make equal trees, from ids and from values alike."""
     if len(states) != 1 or not pa.types.is_list(states[0].type):
         return states
     [lists] = states
@@ -102,22 +102,22 @@ def _in_order(states: list[pa.Array]) -> list[pa.Array]:
 
 
 def _from_zero(offsets: pa.Array) -> pa.Array:
-    places = offsets.to_numpy()
-    return pa.array(places - places[0])
+    numbers = offsets.to_numpy()
+    return pa.array(numbers - numbers[0])
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known of a column's values before they are added up (`aggregates.function.Input`)."""
+class _ColumnInput:
+    """Facts about a column's values before they are aggregated (`aggregates.function.Input`)."""
 
     column: SourceColumn
 
     def bounds(self) -> tuple[int, int] | None:
         coded, values = self.column.coded, self.column.values
-        known = values if coded is None else coded.values
-        if not isinstance(known, np.ndarray) or known.dtype.kind != "i" or not len(known):
+        numbers = values if coded is None else coded.values
+        if not isinstance(numbers, np.ndarray) or numbers.dtype.kind != "i" or not len(numbers):
             return None
-        return (int(known.min()), int(known.max())) if coded is None else (int(known[0]), int(known[-1]))
+        return (int(numbers.min()), int(numbers.max())) if coded is None else (int(numbers[0]), int(numbers[-1]))
 
     def dictionary(self) -> Dictionary | None:
         return None if self.column.coded is None else _Distinct(self.column.coded)
@@ -146,7 +146,8 @@ class _Distinct:
 
 
 def _values(column: SourceColumn) -> Any:
-    """As states take them: BIG_DECIMAL as numbers, each distinct one made once."""
+    """Return the values as states take them: BIG_DECIMAL as numbers, with each distinct value of a dictionary converted
+    once."""
     if column.coded is None:
         return decimals(column.values) if column.type is TypeName.BIG_DECIMAL else column.values
     distinct, ids = column.coded.values, column.coded.ids
@@ -156,7 +157,7 @@ def _values(column: SourceColumn) -> Any:
 
 
 class Documents:
-    """Documents so far; one thread's."""
+    """Documents made so far; used by one thread."""
 
     def __init__(self, cardinalities: Sequence[int], functions: Sequence[Function], limit: int) -> None:
         self.cardinalities = cardinalities
@@ -167,47 +168,49 @@ class Documents:
         self.count = 0
 
     def add_rows(self, dimensions: Sequence[NDArray[Any]], columns: Sequence[SourceColumn | None], rows: int) -> None:
-        """Aggregate rows that agree in every dimension; these documents are sorted by the dimensions in their order."""
-        found = _sorted_groups(list(zip(dimensions, self.cardinalities, strict=True)), rows)
-        self._check(len(found))
-        ids = [codes[found.first_rows].astype(np.uint32) for codes in dimensions]
+        """Aggregate rows that agree in every dimension into documents, sorted by the dimensions in their order."""
+        groups = _sorted_groups(list(zip(dimensions, self.cardinalities, strict=True)), rows)
+        self._check(len(groups))
+        ids = [codes[groups.first_rows].astype(np.uint32) for codes in dimensions]
         states = [
-            function.states(column, found.of_rows, len(found))
+            function.states(column, groups.of_rows, len(groups))
             for function, column in zip(self.functions, columns, strict=True)
         ]
-        self._append(ids, states, len(found))
+        self._append(ids, states, len(groups))
 
     def add_documents(self, ids: Sequence[Ids], states: Sequence[list[pa.Array]]) -> None:
-        """As `add_rows`, of documents of all dimensions that others made."""
-        found = _sorted_groups(list(zip(ids, self.cardinalities, strict=True)), len(ids[0]))
-        self._check(len(found))
+        """Add documents that were made elsewhere and have all dimensions; those that agree in every dimension are
+        merged."""
+        groups = _sorted_groups(list(zip(ids, self.cardinalities, strict=True)), len(ids[0]))
+        self._check(len(groups))
         merged = [
-            one.merged(columns, found.of_rows, len(found)) for one, columns in zip(self.functions, states, strict=True)
+            function.merged(columns, groups.of_rows, len(groups))
+            for function, columns in zip(self.functions, states, strict=True)
         ]
-        self._append([one[found.first_rows] for one in ids], merged, len(found))
+        self._append([codes[groups.first_rows] for codes in ids], merged, len(groups))
 
     def fold(self, rows: Rows, owners: NDArray[np.int64], num_owners: int, depth: int, *, keeps: Iterable[int]) -> Rows:
-        """Aggregate documents of the same owner that agree in the dimensions it keeps, sorted by owner and by those.
+        """Aggregate documents of the same owner that agree in the dimensions of `keeps`, sorted by owner and by those.
 
-        Dimensions of less than `depth` are the same for an owner anyway; of the others nothing is left. Returns the
-        owner of each new document."""
-        kept = list(keeps)
+        Dimensions below `depth` are the same for an owner anyway, and stay. The other dimensions are cleared. Returns
+        the owner of each new document."""
+        kept_dimensions = list(keeps)
         codes = [(owners.astype(np.uint32), num_owners)]
-        codes += [(self.ids[place][rows], self.cardinalities[place]) for place in kept]
-        found = _sorted_groups(codes, len(rows))
-        self._check(self.count + len(found))
-        first = rows[found.first_rows]
+        codes += [(self.ids[dimension][rows], self.cardinalities[dimension]) for dimension in kept_dimensions]
+        groups = _sorted_groups(codes, len(rows))
+        self._check(self.count + len(groups))
+        first = rows[groups.first_rows]
         ids = [
-            one[first] if place < depth or place in kept else np.zeros(len(first), np.uint32)
-            for place, one in enumerate(self.ids)
+            column[first] if dimension < depth or dimension in kept_dimensions else np.zeros(len(first), np.uint32)
+            for dimension, column in enumerate(self.ids)
         ]
-        taken = pa.array(rows)
+        positions = pa.array(rows)
         states = [
-            one.merged([column.take(taken) for column in columns], found.of_rows, len(found))
-            for one, columns in zip(self.functions, self.states, strict=True)
+            function.merged([column.take(positions) for column in columns], groups.of_rows, len(groups))
+            for function, columns in zip(self.functions, self.states, strict=True)
         ]
-        self._append(ids, states, len(found))
-        return owners[found.first_rows]
+        self._append(ids, states, len(groups))
+        return owners[groups.first_rows]
 
     def _append(self, ids: list[Ids], states: list[list[pa.Array]], number: int) -> None:
         self.ids = [np.concatenate([before, after]) for before, after in zip(self.ids, ids, strict=True)]
@@ -229,15 +232,15 @@ class Documents:
 
 
 def _sorted_groups(codes: Sequence[tuple[NDArray[Any], int]], num_rows: int) -> Groups:
-    """Rows with equal codes, groups in the order of their codes; `first_rows` are not sorted."""
+    """Group rows with equal codes, groups in the order of their codes; `first_rows` are not sorted."""
     keys = KeyWords(num_rows)
-    for one, cardinality in codes:
-        keys.add(one, cardinality)
-    found = group(keys)
+    for dimension_codes, cardinality in codes:
+        keys.add(dimension_codes, cardinality)
+    groups = group(keys)
     if not keys.words:
-        return found
-    distinct = keys.take(found.first_rows).words
+        return groups
+    distinct = keys.take(groups.first_rows).words
     order = np.argsort(distinct[0]) if len(distinct) == 1 else np.lexsort(distinct[::-1])
     ranks = np.empty(len(order), np.uint32)
     ranks[order] = np.arange(len(order), dtype=np.uint32)
-    return Groups(ranks[found.of_rows], found.first_rows[order])
+    return Groups(ranks[groups.of_rows], groups.first_rows[order])

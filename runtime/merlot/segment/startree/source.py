@@ -1,4 +1,4 @@
-"""What a builder keeps of columns that are written, to make star-trees of them when it has all."""
+"""Columns that a builder keeps after it has written them, to build star-trees once it has all."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from merlot.segment.metadata import ColumnMetadata, StarTreeMetadata
 from merlot.segment.startree import automatic
 from merlot.segment.startree.build import BuiltTree, build
 from merlot.segment.startree.documents import SourceColumn
-from merlot.segment.startree.written import write
+from merlot.segment.startree.tree_writer import write
 from merlot.spec.star_tree import StarTreeSpec
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class TreeSources:
-    """Columns of one segment's trees; one thread's. Holds their dict ids or values until the trees are written."""
+    """Columns of one segment's star-trees; used by one thread. Holds their dict ids or values until the trees are
+    written."""
 
     def __init__(self, specs: Sequence[StarTreeSpec], *, is_automatic: bool, may_leave_out: bool) -> None:
-        """is_automatic: whether to choose one more. may_leave_out: whether to go without a declared tree that cannot be
-        made of the rows."""
+        """is_automatic: choose one more tree. may_leave_out: skip a declared tree that cannot be made of the rows."""
         self._specs = specs
         self._is_automatic = is_automatic
         self._may_leave_out = may_leave_out
@@ -35,7 +35,7 @@ class TreeSources:
         self._metadata: list[ColumnMetadata] = []
 
     def take(self, metadata: ColumnMetadata, column: BuildColumn, coded: Coded | None) -> None:
-        """Keep a column if a tree may be made of it; its values are those of `column` where it has no dictionary."""
+        """Keep a column if a tree may be made of it. Without a dictionary its values are those of `column`."""
         may_be_chosen = self._is_automatic and automatic.takes_part(metadata)
         if metadata.name in self._wanted or may_be_chosen:
             values = column.values if coded is None else None
@@ -44,11 +44,11 @@ class TreeSources:
             self._metadata.append(metadata)
 
     def write(self, file: FileWriter, num_rows: int) -> tuple[list[StarTreeMetadata], bool]:
-        """Make the trees and append their buffers, in the order in which they are declared, the chosen one last; and
-        whether one was to be chosen and there is none.
+        """Build the trees and append their buffers: the declared ones in their order, then the automatic one. Return
+        them, and True if an automatic one was wanted and there is none.
 
-        Raises InvalidInputError if a tree would have too many documents, or a function takes not all values (a t-digest
-        no NaN), and UnavailableError."""
+        Raises InvalidInputError if a tree would have too many documents, or if a function does not take all values (a
+        t-digest takes no NaN), and UnavailableError."""
         trees: list[StarTreeMetadata] = []
         for spec in self._specs:
             started = time.monotonic()
@@ -60,7 +60,7 @@ class TreeSources:
                 _LOG.warning("segment goes without a star-tree path=%s cause=%s", file.path, error)
                 continue
             trees.append(write(tree, len(trees), file))
-            _tell("built", tree, file, num_rows, started)
+            _log_tree("built", tree, file, num_rows, started)
         chosen = self._chosen(len(trees), file, num_rows) if self._is_automatic else None
         self._columns = {}
         return [*trees, *([] if chosen is None else [chosen])], self._is_automatic and chosen is None
@@ -72,11 +72,11 @@ class TreeSources:
         if tree is None:
             _LOG.info("no star-tree is worth its documents path=%s rows=%d", file.path, num_rows)
             return None
-        _tell("chosen", tree, file, num_rows, started)
+        _log_tree("chosen", tree, file, num_rows, started)
         return write(tree, number, file, is_automatic=True)
 
 
-def _tell(what: str, tree: BuiltTree, file: FileWriter, num_rows: int, started: float) -> None:
+def _log_tree(what: str, tree: BuiltTree, file: FileWriter, num_rows: int, started: float) -> None:
     order, size = ",".join(tree.spec.dimensions_split_order), (tree.documents.count, len(tree.nodes.values))
     text = "star-tree %s path=%s dimensions=%s rows=%d documents=%d nodes=%d seconds=%.3f"
     _LOG.info(text, what, file.path, order, num_rows, *size, time.monotonic() - started)

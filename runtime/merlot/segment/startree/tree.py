@@ -1,7 +1,7 @@
-"""A star-tree to read: the walk through its nodes, dict ids and states of its documents.
+"""A star-tree to read: the walk through its nodes, and dict ids and states of its documents.
 
-What kernels would trust with memory is looked at before: shapes when the tree is opened, the nodes with them, dict ids
-when a dimension is first read. That documents are the aggregates of the segment's rows is for `contents` to find out.
+All that kernels trust for memory access is checked before: shapes when the tree is opened, nodes and the dict ids of a
+dimension when they are first read. `contents` checks that documents are the aggregates of the segment's rows.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ NODE_BUFFERS: Final = (VALUES, CHILDREN, STARTS, ENDS, AGGREGATED)
 
 _LIST_TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.DOUBLE})
 _STATE_TYPES: Final = frozenset({TypeName.LONG, TypeName.DOUBLE, TypeName.BIG_DECIMAL, TypeName.BYTES})
-"""Of columns of states, which are raw."""
+"""Types of single-value columns of states. All columns of states are raw."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a query does with a dimension."""
+    """Use of a dimension by a query."""
 
     matching: Marks | None = None
-    """1 for each dict id that its predicates take, 0 for others; None without a predicate."""
+    """1 for each dict id that the predicates accept, 0 for others; None without a predicate."""
     is_kept: bool = False
-    """Whether its values are wanted, as those of a group key are."""
+    """True if its values are wanted, as those of a group key are."""
 
     @property
     def code(self) -> int:
@@ -62,7 +62,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Nodes as a walk reads them: what they say was looked at."""
+    """Nodes as a walk reads them, already checked."""
 
     values: NDArray[np.uint32]
     children: NDArray[np.uint32]
@@ -72,7 +72,7 @@ class Nodes:
 
 
 class Tree(ABC):
-    """Documents of a tree, wherever they are, and the walk that finds those of a query. Any thread."""
+    """Documents of a tree, wherever they are stored, and the walk that finds those of a query. Any thread."""
 
     num_docs: int
     dimensions: tuple[str, ...]
@@ -81,43 +81,45 @@ class Tree(ABC):
     @property
     @abstractmethod
     def functions(self) -> frozenset[StoredFunction]:
-        """What it keeps."""
+        """Functions whose states it stores."""
 
     @property
     @abstractmethod
     def nodes(self) -> Nodes:
-        """The nodes, as far as looked at that a walk ends and stays inside. Raises CorruptionError."""
+        """Nodes, checked so far that a walk ends and stays in bounds. Raises CorruptionError."""
 
     @abstractmethod
     def type_of(self, function: StoredFunction) -> TypeName | None:
-        """Of the function's column when the tree was built; None of the count."""
+        """Return the type of the function's column when the tree was built; None for the count."""
 
     @abstractmethod
     def state_types(self, function: StoredFunction) -> list[pa.DataType]:
-        """Types of the columns of its states."""
+        """Return the types of the columns of its states."""
 
     @abstractmethod
     def ids(self, dimension: int) -> NDArray[Any]:
-        """Dict ids of a dimension, of every document; where the document knows none, any. Raises CorruptionError."""
+        """Return the dict ids of a dimension, for every document; arbitrary ids where a document lacks the dimension.
+        Raises CorruptionError."""
 
     @abstractmethod
     def states(self, function: StoredFunction, docs: Docs) -> list[pa.Array]:
-        """State columns of documents."""
+        """Return the columns of the documents' states."""
 
     def find(self, uses: Sequence[Use]) -> Docs:
-        """Documents whose aggregate answers a query, ascending; `uses` are those of the dimensions, in order."""
+        """Return the documents whose aggregate answers a query, ascending. `uses` has one entry per dimension, in
+        order."""
         nodes = self.nodes
         codes = np.array([use.code for use in uses], np.uint8)
         tables = [np.zeros(0, np.uint8) if use.matching is None else use.matching for use in uses]
         starts = np.cumsum([0, *(len(table) for table in tables[:-1])])
-        found = np.empty(len(nodes.values), np.uint32)
+        node_numbers = np.empty(len(nodes.values), np.uint32)
         bounds = np.zeros(len(uses) + 2, np.int64)
-        number = walk(nodes.values, nodes.children, codes, np.concatenate(tables), starts, found, bounds)
-        docs = [nodes.aggregated[found[: bounds[0]]]]
+        number = walk(nodes.values, nodes.children, codes, np.concatenate(tables), starts, node_numbers, bounds)
+        docs = [nodes.aggregated[node_numbers[: bounds[0]]]]
         if number > bounds[0]:
             edges = bounds.tolist()
             docs += [
-                self._within(found[start:stop], uses, depth)
+                self._within(node_numbers[start:stop], uses, depth)
                 for depth, (start, stop) in enumerate(pairwise(edges))
                 if start < stop
             ]
@@ -126,32 +128,33 @@ class Tree(ABC):
         return every
 
     def _within(self, leaves: NDArray[np.uint32], uses: Sequence[Use], depth: int) -> Docs:
-        """Documents of leaves that predicates of deeper dimensions take: the walk has seen to the others."""
+        """Return the documents of leaves that the predicates of dimensions from `depth` on accept. The walk has applied
+        the others."""
         starts, ends = self.nodes.starts[leaves], self.nodes.ends[leaves]
         lengths = ends - starts
         total = int(lengths.sum())
         if total > self.num_docs:
             raise CorruptionError(f"leaves of a star-tree overlap dimensions={','.join(self.dimensions)}")
-        filters = [(place, use.matching) for place, use in enumerate(uses) if place >= depth]
-        asked = [(self.ids(place), matching) for place, matching in filters if matching is not None]
-        if not asked:
+        filters = [(dimension, use.matching) for dimension, use in enumerate(uses) if dimension >= depth]
+        predicates = [(self.ids(dimension), matching) for dimension, matching in filters if matching is not None]
+        if not predicates:
             before = np.cumsum(lengths) - lengths
             every: Docs = (np.arange(total) + np.repeat(starts - before, lengths)).astype(np.uint32)
             return every
-        ids, matching = asked[0]
-        found = np.empty(total, np.uint32)
-        # Of 22,000 docs of 25 leaves a seventh is taken in 24 us; to list them all and choose then took 158.
-        docs: Docs = found[: take_matching(starts, ends, ids, matching, found)]
-        for ids, matching in asked[1:]:
+        ids, matching = predicates[0]
+        buffer = np.empty(total, np.uint32)
+        # To take a seventh of 22,000 docs of 25 leaves costs 24 us; to list them all and choose afterwards cost 158.
+        docs: Docs = buffer[: take_matching(starts, ends, ids, matching, buffer)]
+        for ids, matching in predicates[1:]:
             docs = docs[matching[ids[docs]] != 0]
         return docs
 
 
 class StarTree(Tree):
-    """One tree of a segment. Any thread: what it remembers is idempotent."""
+    """One star-tree of a segment. Any thread: what it caches is idempotent."""
 
     def __init__(self, metadata: StarTreeMetadata, cardinalities: Sequence[int], file: MappedFile) -> None:
-        """cardinalities: of the dimensions' dictionaries. Raises CorruptionError."""
+        """cardinalities: those of the dimensions' dictionaries. Raises CorruptionError."""
         self.metadata = metadata
         self.num_docs = metadata.num_docs
         self.dimensions = metadata.dimensions
@@ -161,8 +164,11 @@ class StarTree(Tree):
         self._ids: dict[int, NDArray[Any]] = {}
         _check_shapes(metadata, file)
         self._functions = {
-            StoredFunction(one.function, one.column): (one.type, tuple(self._reader(state) for state in one.states))
-            for one in metadata.functions
+            StoredFunction(function.function, function.column): (
+                function.type,
+                tuple(self._reader(state) for state in function.states),
+            )
+            for function in metadata.functions
         }
 
     @property
@@ -176,14 +182,14 @@ class StarTree(Tree):
         return [_arrow_type(reader) for reader in self._functions[function][1]]
 
     def ids(self, dimension: int) -> NDArray[Any]:
-        found = self._ids.get(dimension)
-        if found is None:
+        ids = self._ids.get(dimension)
+        if ids is None:
             cardinality = self._cardinalities[dimension]
             stored = self._reader(self.metadata.ids[dimension]).values()
             inside = not len(stored) or (int(stored.min()) >= 0 and int(stored.max()) < cardinality)
             self._require(inside, "a dict id is that of no value")
-            found = self._ids.setdefault(dimension, read_only(stored.astype(id_dtype(cardinality))))
-        return found
+            ids = self._ids.setdefault(dimension, read_only(stored.astype(id_dtype(cardinality))))
+        return ids
 
     def states(self, function: StoredFunction, docs: Docs) -> list[pa.Array]:
         return [_taken(reader, docs) for reader in self._functions[function][1]]
@@ -204,7 +210,7 @@ class StarTree(Tree):
         return Nodes(values, children, starts.astype(np.int64), ends.astype(np.int64), aggregated)
 
     def _check_values(self, values: NDArray[np.uint32], children: NDArray[np.uint32]) -> None:
-        """Every child has a value of its level's dimension, or is a star child, which is the first."""
+        """Check that every child has a value of its level's dimension, or is a star child and the first."""
         is_first = np.zeros(len(values) + 1, np.bool_)
         is_first[children] = True
         is_star = values == STAR
@@ -230,7 +236,7 @@ class StarTree(Tree):
 
 
 def _taken(reader: ColumnReader, docs: Docs) -> pa.Array:
-    """Values of a column of documents as Arrow has them."""
+    """Return the values of a column at `docs`, as Arrow has them."""
     if reader.multi_value:
         starts = pa.array(reader.offsets().astype(np.int32))
         return pa.ListArray.from_arrays(starts, pa.array(reader.values())).take(pa.array(docs))
@@ -244,7 +250,7 @@ def _arrow_type(reader: ColumnReader) -> pa.DataType:
 
 
 def _check_shapes(metadata: StarTreeMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the footer's entry makes sense in itself, and with the sizes of buffers."""
+    """Raise CorruptionError unless the footer's entry agrees with itself and with the sizes of buffers."""
     number, docs = metadata.num_nodes, metadata.num_docs
     what = None
     if not 0 < len(metadata.dimensions) <= MAX_DIMENSIONS or len(metadata.ids) != len(metadata.dimensions):
@@ -258,7 +264,7 @@ def _check_shapes(metadata: StarTreeMetadata, file: MappedFile) -> None:
             ref, size = metadata.buffers[name], number + (name == CHILDREN)
             if ref.dtype != "u4" or ref.size != size:
                 what = f"buffer {name} is {ref} instead of u4 * {size}"
-    names = [(one.function, one.column) for one in metadata.functions]
+    names = [(function.function, function.column) for function in metadata.functions]
     if what is None and (len(set(names)) != len(names) or len(set(metadata.dimensions)) != len(metadata.dimensions)):
         what = "a dimension or a function twice"
     if what is not None:
@@ -267,8 +273,8 @@ def _check_shapes(metadata: StarTreeMetadata, file: MappedFile) -> None:
 
 
 def _check_columns(metadata: StarTreeMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless dict ids and states are such columns as trees are written in."""
-    states = [state for one in metadata.functions for state in one.states]
+    """Raise CorruptionError unless dict ids and states are columns of the kinds that trees are written in."""
+    states = [state for function in metadata.functions for state in function.states]
     for column in (*metadata.ids, *states):
         check_column(column, metadata.num_docs, file)
     for column in metadata.ids:

@@ -4,8 +4,8 @@ import pytest
 from tests.storage_emulators import Emulator
 
 from merlot.errors import InvalidInputError, NotFoundError
-from merlot.ingest.source import places, plan, reader
-from merlot.ingest.source.listed import ChangedError
+from merlot.ingest.source import locations, plan, reader
+from merlot.ingest.source.listed_files import ChangedError
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
@@ -55,7 +55,7 @@ def test_a_source_is_a_file_a_folder_or_a_glob(storage: Emulator, path: str, row
 def test_a_source_without_files_is_not_found(storage: Emulator) -> None:
     for path in ("none", "t/*.parquet"):
         with pytest.raises(NotFoundError, match="no source files"):
-            places.list_files(storage.uri(path))
+            locations.list_files(storage.uri(path))
 
 
 def test_a_file_that_changes_or_goes_while_the_job_runs_ends_it(storage: Emulator) -> None:
@@ -79,7 +79,7 @@ def test_refused_credentials_are_the_owners_to_mend_and_are_not_shown(
     with pytest.raises(
         InvalidInputError, match=r"cannot list source .* the job's credentials may not read it"
     ) as listing:
-        places.list_files(azure.uri("w"))
+        locations.list_files(azure.uri("w"))
     with pytest.raises(InvalidInputError, match="the job's credentials may not read it") as reading:
         rows_of(found)
     assert "hush" not in f"{listing.value}{reading.value}"

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot.ingest.source import blocks, columnar, places, plan, reader
-from merlot.ingest.source.listed import ChangedError
+from merlot.ingest.source import blocks, columnar, locations, plan, reader
+from merlot.ingest.source.listed_files import ChangedError
 from merlot.ingest.source.plan import SourcePlan
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.ingestion import BatchIngestion
@@ -83,14 +83,14 @@ def tree(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("is_uri", [False, True])
 def test_a_source_is_a_file_a_folder_or_a_glob(tree: Path, pattern: str, names: str, is_uri: bool) -> None:
     uri = f"{tree}{pattern}" if not is_uri else f"file://{tree}{pattern}".replace("%", "%25").replace(" ", "%20")
-    found = [Path(file.path).name.removesuffix(".csv") for file in places.list_files(uri)]
+    found = [Path(file.path).name.removesuffix(".csv") for file in locations.list_files(uri)]
     assert sorted(found) == sorted(names.split(" ") if " b" not in names else names)
 
 
 @pytest.mark.parametrize("pattern", ["/nothing", "/*.parquet", "/1.csv/*", "/_none*"])
 def test_a_source_without_files_is_not_found(tree: Path, pattern: str) -> None:
     with pytest.raises(NotFoundError, match="no source files"):
-        places.list_files(f"{tree}{pattern}")
+        locations.list_files(f"{tree}{pattern}")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_place_that_is_none_is_said_plainly(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     with pytest.raises(error, match=message):
-        places.list_files(uri)
+        locations.list_files(uri)
 
 
 def test_folders_give_columns_of_text(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_old_instants_keep_their_century(tmp_path: Path) -> None:
 
 def test_a_type_that_nobody_can_convert_is_refused_by_column() -> None:
     kind = pa.month_day_nano_interval()
-    described = plan._Described(places.SourceFile("f", 1), {"a": pa.int32(), "b": kind}, ())
+    described = plan._Described(locations.SourceFile("f", 1), {"a": pa.int32(), "b": kind}, ())
     with pytest.raises(
         InvalidInputError,
         match=r"no value of the type can become one of the column file=f column=b type=month_day_nano",

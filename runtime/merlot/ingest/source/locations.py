@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from merlot.errors import NotFoundError, first_line
-from merlot.ingest.source.trouble import storage_error
+from merlot.ingest.source.errors import storage_error
 from merlot.store.filesystems import FileSystemUse, children, open_filesystem
 from merlot.uris import redact
 
@@ -24,50 +24,51 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file that holds rows, or may."""
+    """A file that may hold rows."""
 
     path: str
-    """In its file system."""
+    """Path in its file system."""
     num_bytes: int
     modified_ns: int | None = None
-    """When it was written last; None if the file system does not tell."""
+    """Time of its last change; None if the file system does not tell."""
     root: str = ""
-    """Folder that the source begins with: the one that it names, or what comes before the first wildcard."""
+    """Folder that the source begins with: the one that it names, or the path before the first wildcard."""
 
     @property
     def partitions(self) -> tuple[tuple[str, str | None], ...]:
-        """Columns that the folders below the root give, `k=v`, the innermost of a name last."""
+        """Columns that the folders below the root give as `k=v`. If a name occurs twice, the innermost folder
+        counts."""
         folders = self.path.removeprefix(self.root).split("/")[:-1]
-        found = (name.partition("=") for name in folders if "=" in name.strip("="))
+        pairs = (name.partition("=") for name in folders if "=" in name.strip("="))
         return tuple(
             {
-                unquote(key): None if value == NULL_PARTITION else unquote(value) for key, _, value in found if key
+                unquote(key): None if value == NULL_PARTITION else unquote(value) for key, _, value in pairs if key
             }.items()
         )
 
 
 def open_place(uri: str) -> fs.FileSystem:
-    """The file system that a source is in; InvalidInputError if there is none for the URI."""
+    """Return the file system of a source. Raises InvalidInputError if there is none for the URI."""
     return _open(uri)[0]
 
 
 def list_files(uri: str) -> list[SourceFile]:
-    """The files of a source by path, those of zero bytes too. NotFoundError if there are none."""
+    """Return the files of a source by path, empty ones too. Raises NotFoundError if there are none."""
     filesystem, base, pattern = _open(uri)
     try:
         literal = _literal(filesystem, base, pattern)
         roots = literal or _matching(filesystem, base, pattern)
-        found = {one.path: one for root in roots for one in _below(filesystem, root)}
+        infos = {info.path: info for root in roots for info in _below(filesystem, root)}
     except (OSError, pa.ArrowException) as error:
         raise storage_error(error, f"cannot list source uri={redact(uri)} reason={_reason(error)}") from error
-    if not found:
+    if not infos:
         raise NotFoundError(f"no source files uri={redact(uri)}")
     top = base if not literal else literal[0].path if not literal[0].is_file else literal[0].path.rpartition("/")[0]
-    return [SourceFile(path, found[path].size or 0, found[path].mtime_ns, top) for path in sorted(found)]
+    return [SourceFile(path, infos[path].size or 0, infos[path].mtime_ns, top) for path in sorted(infos)]
 
 
 def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
-    """The file system, the path up to the first name with a wildcard, and the rest."""
+    """Return the file system, the path up to the first name with a wildcard, and the rest."""
     if "://" not in uri:
         base, pattern = _split(uri)
         return fs.LocalFileSystem(), str(Path(base or ("." if pattern else "")).resolve()), pattern
@@ -77,7 +78,7 @@ def _open(uri: str) -> tuple[fs.FileSystem, str, str]:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """What comes before the first name with a wildcard, and what from there on."""
+    """Split a path before the first name with a wildcard."""
     wild = _WILD.search(path)
     if wild is None:
         return path.rstrip("/"), ""
@@ -95,16 +96,17 @@ def _literal(filesystem: fs.FileSystem, base: str, pattern: str) -> list[fs.File
 
 
 def _matching(filesystem: fs.FileSystem, base: str, pattern: str) -> list[fs.FileInfo]:
-    """Files and folders that the glob means, found level by level: what is beside them is not looked into."""
+    """Return the files and folders that match the glob. They are found level by level; other folders are not looked
+    into."""
     if not pattern:
         return []
-    found: list[fs.FileInfo] = []
+    infos: list[fs.FileInfo] = []
     for plain in _without_braces(pattern):
         level = [filesystem.get_file_info(base)]
         for name in plain.split("/"):
             level = list(_next_level(filesystem, level, name))
-        found += level
-    return found
+        infos += level
+    return infos
 
 
 def _next_level(filesystem: fs.FileSystem, level: Iterable[fs.FileInfo], name: str) -> Iterator[fs.FileInfo]:
@@ -134,12 +136,12 @@ def _is_hidden(name: str) -> bool:
 
 
 def _without_braces(pattern: str) -> Sequence[str]:
-    """`a{b,c}` as `ab` and `ac`."""
+    """Expand braces: `a{b,c}` becomes `ab` and `ac`."""
     braces = _BRACES.search(pattern)
     if braces is None:
         return [pattern]
     head, tail = pattern[: braces.start()], pattern[braces.end() :]
-    return [one for choice in braces[1].split(",") for one in _without_braces(head + choice + tail)]
+    return [expanded for choice in braces[1].split(",") for expanded in _without_braces(head + choice + tail)]
 
 
 def _join(folder: str, name: str) -> str:

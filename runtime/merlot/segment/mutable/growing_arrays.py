@@ -1,4 +1,4 @@
-"""Arrays that one thread writes to the end of, and any thread reads the beginning of."""
+"""Arrays to whose end one thread writes, and whose beginning any thread reads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAPPED_BYTES: Final = 1 << 18
 
 
 class GrowingArray:
-    """Elements by place. What was put stays where `view` finds it, until something else is put at its place.
+    """Elements by position. What was put stays where `view` finds it, until something else is put in its place.
 
-    When there is no room left, the elements move to an array of twice the room. Views of the old one keep it alive and
-    are right for ever; the room that nothing was put into yet takes no memory, since the kernel gives pages when they
-    are first written."""
+    When there is no room left, the elements move to an array of twice the room. Views of the old array keep it alive
+    and stay right. Room that was never written to takes no memory, because the kernel gives pages when they are first
+    written."""
 
     __slots__ = ("_array",)
 
@@ -31,12 +31,12 @@ class GrowingArray:
     def dtype(self) -> np.dtype[Any]:
         return self._array.dtype
 
-    def put(self, place: int, values: Array) -> None:
-        """Write values from a place on; everything before it was put already. The writer's alone."""
-        self.reserve(place, len(values))[place : place + len(values)] = values
+    def put(self, position: int, values: Array) -> None:
+        """Write values from a position on; everything before it was put already. For the writer alone."""
+        self.reserve(position, len(values))[position : position + len(values)] = values
 
     def reserve(self, filled: int, more: int) -> Array:
-        """The array itself, of which `filled` elements count, with room for `more`. The writer's alone."""
+        """Return the array itself, of which `filled` elements count, with room for `more`. For the writer alone."""
         array = self._array
         if filled + more > len(array):
             larger = _room_for(max(filled + more, 2 * len(array)), array.dtype)
@@ -45,15 +45,15 @@ class GrowingArray:
         return array
 
     def view(self, count: int) -> Array:
-        """The first elements, read-only; as many as were put before somebody said so."""
+        """Return the first elements, read-only. `count` is a number of elements that the writer has announced."""
         view = self._array[:count]
         view.flags.writeable = False
         return view
 
 
 def _room_for(count: int, dtype: np.dtype[Any]) -> Array:
-    """An array without content. A large one is a mapping of its own: its pages are taken as they are written to, and
-    given back with the last view of it. The allocator would keep those of every array that was outgrown."""
+    """Return an array without content. A large one is a mapping of its own: its pages are taken as they are written to,
+    and given back with the last view of it. The allocator would keep the pages of every array that was outgrown."""
     num_bytes = count * dtype.itemsize
     if num_bytes < MAPPED_BYTES:
         return np.empty(count, dtype)
@@ -61,25 +61,25 @@ def _room_for(count: int, dtype: np.dtype[Any]) -> Array:
 
 
 class GrowingBits:
-    """Bits by place; those that nobody put are 0."""
+    """Bits by position; bits that were never put are 0."""
 
     __slots__ = ("_words",)
 
     def __init__(self) -> None:
         self._words: NDArray[np.uint64] = np.zeros(FIRST_ROOM // 64, np.uint64)
 
-    def put(self, place: int, bits: NDArray[np.bool_]) -> None:
-        """Write bits from a place on. The writer's alone."""
-        first, before = place >> 6, place & 63
-        self._reserve(place + len(bits))
-        kept = np.unpackbits(self._words[first : first + 1].view(np.uint8), count=before, bitorder="little")
-        words = words_of(np.concatenate([kept.view(np.bool_), bits]))
+    def put(self, position: int, bits: NDArray[np.bool_]) -> None:
+        """Write bits from a position on. For the writer alone."""
+        first, before = position >> 6, position & 63
+        self._reserve(position + len(bits))
+        earlier = np.unpackbits(self._words[first : first + 1].view(np.uint8), count=before, bitorder="little")
+        words = words_of(np.concatenate([earlier.view(np.bool_), bits]))
         self._words[first : first + len(words)] = words
 
     def words(self, count: int) -> NDArray[np.uint64] | None:
-        """A copy of the first bits, those past them 0; None if none of them is set.
+        """Return a copy of the first bits, followed by 0; None if none of them is set.
 
-        Not a view: the last word holds bits of later places, which change."""
+        It is not a view, because the last word holds bits of later positions, which change."""
         words = self._words[: (count + 63) >> 6].copy()
         if count & 63 and len(words):
             words[-1] &= (np.uint64(1) << np.uint64(count & 63)) - np.uint64(1)

@@ -1,4 +1,4 @@
-"""A star-tree in a file: its nodes as arrays, its documents as raw columns. FORMAT.md §5.14."""
+"""Write a star-tree to a file: its nodes as arrays, its documents as raw columns. FORMAT.md §5.14."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _TYPES: Final = {
 
 
 def column_name(tree: int, part: str) -> str:
-    """The name of a column of documents: no column of a table has such."""
+    """Return the name of a column of documents, which no column of a table can have."""
     return f"star_tree.{tree}.{part}"
 
 
 def write(tree: BuiltTree, number: int, file: FileWriter, *, is_automatic: bool = False) -> StarTreeMetadata:
-    """Append the buffers of tree `number` of a segment."""
+    """Append the buffers of star-tree `number` of a segment."""
     spec, documents, nodes = tree.spec, tree.documents, tree.nodes
     arrays = (nodes.values, nodes.children, nodes.starts, nodes.ends, nodes.aggregated)
     buffers = {name: file.add(array.astype("<u4"), None) for name, array in zip(NODE_BUFFERS, arrays, strict=True)}
     ids = tuple(
-        _write_numbers(column_name(number, f"ids{place}"), TypeName.LONG, one.astype(np.int64), file)
-        for place, one in enumerate(documents.ids)
+        _write_numbers(column_name(number, f"ids{position}"), TypeName.LONG, codes.astype(np.int64), file)
+        for position, codes in enumerate(documents.ids)
     )
     functions = []
-    for place, (function, states) in enumerate(zip(documents.functions, documents.states, strict=True)):
-        name = column_name(number, f"function{place}")
+    for position, (function, states) in enumerate(zip(documents.functions, documents.states, strict=True)):
+        name = column_name(number, f"function{position}")
         fields = function.function.fields(function.call)
         parts = [_write_state(f"{name}.{part.suffix}", state, file) for part, state in zip(fields, states, strict=True)]
         types, (stored, column) = function.call.types, function.stored
@@ -70,7 +70,8 @@ def _write_numbers(name: str, type_: TypeName, values: Array, file: FileWriter) 
 
 
 def _write_state(name: str, state: pa.Array, file: FileWriter) -> ColumnMetadata:
-    """One part of the states of all documents: none is null, since a document stands for a row at least."""
+    """Write one part of the states of all documents. No state is null, because every document stands for at least one
+    row."""
     assert state.null_count == 0
     offsets, flat = None, state
     if pa.types.is_list(state.type):

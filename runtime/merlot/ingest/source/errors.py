@@ -1,4 +1,4 @@
-"""Errors of file systems and formats, by who must act: the owner of the file, or nobody, after a while."""
+"""Classify errors of file systems and formats by who must act: the owner of the file, or nobody, after a while."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from merlot.spec.formats import BatchFormat
 from merlot.uris import redact
 
 FOREIGN = (OSError, pa.ArrowException, UnicodeDecodeError)
-"""What reading a file raises."""
+"""Errors that reading a file raises."""
 
 
 def storage_error(error: Exception, message: str) -> MerlotError:
-    """The message as UnavailableError, or as InvalidInputError if the storage refuses whoever asks: it will again."""
+    """Return UnavailableError with the message, or InvalidInputError if the storage refuses access, as it will
+    again."""
     is_refused = isinstance(error, PermissionError) or REFUSALS.search(str(error)) is not None
     hint = "; the job's credentials may not read it"
     return InvalidInputError(message + hint) if is_refused else UnavailableError(message)
 
 
 def reading_error(error: Exception, file: str, file_format: BatchFormat) -> MerlotError:
-    """As UnavailableError if the storage is to blame, as InvalidInputError if the bytes are."""
+    """Return UnavailableError if the storage is to blame, InvalidInputError if the bytes are."""
     reason = redact(first_line(error))
     if isinstance(error, OSError) and (error.errno is not None or any(mark in reason for mark in ERROR_MARKS)):
         return storage_error(error, f"cannot read source file={file} reason={reason}")

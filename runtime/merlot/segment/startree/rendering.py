@@ -1,4 +1,4 @@
-"""A star-tree for people: its nodes as an indented tree, its documents as rows."""
+"""Show a star-tree to people: its nodes as an indented tree, its documents as rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Path = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A node below its ancestors."""
+class DrawnNode:
+    """A node of a star-tree and the path to it."""
 
     number: int
     path: Path
-    """Values of the dimensions by which its ancestors are split, ANY below a star node."""
+    """Values of the dimensions by which its ancestors are split; ANY below a star node."""
     num_children: int
     num_docs: int
     answers: tuple[Any, ...]
-    """What the functions come to for all of its documents."""
+    """Results of the functions over all of its documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,12 @@ class Drawing:
     @property
     def headers(self) -> tuple[str, ...]:
         """Names of the functions."""
-        return tuple(one.function.upper() + SEPARATOR + (one.column or ANY) for one in sorted(self.tree.functions))
+        return tuple(
+            function.function.upper() + SEPARATOR + (function.column or ANY) for function in sorted(self.tree.functions)
+        )
 
-    def nodes(self) -> Iterator[Node]:
-        """Every node, each before its children. Raises CorruptionError."""
+    def nodes(self) -> Iterator[DrawnNode]:
+        """Yield every node, each before its children. Raises CorruptionError."""
         answers = self._answers()
         nodes = self.tree.nodes
         waiting: list[tuple[int, Path]] = [(0, ())]
@@ -52,35 +54,36 @@ class Drawing:
             number, path = waiting.pop()
             first, last = int(nodes.children[number]), int(nodes.children[number + 1])
             num_docs = int(nodes.ends[number] - nodes.starts[number])
-            told = tuple(column[nodes.aggregated[number]] for column in answers)
-            yield Node(number, path, last - first, num_docs, told)
+            results = tuple(column[nodes.aggregated[number]] for column in answers)
+            yield DrawnNode(number, path, last - first, num_docs, results)
             waiting += [(child, (*path, self._value(len(path), child))) for child in range(last - 1, first - 1, -1)]
 
     def documents(self) -> list[Path]:
-        """Every document by its number: values of the dimensions, ANY for those that it has none of, and answers."""
+        """Return every document by its number: values of the dimensions, ANY for those that it lacks, and results."""
         tree, nodes, answers = self.tree, self.tree.nodes, self._answers()
-        found: dict[int, Path] = {}
+        rows: dict[int, Path] = {}
         every = sorted(self.nodes(), key=lambda node: (node.num_children > 0, -len(node.path)))
         for node in every:
             if not node.num_children:
                 for doc in range(int(nodes.starts[node.number]), int(nodes.ends[node.number])):
                     rest = range(len(node.path), len(tree.dimensions))
-                    found[doc] = (*node.path, *(self._cell(place, int(tree.ids(place)[doc])) for place in rest))
+                    cells = (self._cell(dimension, int(tree.ids(dimension)[doc])) for dimension in rest)
+                    rows[doc] = (*node.path, *cells)
         for node in every:
             missing = (ANY,) * (len(tree.dimensions) - len(node.path))
-            found.setdefault(int(nodes.aggregated[node.number]), (*node.path, *missing))
-        return [(*found[doc], *(column[doc] for column in answers)) for doc in sorted(found)]
+            rows.setdefault(int(nodes.aggregated[node.number]), (*node.path, *missing))
+        return [(*rows[doc], *(column[doc] for column in answers)) for doc in sorted(rows)]
 
     def lines(self, most: int) -> Iterator[str]:
-        """The tree as text, the first nodes of it."""
+        """Yield the lines of the tree as text, for its first `most` nodes."""
         for number, node in enumerate(self.nodes()):
             if number == most:
                 yield f"… {self.tree.metadata.num_nodes - most:,} more nodes"
                 return
             label = f"{self.tree.dimensions[len(node.path) - 1]} = {node.path[-1]}" if node.path else "all"
-            told = ", ".join(f"{name} {value}" for name, value in zip(self.headers, node.answers, strict=True))
+            results = ", ".join(f"{name} {value}" for name, value in zip(self.headers, node.answers, strict=True))
             docs = "" if node.num_children else f", {node.num_docs:,} documents"
-            yield f"{'  ' * len(node.path)}{label} ({told}{docs})"
+            yield f"{'  ' * len(node.path)}{label} ({results}{docs})"
 
     def _value(self, dimension: int, node: int) -> Any:
         value = self.tree.nodes.values[node]
@@ -93,12 +96,12 @@ class Drawing:
         return column.dictionary.arrow()[dict_id].as_py()
 
     def _answers(self) -> Sequence[list[Any]]:
-        """Of each function, its answer by document."""
+        """Return the results of each function, by document."""
         tree = self.tree
         every = np.arange(tree.num_docs, dtype=np.uint32)
-        found = []
+        results = []
         for stored in sorted(tree.functions):
-            made = Function.of(stored, tree.type_of(stored))
-            vector = made.function.finish(made.call, tree.states(stored, every))
-            found.append(vector.to_arrow(tree.num_docs).to_pylist())
-        return found
+            function = Function.of(stored, tree.type_of(stored))
+            vector = function.function.finish(function.call, tree.states(stored, every))
+            results.append(vector.to_arrow(tree.num_docs).to_pylist())
+        return results

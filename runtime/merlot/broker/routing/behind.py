@@ -1,8 +1,9 @@
-"""Editions that a broker takes on the way to the newest: pushes may follow each other faster than servers follow them.
+"""Route editions between the routed one and the newest, so that steady pushes cannot hold a partition back.
 
-A partition stays as it is routed until some server answers for its next edition. Were that always the newest, steady
-pushes could make it wait for ever. So views that were passed by are kept while something waits, and the newest of them
-that servers answer for by now is routed before the one after it is waited for. Pure.
+A partition keeps its routes until some server answers for its next edition. If that were always the newest, pushes that
+come faster than servers load them could make it wait for ever. So while a partition waits, the views that pushes have
+superseded are kept. The newest of them that servers can answer by now is routed first; then the partition waits for the
+next. Pure.
 """
 
 from __future__ import annotations
@@ -16,41 +17,41 @@ from merlot.cluster.segments.editions import editions_of
 from merlot.cluster.segments.view import TableView
 
 MOST_KEPT: Final = 16
-"""Views; the newest."""
+"""Number of views that are kept, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A snapshot, and the views between what it routes and what the table is."""
+    """A snapshot, and the views that are newer than the one it routes, the current view last."""
 
     snapshot: RoutingSnapshot
     passed: tuple[TableView, ...] = ()
 
 
 def follow(inputs: RoutingInputs, previous: Followed | None) -> Followed:
-    """The next snapshot, as `build`."""
+    """Build the next snapshot, as `routes.build` does, by way of views that were passed over."""
     if previous is None:
         return Followed(build(inputs))
     snapshot, passed = build(inputs, previous.snapshot), previous.passed
     if inputs.partitioning is None or not snapshot.exchanges:
         return Followed(snapshot)
-    for place in reversed(range(len(passed))):
-        if not _is_answered(replace(inputs, view=passed[place])):
+    for position in reversed(range(len(passed))):
+        if not _is_answered(replace(inputs, view=passed[position])):
             continue
-        older = build(replace(inputs, view=passed[place]), previous.snapshot)
+        older = build(replace(inputs, view=passed[position]), previous.snapshot)
         if not older.exchanges and not older.unavailable:
-            snapshot, passed = build(inputs, older), passed[place + 1 :]
+            snapshot, passed = build(inputs, older), passed[position + 1 :]
             break
     return Followed(snapshot, _with(passed, inputs.view))
 
 
 def _is_answered(inputs: RoutingInputs) -> bool:
     assert inputs.partitioning is not None
-    reported = set[str]().union(*(keys for one, keys in inputs.reports.items() if one in inputs.standings))
+    reported = set[str]().union(*(keys for instance, keys in inputs.reports.items() if instance in inputs.standings))
     editions = editions_of(inputs.view.visible.values(), inputs.partitioning).values()
     return all(edition.key in reported for edition in editions)
 
 
 def _with(passed: Sequence[TableView], view: TableView) -> tuple[TableView, ...]:
-    found = (*(one for one in passed if one.epoch != view.epoch), view)
-    return found[-MOST_KEPT:]
+    views = (*(earlier for earlier in passed if earlier.epoch != view.epoch), view)
+    return views[-MOST_KEPT:]

@@ -1,10 +1,10 @@
-"""Segments that change together: kept as they are until all that replaces them can answer, then exchanged at once.
+"""Change the routes of several segments at once, when all that replaces them can answer.
 
-A publish may remove names, add others and bring new versions of some in one stroke (a REFRESH push, a hand-made
-merge). Routing each name as soon as it can be would lose rows for seconds, or count them twice. So the names of such a
-stroke form an *exchange*: none of them changes its route until every new version among them has a replica. Exchanges
-that share a name are one; others do not wait for each other. Replacements that have an entry in the lineage need none
-of this: see `switching`.
+A publish may remove names, add others and bring new versions of some in one step (a REFRESH push, a hand-made merge).
+If each name were routed as soon as it could be, rows would be missing for seconds, or counted twice. So the names of
+such a step form an *exchange*: none of them changes its route until every new version among them has a replica.
+Exchanges that share a name become one; others do not wait for each other. Replacements that have an entry in the
+lineage are switched by `switching` instead.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from merlot.cluster.records import SegmentRecord
 
 LONGEST_MS = 5 * 60 * 1000
-"""After this an exchange takes place, with exception 305 for what still has no replica."""
+"""Longest wait of an exchange. After it the new versions are routed, with exception 305 for those without a replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Names whose routes stay as they are for now."""
+    """Segments whose routes stay as they are until all of them can change."""
 
     names: frozenset[str]
     ends_ms: int
 
 
 def arriving(before: Mapping[str, SegmentRecord], now: Mapping[str, SegmentRecord]) -> frozenset[str]:
-    """Names that a step of the table exchanges; none if each of its changes stands alone.
+    """Return the names that have to change together between two states of the table; none if each change stands alone.
 
-    Mere additions do, mere removals, and one new version by itself. Everything else may have moved rows between them.
-    """
+    Additions alone, removals alone and a single new version stand alone. Any other change may have moved rows between
+    segments."""
     if before is now:
         return frozenset()
     changed = {name for name, record in now.items() if name in before and before[name].crc != record.crc}
@@ -42,15 +42,15 @@ def arriving(before: Mapping[str, SegmentRecord], now: Mapping[str, SegmentRecor
 
 
 def joined(under_way: Iterable[Exchange], names: frozenset[str], now_ms: int) -> tuple[Exchange, ...]:
-    """The exchanges under way once these names have to change together too."""
+    """Add an exchange of `names` to those under way; exchanges that share a name become one."""
     if not names:
         return tuple(under_way)
     apart = []
     ends_ms = now_ms + LONGEST_MS
-    for one in under_way:
-        if one.names.isdisjoint(names):
-            apart.append(one)
+    for exchange in under_way:
+        if exchange.names.isdisjoint(names):
+            apart.append(exchange)
         else:
-            names |= one.names
-            ends_ms = min(ends_ms, one.ends_ms)
+            names |= exchange.names
+            ends_ms = min(ends_ms, exchange.ends_ms)
     return (*apart, Exchange(names, ends_ms))

@@ -1,9 +1,9 @@
-"""Strict replica groups: all that a query asks of a partition, it asks of one server. Pure.
+"""Route all that a query asks of a partition to one server (strict replica groups). Pure.
 
-Replicas of a stream's partition are at different offsets, and those of an upsert table take different rows for the
-valid ones: parts of two of them do not add up to any state of the partition. So each segment of a partition is routed
-to the servers that hold all of it, in one turn to the same one. Where no server does, the one that holds most is asked,
-and the rest is unavailable: said, not mixed.
+Replicas of a stream's partition are at different offsets, and replicas of an upsert table hold different rows for
+valid. Parts of two replicas do not add up to any state of the partition. So all segments of a partition are routed to
+the servers that hold all of them, in each turn to the same server. If no server holds them all, the server with most of
+them is asked, and the others are reported as unavailable.
 """
 
 from __future__ import annotations
@@ -27,42 +27,44 @@ class _Members:
     standings: Mapping[InstanceId, Standing]
 
     def holders(self) -> tuple[Set[InstanceId], ...]:
-        """By segment, whoever may be asked for it."""
-        return tuple(frozenset((*one.replicas, *one.backups)) for one in self.segments)
+        """Return, for each segment, the servers that may be asked for it."""
+        return tuple(frozenset((*segment.replicas, *segment.backups)) for segment in self.segments)
 
     def common(self) -> tuple[InstanceId, ...]:
-        """Servers that have all of the partition that anybody has; else the one with most of it. Preferred first."""
+        """Return the servers that hold every segment of the partition that anybody holds, preferred ones first; if
+        there are none, the server with most of them."""
         held = [holders for holders in self.holders() if holders]
         if not held:
             return ()
         everywhere = frozenset.intersection(*map(frozenset, held))
         if everywhere:
             return tuple(sorted(everywhere, key=self._rank))
-        counts = {one: sum(one in holders for holders in held) for holders in held for one in holders}
-        return (min(counts, key=lambda one: (self._rank(one)[0], -counts[one], one)),)
+        counts = {server: sum(server in holders for holders in held) for holders in held for server in holders}
+        return (min(counts, key=lambda server: (self._rank(server)[0], -counts[server], server)),)
 
     def _rank(self, server: InstanceId) -> tuple[bool, InstanceId]:
         return (self.standings.get(server) is not Standing.PREFERRED, server)
 
 
 def grouped(routed: Mapping[str, RoutedSegment], standings: Mapping[InstanceId, Standing]) -> dict[str, RoutedSegment]:
-    """The segments as they are asked for; those without a partition, and those that nobody sees, are as they were."""
-    found = dict(routed)
-    seen = {one.record.name: name for name, one in routed.items() if one.cut is not Cut.HIDDEN}
+    """Return `routed` with all segments of a partition on the same servers. Segments without a partition, and those
+    that no query sees, stay as they are."""
+    regrouped = dict(routed)
+    seen = {segment.record.name: name for name, segment in routed.items() if segment.cut is not Cut.HIDDEN}
     groups = partition_groups(routed[name].record for name in seen.values())
     for number, label in enumerate(sorted(groups)):
         names = [seen[name] for name in groups[label]]
         members = _Members([routed[name] for name in names], standings)
         servers = members.common()
-        preferred = tuple(one for one in servers if standings.get(one) is Standing.PREFERRED) or servers
-        others = tuple(one for one in servers if one not in preferred)
+        preferred = tuple(server for server in servers if standings.get(server) is Standing.PREFERRED) or servers
+        others = tuple(server for server in servers if server not in preferred)
         cut = max(segment.cut for segment in members.segments)
         for name, holders in zip(names, members.holders(), strict=True):
-            found[name] = replace(
+            regrouped[name] = replace(
                 routed[name],
-                replicas=tuple(one for one in preferred if one in holders),
-                backups=tuple(one for one in others if one in holders),
+                replicas=tuple(server for server in preferred if server in holders),
+                backups=tuple(server for server in others if server in holders),
                 group=number,
-                cut=cut,  # one call for all of the partition
+                cut=cut,  # the same for all, so that one call asks for the whole partition
             )
-    return found
+    return regrouped

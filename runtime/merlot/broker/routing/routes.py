@@ -1,34 +1,38 @@
-"""Which replica answers for which segment: a pure function from shared state to an immutable snapshot.
+"""Choose the replica that answers for each segment: a pure function from shared state to an immutable snapshot.
 
-The rule, per segment of the table's view, with `wanted` the record's `name@crc` and *holders* the servers that report
-exactly that key and may be asked (`health.Standing`):
+The *wanted* version of a segment is its record's `name@crc`. The *holders* of a version are the servers that report
+exactly that key and may be asked (`health.Standing`). For each segment of the table's view:
 
 1. The wanted version has holders: it is routed. Record and route switch together, in one snapshot.
-2. It has none, but the version routed until now (a refresh is under way) does: that one stays, with its old record.
-3. It has none, and the segment was *in service*: it stays in the table with nobody to answer for it, and every answer
-   carries exception 305. In service means that the previous snapshot routed it, or that any server's report names it,
-   as loaded or as served once before a restart, the reports of dead servers included (they outlive their servers, so a
-   broker that just started knows as much).
+2. It has none, but the version routed until now has (a refresh is under way): that version stays, with its old record.
+3. It has none, and the segment was *in service*: it stays in the table although no server answers for it, and every
+   answer carries exception 305. In service means that the previous snapshot routed it, or that a server's report names
+   it, as loaded or as served once before a restart. Reports outlive their servers and count when the servers are dead,
+   so a broker that just started knows as much.
 4. It was never in service: it is *new* and not part of the table yet, so counts grow by whole segments once a replica
-   is up. A record older than `NEW_SEGMENT_MS` is no longer new (Pinot's InstanceSelector has the same five minutes): a
-   segment that no server manages to load must be heard of. Nor is one new that is as far ahead of this broker's clock,
-   nor one whose rows may have been answered as the end of its partition: they would be gone, and of an upsert table
-   what they replace would be as well.
-5. Segments that left the view together with the arrival of others were replaced by them: they stay until all of these
-   have a replica, then all switch at once (`replacement`). Otherwise a segment whose record is gone leaves at once.
-   Nothing stays for segments that `merlot recover` has brought back: they are missed until they are loaded.
-6. Segments of a stream's partition that are consumed, or were until lately, are asked for as one, from the first of
-   them on (`lines`): they are never exchanged, the place where the older ones end moves on.
-7. Of a replacement in the lineage, all inputs are part of the table, or all outputs: these once each has a replica
-   (`switching`).
-8. Of a hybrid table, queries see of each segment what its part answers for (`boundary`): the boundary moves in the
-   snapshot that routes what is before it.
-9. A table of strict replica groups has all of a partition asked of one server (`groups`).
-10. Of an upsert table of batches, each partition has an edition (`cluster.segments.editions`), a record beside those of
-   its segments. It changes with them, so the partition stays as it is routed until some server answers for the next,
-   or for one on the way there (`behind`).
-11. Of segments of an upsert table that a minion has merged, all are part of the table, or the one with their rows: once
-   that has a replica (`cluster.consuming.merges`).
+   is up. Some segments are not new, because they would go missing silently:
+   - a record older than `NEW_SEGMENT_MS`, which no server manages to load (Pinot's InstanceSelector has the same five
+     minutes), or one that is as far ahead of this broker's clock;
+   - a segment whose rows may have been answered as the tail of its partition: they would vanish, and in an upsert
+     table the rows that they replace would vanish too.
+
+Rules for several segments:
+
+5. Segments that left the view while others arrived were replaced by these: they stay until all of the new ones have a
+   replica, then all switch at once (`exchanges`). Otherwise a segment whose record is gone leaves at once. Nothing
+   stays for segments that `merlot recover` has brought back: they are missed until they are loaded.
+6. The consumed segments at the end of a stream's partition are asked for by one key, which names the first of them
+   (`lines`). They are never exchanged: the first segment of this tail moves on.
+7. Of a replacement in the lineage, all inputs are part of the table, or all outputs: the outputs once each has a
+   replica (`switching`).
+8. In a hybrid table, queries see those rows of a segment that are on its side of the time boundary (`boundary`). The
+   boundary moves in the snapshot that routes all segments of batches before it.
+9. In a table with strict replica groups, one server is asked for all of a partition (`groups`).
+10. In an upsert table of batches, each partition has an edition (`cluster.segments.editions`), a record beside those of
+    its segments that changes with them. So the partition keeps its routes until some server answers for the next
+    edition, or for one on the way there (`behind`).
+11. If a minion has merged segments of an upsert table, either all of these are part of the table, or the segment with
+    their rows, once that has a replica (`cluster.consuming.merges`).
 
 So an answer without exception holds every row of every segment in service, and `total_docs` counts the same segments.
 """
@@ -62,9 +66,9 @@ MAX_TURNS = 12
 
 @dataclass(frozen=True, slots=True)
 class RoutedSegment:
-    """One version of a segment and who may be asked for it, preferred servers only if there are any.
+    """A version of a segment, and the servers that may be asked for it: only preferred ones, if there are any.
 
-    `backups` are the others that hold it: asked when all replicas turn out to be lost.
+    `backups` are the other servers that hold it: they are asked when all replicas turn out to be lost.
     """
 
     key: str
@@ -72,30 +76,30 @@ class RoutedSegment:
     replicas: tuple[InstanceId, ...]
     backups: tuple[InstanceId, ...] = ()
     cut: Cut = Cut.ALL
-    """Which of its rows queries see."""
+    """Rows of the segment that queries see."""
     group: int | None = None
-    """Number of the partition that is asked of one server as a whole; None: it is asked for by itself."""
+    """Number of the partition that is asked of one server as a whole; None: the segment is asked for by itself."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the record is that of the version that is routed, and of rows that no others come to. A broker that
-        started amid a refresh routes an old version whose record is gone."""
+        """True if the record describes the routed version, and no more rows come to it. A broker that started amid a
+        refresh routes an old version whose record is gone."""
         return self.key == self.record.key_text and not self.record.is_open
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerRoute:
-    """What one call asks one server. Compared by identity, so that an encoder may remember its bytes."""
+    """One call to one server. Compared by identity, so that an encoder may cache its bytes."""
 
     instance: InstanceId
     segments: tuple[str, ...]
     cut: Cut = Cut.ALL
-    """Which of their rows it is asked for."""
+    """Rows of the segments that the server is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingInputs:
-    """Everything a snapshot is made from. `reports` has every server that ever reported, dead ones included."""
+    """Inputs of a snapshot. `reports` has every server that ever reported, dead ones included."""
 
     view: TableView
     reports: Mapping[InstanceId, Set[str]]
@@ -104,13 +108,13 @@ class RoutingInputs:
     served: Set[str] = frozenset()
     """Keys that servers answered for once, and do not now."""
     is_whole: bool = False
-    """Whether a push replaces the table as a whole (REFRESH), so that its new versions go together."""
+    """True if a push replaces the table as a whole (REFRESH), so that its new versions change together."""
     is_strict: bool = False
-    """Whether all of a partition is asked of one server."""
+    """True if all of a partition is asked of one server."""
     rule: BoundaryRule | None = None
-    """Of a hybrid table."""
+    """Rule for the time boundary of a hybrid table; None for any other."""
     partitioning: PartitioningSpec | None = None
-    """Of an upsert table of batches."""
+    """Partitioning of an upsert table of batches; None for any other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,40 +127,41 @@ class RoutingSnapshot:
     turns: tuple[tuple[ServerRoute, ...], ...]
     unavailable: tuple[str, ...]
     absent: tuple[InstanceId, ...]
-    """Servers that should hold the unavailable segments, by assignment and by report."""
+    """Servers that should hold the unavailable segments, by assignment or by report."""
     total_docs: int
-    """Without those of `tails`, which servers tell."""
+    """Docs of the routed segments, without those of `tails`: their servers report them."""
     records: Mapping[str, SegmentRecord] = field(repr=False)
-    """What the table consists of, as far as the lineage is followed; routes may be a step behind."""
+    """Segments of the table, as far as this broker follows the lineage; routes may lag behind."""
     pending: frozenset[str] = frozenset()
-    """Names of `records` that are not part of the table yet."""
+    """Names of `records` that are not routed yet."""
     exchanges: tuple[Exchange, ...] = ()
-    """Names that wait for each other."""
+    """Segments that wait for each other."""
     completed: frozenset[str] = frozenset()
     """Entries of the lineage whose outputs are routed, not their inputs."""
     tails: tuple[Tail, ...] = ()
     """Ends of a stream's partitions, each routed as one segment."""
     time_boundary_ms: int | None = None
-    """Of a hybrid table: batches answer for what is before it, the stream for the rest. None: both for all."""
+    """Time boundary of a hybrid table: batches answer for the time before it, the stream for the rest. None: both
+    answer for all."""
     stale_at_ms: int | None = None
-    """When waiting for something will have taken too long."""
+    """Time at which the snapshot must be built again, because a wait ends; None if nothing waits."""
     by_key: Mapping[str, RoutedSegment] = field(repr=False)
 
     def select(self, request_number: int) -> tuple[ServerRoute, ...]:
-        """One replica for each segment; requests take turns, so that replicas share the load."""
+        """Return a replica for each segment. Requests take turns, so that replicas share the load."""
         return self.turns[request_number % len(self.turns)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rerouted:
-    """Where to ask next, and the keys for which there is nobody left."""
+    """Routes to ask next, and the keys that no other server can answer for."""
 
     routes: tuple[ServerRoute, ...]
     lost: tuple[str, ...]
 
 
 def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> RoutingSnapshot:
-    """The next snapshot. Takes a few microseconds per segment: call it in a thread."""
+    """Build the next snapshot. Takes a few microseconds per segment: call it in a thread."""
     facts = _Facts.of(inputs, previous)
     table = _table(inputs, previous, facts)
     before = previous.segments if previous is not None else {}
@@ -183,8 +188,9 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
 
 
 def _kept(table: _Table, before: Mapping[str, RoutedSegment]) -> Set[str]:
-    """Names whose routes an exchange keeps as they were. Not what was asked for by where it begins: the cut has moved
-    since, and what comes behind it is asked for by itself. Nor what is behind a cut now."""
+    """Return the segments whose routes an exchange keeps as they were. Segments that were asked for as `name@0` are not
+    among them: the split has moved since, and later segments are asked for by themselves. Nor are segments that a tail
+    covers now."""
     cuts = {tail.record.partition: tail.record.sequence for tail in table.tails}
 
     def is_moved(segment: RoutedSegment) -> bool:
@@ -198,19 +204,24 @@ def _kept(table: _Table, before: Mapping[str, RoutedSegment]) -> Set[str]:
 def _editions_before(
     inputs: RoutingInputs, routed: Mapping[str, RoutedSegment], facts: _Facts
 ) -> dict[str, RoutedSegment]:
-    """Of a broker that started amid a push: editions without those segments that nobody has loaded yet."""
+    """Return routes for a broker that started amid a push: editions of the loaded segments alone, where the current
+    edition has no replica."""
     if inputs.partitioning is None:
         return {}
-    loaded = (one.record for one in routed.values() if one.replicas and not is_edition(one.key))
+    loaded = (segment.record for segment in routed.values() if segment.replicas and not is_edition(segment.key))
     editions = editions_of(loaded, inputs.partitioning)
-    waiting = {name: one for name, one in editions.items() if name not in routed or not routed[name].replicas}
-    return {name: facts.route(one.key, one.record) for name, one in waiting.items() if one.key in facts.holders}
+    return {
+        name: facts.route(edition.key, edition.record)
+        for name, edition in editions.items()
+        if edition.key in facts.holders and (name not in routed or not routed[name].replicas)
+    }
 
 
 def _boundary_ms(
     inputs: RoutingInputs, previous: RoutingSnapshot | None, table: _Table, routed: Mapping[str, RoutedSegment]
 ) -> int | None:
-    """A broker that starts takes the root's: servers had loaded what is before it when it moved there."""
+    """Return the time boundary; None if there is none. A broker that starts uses the root's: servers had loaded the
+    segments before it when it moved there."""
     if inputs.rule is None:
         return None
     boundary_ms = inputs.view.root.time_boundary_ms
@@ -220,7 +231,7 @@ def _boundary_ms(
         boundary_ms = boundary.followed(boundary_ms, previous.time_boundary_ms, is_ready=is_ready)
     if boundary_ms is None:
         return None
-    return inputs.rule.lowered(boundary_ms, (one.record for one in routed.values()), inputs.now_ms)
+    return inputs.rule.lowered(boundary_ms, (segment.record for segment in routed.values()), inputs.now_ms)
 
 
 def _cut(segment: RoutedSegment, boundary_ms: int) -> RoutedSegment:
@@ -229,13 +240,13 @@ def _cut(segment: RoutedSegment, boundary_ms: int) -> RoutedSegment:
 
 @dataclass(frozen=True, kw_only=True)
 class _Table:
-    """What a snapshot takes for the table."""
+    """The table's segments as the next snapshot takes them."""
 
     records: Mapping[str, SegmentRecord]
     completed: frozenset[str]
     exchanges: tuple[Exchange, ...]
     late: Set[str]
-    """Names of exchanges that took too long: routed as they should be, with or without replicas."""
+    """Names of exchanges that took too long: the new versions are routed, with or without replicas."""
     tails: tuple[Tail, ...]
     deadline_ms: int | None
 
@@ -248,7 +259,7 @@ class _Table:
         return frozenset().union(*(exchange.names for exchange in self.exchanges)) - self.in_tails
 
     def pending(self, routed: Mapping[str, RoutedSegment]) -> frozenset[str]:
-        """Names that are not part of the table yet."""
+        """Return the names of `records` that are not routed."""
         return frozenset(self.records.keys() - routed.keys() - self.in_tails)
 
 
@@ -257,7 +268,7 @@ def _names_of(tails: Iterable[Tail]) -> frozenset[str]:
 
 
 def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Facts) -> _Table:
-    """First what was published or removed, then what the lineage switches."""
+    """Apply publishes and removals first, then switches of the lineage."""
     view, now_ms = inputs.view, inputs.now_ms
     if previous is None:
         completed = switching.first(view, facts.has_replica)
@@ -266,24 +277,30 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
         completed = switching.still(view, previous.completed)
         now = _present(inputs, switching.seen(view, completed), facts)
         back = _back(previous, now)
-        under_way = [one for one in previous.exchanges if one.names.isdisjoint(back)]
+        under_way = [exchange for exchange in previous.exchanges if exchange.names.isdisjoint(back)]
         exchanges = joined(under_way, frozenset() if back else _arriving(previous, now), now_ms)
     records = _present(inputs, switching.seen(view, completed), facts)
     waiting = tuple(
-        one for one in exchanges if not all(facts.has_replica(records[n]) for n in one.names & records.keys())
+        exchange
+        for exchange in exchanges
+        if not all(facts.has_replica(records[name]) for name in exchange.names & records.keys())
     )
-    kept = tuple(one for one in waiting if one.ends_ms > now_ms)
+    in_time = tuple(exchange for exchange in waiting if exchange.ends_ms > now_ms)
     late = frozenset().union(
-        *(one.names for one in waiting if one not in kept and not _may_differ(one, inputs, previous))
+        *(
+            exchange.names
+            for exchange in waiting
+            if exchange not in in_time and not _may_differ(exchange, inputs, previous)
+        )
     )
-    frozen = frozenset().union(*(one.names for one in kept))
+    frozen = frozenset().union(*(exchange.names for exchange in in_time))
     switched = switching.follow(view, completed, frozen, facts.has_replica, now_ms)
     if switched.taken != completed:
         records = _present(inputs, switching.seen(view, switched.taken), facts)
     return _Table(
         records=records,
         completed=switched.taken,
-        exchanges=kept,
+        exchanges=in_time,
         late=late,
         tails=_tails(inputs, records, facts),
         deadline_ms=switched.deadline_ms,
@@ -291,26 +308,29 @@ def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Fact
 
 
 def _present(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> Mapping[str, SegmentRecord]:
-    """What may be asked for: without what only keeps a place, and with the editions that segments belong to. Of an
-    upsert table without segments that were merged into another one, as soon as anybody answers for that."""
-    found = lines.present(records)
-    if inputs.is_strict and (merged := taken(found.values())):
+    """Return the segments that may be asked for: without those that only mark a paused partition, and with the editions
+    that segments belong to. In an upsert table, a segment that was merged into another goes as soon as that one has a
+    replica."""
+    present = lines.present(records)
+    if inputs.is_strict and (merged := taken(present.values())):
         gone = {name for name, into in merged.items() if facts.has_replica(into)}
-        found = {name: record for name, record in found.items() if name not in gone}
+        present = {name: record for name, record in present.items() if name not in gone}
     if inputs.partitioning is None:
-        return found
-    editions = editions_of(found.values(), inputs.partitioning)
-    return {**found, **{name: edition.record for name, edition in editions.items()}}
+        return present
+    editions = editions_of(present.values(), inputs.partitioning)
+    return {**present, **{name: edition.record for name, edition in editions.items()}}
 
 
 def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> tuple[Tail, ...]:
-    """Where one server answers for all of a partition, the cut is as new as some server allows by itself; elsewhere, as
-    the preferred servers allow together: one that leaves must not be needed because of what it alone has sealed."""
-    ranked = sorted(inputs.reports.keys() & inputs.standings.keys(), key=lambda one: (inputs.standings[one].value, one))
+    """Return the tails of the partitions. If one server answers for all of a partition, the split is as late as some
+    server alone allows. Otherwise it is as late as the preferred servers allow together, so that no server that is
+    about to leave is needed for a segment that it alone has sealed."""
+    standings, reports = inputs.standings, inputs.reports
+    ranked = sorted(reports.keys() & standings.keys(), key=lambda server: (standings[server].value, server))
     if inputs.is_strict:
-        servers: list[Set[str]] = [inputs.reports[one] for one in ranked]
-    elif Standing.BACKUP in inputs.standings.values():
-        preferred = [inputs.reports[one] for one in ranked if inputs.standings[one] is Standing.PREFERRED]
+        servers: list[Set[str]] = [reports[server] for server in ranked]
+    elif Standing.BACKUP in standings.values():
+        preferred = [reports[server] for server in ranked if standings[server] is Standing.PREFERRED]
         servers = [frozenset().union(*preferred)]
     else:
         servers = []
@@ -318,8 +338,9 @@ def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _
 
 
 def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
-    """Names to exchange; not those of a stream whose rows the cut of their line moves: open ones, and those that were
-    opened and sealed since. Nor those that were rewritten in place: each has its rows by itself."""
+    """Return the names that have to change together. Left out are segments of a stream whose rows the split moves from
+    key to key: open ones, and those opened and sealed since. So are sealed segments that were rewritten in place: each
+    keeps its rows to itself."""
     before = previous.records
     moving = lines.open_names(before) | lines.open_names(now) | _names_of(previous.tails)
     moving |= {
@@ -328,12 +349,12 @@ def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> fr
         if isinstance(record, StreamSegmentRecord) and (name not in before or before[name].crc != record.crc)
     }
     if moving:
-        before, now = ({name: one for name, one in side.items() if name not in moving} for side in (before, now))
+        before, now = ({name: record for name, record in side.items() if name not in moving} for side in (before, now))
     return arriving(before, now)
 
 
 def _back(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
-    """Names that a recovery has brought back: what was routed before it is no state that the table had lately."""
+    """Return the names that a recovery has brought back: their former routes show no recent state of the table."""
     before = previous.records
     return frozenset(
         name
@@ -343,7 +364,8 @@ def _back(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozen
 
 
 def _may_differ(exchange: Exchange, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> bool:
-    """Whether names whose new version nobody can load may keep their old one: each is a part of the table by itself."""
+    """Return True if an exchange that took too long may leave names on their old versions: each is a part of the table
+    by itself."""
     before = previous.segments.keys() if previous is not None else frozenset()
     return not inputs.is_whole and exchange.names <= before and exchange.names <= inputs.view.visible.keys()
 
@@ -379,8 +401,8 @@ def _snapshot(
 def reroute(
     snapshot: RoutingSnapshot, keys: Iterable[str], silent: Set[InstanceId], lacking: Set[tuple[InstanceId, str]]
 ) -> Rerouted:
-    """Other replicas for `keys`: not a silent server, nor one that said it lacks the key, or another of its partition
-    where that is asked of one server; in few calls."""
+    """Route `keys` to other replicas, in few calls. A silent server is not asked, nor a server that said it lacks the
+    key, or another key of a partition that is asked of one server."""
     groups: Mapping[Cut, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in Cut}
     asked: dict[InstanceId, None] = {}
     lost: list[str] = []
@@ -388,45 +410,48 @@ def reroute(
         segment = snapshot.by_key[together[0]]
         holders = (*segment.replicas, *segment.backups)
         candidates = [
-            one for one in holders if one not in silent and not any((one, key) in lacking for key in together)
+            server
+            for server in holders
+            if server not in silent and not any((server, key) in lacking for key in together)
         ]
         if not candidates:
             lost += together
             continue
-        chosen = next((one for one in candidates if one in asked), candidates[0])
+        chosen = next((server for server in candidates if server in asked), candidates[0])
         asked[chosen] = None
         groups[segment.cut][chosen] += together
     return Rerouted(_routes(groups), tuple(lost))
 
 
 def _together(snapshot: RoutingSnapshot, keys: Iterable[str]) -> Iterable[list[str]]:
-    """Keys that one server has to be asked for."""
-    found: dict[str | int, list[str]] = defaultdict(list)
+    """Yield the keys in groups, each of which one server has to be asked for."""
+    groups: dict[str | int, list[str]] = defaultdict(list)
     for key in keys:
         group = snapshot.by_key[key].group
-        found[key if group is None else group].append(key)
-    return found.values()
+        groups[key if group is None else group].append(key)
+    return groups.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
     holders: Mapping[str, tuple[InstanceId, ...]]
     backups: Mapping[str, tuple[InstanceId, ...]]
-    """Of keys that have preferred holders too."""
+    """Holders of keys that have preferred holders too."""
     consuming: frozenset[str]
-    """Names that may be asked for as they were while they were consumed."""
+    """Names of segments that may be asked for as `name@0`."""
     reported: Set[str]
-    """Keys in the reports of servers that may not be asked, and those that were answered for once."""
+    """Keys in the reports of servers that may not be asked, and keys that servers once answered for."""
     versions: Mapping[str, Sequence[str]]
-    """For a broker that just started: keys that may be asked for, by name, where a name has one that is not wanted."""
+    """For a broker that just started: keys with holders that are no wanted version, by segment name."""
     are_new_trusted: bool
-    """Whether segments may pass for new: not if this broker just started amid a replacement, as reports tell."""
+    """False if this broker just started and reports name segments that the table lacks: then a replacement is under
+    way, and no segment passes for new."""
     lineage: Mapping[str, LineageMark]
     is_whole: bool
     num_stamped: Mapping[int, int]
-    """For a broker that just started: how many segments were published together."""
+    """For a broker that just started: number of segments by time of publication."""
     asked_from: Mapping[int, int]
-    """By partition, the first segment that was asked for as it was consumed: with it was what follows."""
+    """First segment of each partition that was asked for as `name@0`, which covers all later ones."""
     now_ms: int
 
     @classmethod
@@ -436,7 +461,7 @@ class _Facts:
         backups = _holders(inputs, Standing.BACKUP)
         holders = {**backups, **preferred}
         reported = set(inputs.served)
-        reported.update(*(keys for one, keys in inputs.reports.items() if one not in inputs.standings))
+        reported.update(*(keys for instance, keys in inputs.reports.items() if instance not in inputs.standings))
         segments = inputs.view.segments
         versions: dict[str, list[str]] = defaultdict(list)
         for key in holders.keys() - {record.key_text for record in segments.values()} if is_first else ():
@@ -458,46 +483,49 @@ class _Facts:
         )
 
     def is_switched(self, record: SegmentRecord) -> bool:
-        """Whether it took the place of others: then it was waited for, and is missed if it cannot answer."""
+        """Return True if the segment took the place of others: the switch waited for it, so it is missed if it cannot
+        answer."""
         input_of = self.lineage.get(record.replaced_by)
         is_back = input_of is not None and input_of.state is LineageState.REVERTED
         return is_back or record.replaces in self.lineage
 
     def is_continued(self, record: SegmentRecord) -> bool:
-        """Whether its rows may have been answered as the end of a line: then they are missed if they cannot be."""
+        """Return True if the segment's rows may have been answered as part of a tail: then they are missed if they
+        cannot be."""
         if not isinstance(record, StreamSegmentRecord):
             return False
         first = self.asked_from.get(record.partition)
         return first is not None and record.sequence >= first
 
     def has_replica(self, record: SegmentRecord) -> bool:
-        """Whether somebody may be asked for this version."""
+        """Return True if some server may be asked for this version."""
         return record.key_text in self.holders
 
     def route(self, key: str, record: SegmentRecord) -> RoutedSegment:
-        """This version and its holders, if it has any."""
+        """Route this version to its holders, if it has any."""
         return RoutedSegment(key, record, self.holders.get(key, ()), self.backups.get(key, ()))
 
 
 def _asked_from(previous: RoutingSnapshot | None, reported: Set[str]) -> Mapping[int, int]:
-    """By partition, the first segment that was asked for as `name@0`: by this broker, or of servers that are dead."""
+    """Return, by partition, the first segment that was asked for as `name@0`, by this broker or of servers that are
+    dead."""
     names = set(lines.consuming_names(reported))
     if previous is not None:
-        names |= lines.open_names({name: one.record for name, one in previous.segments.items()})
-    found: dict[int, int] = {}
+        names |= lines.open_names({name: segment.record for name, segment in previous.segments.items()})
+    first: dict[int, int] = {}
     for parsed in filter(None, map(StreamSegmentName.parse, names)):
-        found[parsed.partition] = min(parsed.sequence, found.get(parsed.partition, parsed.sequence))
-    return found
+        first[parsed.partition] = min(parsed.sequence, first.get(parsed.partition, parsed.sequence))
+    return first
 
 
 def _holders(inputs: RoutingInputs, standing: Standing) -> dict[str, tuple[InstanceId, ...]]:
-    found: dict[str, list[InstanceId]] = defaultdict(list)
+    instances_of: dict[str, list[InstanceId]] = defaultdict(list)
     for instance in sorted(inputs.reports):
         if inputs.standings.get(instance) is standing:
             for key in inputs.reports[instance]:
-                found[key].append(instance)
+                instances_of[key].append(instance)
     shared: dict[tuple[InstanceId, ...], tuple[InstanceId, ...]] = {}
-    tuples = ((key, tuple(instances)) for key, instances in found.items())
+    tuples = ((key, tuple(instances)) for key, instances in instances_of.items())
     return {key: shared.setdefault(instances, instances) for key, instances in tuples}
 
 
@@ -510,26 +538,26 @@ def _route(record: SegmentRecord, before: RoutedSegment | None, facts: _Facts) -
         return facts.route(before.key, before.record)
     if before is not None or key in facts.reported or facts.is_continued(record):
         return RoutedSegment(key, record, ())
-    # A file of a segment that has none by its record is told of early: it is routed when the record says so. Another
-    # edition is of other segments.
+    # A file of an open segment is reported early; it is routed when the record says so. Another edition has other
+    # segments.
     is_apart = record.is_open or is_edition(record.name) or is_recovered
     older = () if is_apart else facts.versions.get(record.name, ())
     if len(older) == 1 and not facts.is_whole and facts.are_new_trusted and facts.num_stamped[_stamp(record)] == 1:
-        # This broker started in the middle of a refresh: the version that is served goes on being served. Not if others
-        # were published with it: rows may have moved between them.
+        # This broker started amid a refresh: the old version goes on answering. If other segments were published with
+        # the new one, rows may have moved between them, and the old version alone would be wrong.
         return facts.route(older[0], record)
     is_new = not (older or facts.is_switched(record) or is_recovered) and facts.are_new_trusted
     return None if is_new and _is_young(record, facts.now_ms) else RoutedSegment(key, record, ())
 
 
 def _is_consumed(segment: RoutedSegment) -> bool:
-    """Whether it stands for everything from where it begins on."""
+    """Return True if the key asks for everything from the segment's beginning on."""
     return segment.key.endswith(CONSUMING_SUFFIX)
 
 
 def _is_young(record: SegmentRecord, now_ms: int) -> bool:
-    """Say whether this version was published a moment ago. If it seems to come from the future, a clock is wrong, and
-    nobody knows how old it is."""
+    """Return True if this version was published a moment ago. If it seems to come from the future, a clock is wrong,
+    and its age is not known."""
     return abs(now_ms - _stamp(record)) < NEW_SEGMENT_MS
 
 
@@ -538,7 +566,7 @@ def _ends_being_new(record: SegmentRecord) -> int:
 
 
 def _stamp(record: SegmentRecord) -> int:
-    """When this version was published: the same for all that were published together."""
+    """Return when this version was published: the same time for all segments that were published together."""
     published_ms = max(record.push_time_ms, record.refresh_time_ms, 0)
     return published_ms or (max(record.creation_time_ms, 0) if record.is_open else 0)
 
@@ -551,13 +579,13 @@ def _turns(segments: Sequence[RoutedSegment]) -> tuple[tuple[ServerRoute, ...], 
 def _turn(segments: Sequence[RoutedSegment], turn: int) -> tuple[ServerRoute, ...]:
     groups: Mapping[Cut, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in Cut}
     for position, segment in enumerate(segments, start=turn):
-        place = position if segment.group is None else turn + segment.group
-        groups[segment.cut][segment.replicas[place % len(segment.replicas)]].append(segment.key)
+        number = position if segment.group is None else turn + segment.group
+        groups[segment.cut][segment.replicas[number % len(segment.replicas)]].append(segment.key)
     return _routes(groups)
 
 
 def _routes(groups: Mapping[Cut, Mapping[InstanceId, Sequence[str]]]) -> tuple[ServerRoute, ...]:
-    """One for each server and what it is asked for of its segments' rows."""
+    """Return a route for each server and `Cut`."""
     calls = sorted((instance, cut, keys) for cut, servers in groups.items() for instance, keys in servers.items())
     return tuple(ServerRoute(instance, tuple(keys), cut) for instance, cut, keys in calls)
 
@@ -567,6 +595,6 @@ def _absent(
 ) -> tuple[InstanceId, ...]:
     lost = set(unavailable)
     names = [name for name, segment in routed.items() if segment.key in lost]
-    assigned = {one for name in names for one in inputs.view.assignment.get(name, ())}
-    reporting = {one for one, keys in inputs.reports.items() if not lost.isdisjoint(keys)}
+    assigned = {instance for name in names for instance in inputs.view.assignment.get(name, ())}
+    reporting = {instance for instance, keys in inputs.reports.items() if not lost.isdisjoint(keys)}
     return tuple(sorted(assigned | reporting))

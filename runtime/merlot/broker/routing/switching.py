@@ -1,9 +1,10 @@
-"""Which replacements of the lineage a broker takes for completed: each from the moment that its outputs can answer.
+"""Choose which replacements of the lineage a broker follows: each as soon as its outputs can answer.
 
-The root says what is true; a broker follows it entry by entry. Until it takes an entry for completed, it goes on
-seeing the inputs and not the outputs, which both are in the view: so one step changes from all inputs of an entry to
-all of its outputs, or back after a reversal, in one snapshot, and no entry waits for another. Entries that build on
-each other switch in order, or together, if what lies between has no replica any more. Pure.
+The root of the table's segments says which entries are completed; a broker follows it entry by entry. Both sides of an
+entry are in the view. Until the broker takes an entry for completed, it sees the inputs and not the outputs. So one
+snapshot changes from all inputs of an entry to all of its outputs, or back after a reversal, and no entry waits for
+another. Entries that build on each other switch in order, or together if the segments between them have no replica any
+more. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HasReplica = Callable[[SegmentRecord], bool]
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """Entries taken for completed, and when waiting for the others will have taken too long."""
+    """Entries that the broker takes for completed, and when the next of the others will have waited too long."""
 
     taken: frozenset[str]
     deadline_ms: int | None = None
@@ -31,7 +32,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The records that an entry marks."""
+    """Records that an entry marks."""
 
     inputs: list[SegmentRecord]
     outputs: list[SegmentRecord]
@@ -41,7 +42,7 @@ class _Members:
 
 
 def seen(view: TableView, taken: Set[str]) -> Mapping[str, SegmentRecord]:
-    """The table for somebody who takes exactly these entries for completed."""
+    """Return the table's segments as they are if exactly the entries `taken` are completed."""
     if taken == _completed(view):
         return view.visible
     lineage = view.lineage
@@ -51,10 +52,10 @@ def seen(view: TableView, taken: Set[str]) -> Mapping[str, SegmentRecord]:
 
 
 def first(view: TableView, has_replica: HasReplica) -> frozenset[str]:
-    """What a broker that starts takes for completed: what is, but where only the inputs of an entry can answer yet.
+    """Return the entries that a broker takes for completed when it starts: those the root calls completed, but for
+    entries of which only the inputs can answer yet.
 
-    It may have started before it could hear that a server has loaded the outputs.
-    """
+    The broker may have started before servers have reported the outputs."""
     completed = _completed(view)
     if not completed or all(map(has_replica, view.visible.values())):
         return completed
@@ -63,31 +64,31 @@ def first(view: TableView, has_replica: HasReplica) -> frozenset[str]:
     for group in _groups(members):
         is_whole = not any(_is_broken(view.lineage[entry], members[entry]) for entry in group)
         if is_whole and not _can_answer(view, members, group, completed, has_replica):
-            earlier = _as_far_as_possible(view, {one: members[one] for one in group}, completed - group, has_replica)
-            waiting = group & completed - earlier
-            if all(members[one].inputs for one in waiting) and _can_answer(view, members, group, earlier, has_replica):
+            of_group = {entry: members[entry] for entry in group}
+            earlier = _as_far_as_possible(view, of_group, completed - group, has_replica)
+            has_inputs = all(members[entry].inputs for entry in group & completed - earlier)
+            if has_inputs and _can_answer(view, members, group, earlier, has_replica):
                 taken = taken - group | group & earlier
     return taken
 
 
 def still(view: TableView, taken: frozenset[str]) -> frozenset[str]:
-    """The entries to take for completed before anything is switched.
+    """Return the entries to take for completed before anything is switched.
 
-    Those that were, less those that the root has forgotten or started anew. An entry that waits to be switched while
-    segments of the side to come were removed or replaced by others is switched at once, with all that depend on it:
-    what replaces those segments is not marked, so the step as a whole has to be an exchange.
-    """
-    kept = frozenset(entry for entry in taken.intersection(view.lineage) if not _is_under_way(view, entry))
-    waiting = _waiting(view, kept)
+    These are the entries `taken` until now, less those that the root has forgotten or started anew. An entry may wait
+    while segments of the side to come are removed, or replaced by others. Such an entry is switched at once, with all
+    that depend on it: the replacements are not marked, so the step as a whole has to be an exchange."""
+    followed = frozenset(entry for entry in taken.intersection(view.lineage) if not _is_under_way(view, entry))
+    waiting = _waiting(view, followed)
     if not waiting:
-        return kept
+        return followed
     members = _members(view, waiting)
-    broken = {entry for entry, one in members.items() if _is_broken(view.lineage[entry], one)}
+    broken = {entry for entry, marked in members.items() if _is_broken(view.lineage[entry], marked)}
     if broken:
         for group in _groups(members):
             if not broken.isdisjoint(group):
-                kept = kept ^ group
-    return kept
+                followed = followed ^ group
+    return followed
 
 
 def _is_broken(mark: LineageMark, members: _Members) -> bool:
@@ -97,12 +98,14 @@ def _is_broken(mark: LineageMark, members: _Members) -> bool:
 
 
 def follow(view: TableView, taken: frozenset[str], frozen: Set[str], has_replica: HasReplica, now_ms: int) -> Switched:
-    """Take the steps toward the root's states that can be taken; `frozen`: names that must keep their routes."""
+    """Switch toward the root's states as far as replicas allow. `frozen`: names that must keep their routes."""
     waiting = _waiting(view, taken)
     if not waiting:
         return Switched(taken)
     members = _members(view, waiting)
-    free = {entry: one for entry, one in members.items() if all(record.name not in frozen for record in one.all())}
+    free = {
+        entry: marked for entry, marked in members.items() if all(record.name not in frozen for record in marked.all())
+    }
     taken = _as_far_as_possible(view, free, taken, has_replica, now_ms)
     ends = [view.lineage[entry].since_ms + LONGEST_MS for entry in _waiting(view, taken)]
     return Switched(taken, min((end for end in ends if end > now_ms), default=None))
@@ -141,11 +144,10 @@ def _can_switch(
     *,
     is_late: bool,
 ) -> bool:
-    """Whether one side of the entry is in use now and the other would be, and can answer.
+    """Return True if one side of the entry is in use, and the other side would be, and can answer.
 
-    An entry that is late is switched if its side in use cannot answer either: the answers' exception then names what
-    the table should have. As long as that side answers, it is as right as the other.
-    """
+    An entry that is late is also switched if its side in use cannot answer either: the exception of the answers then
+    names the segments that the table should have. As long as the old side answers, it is as right as the new."""
     old, new = (members.outputs, members.inputs) if entry in taken else (members.inputs, members.outputs)
     switched = taken ^ {entry}
     if not all(is_visible_under(record, lineage, taken) for record in old):
@@ -182,20 +184,20 @@ def _can_answer(
 
 
 def _members(view: TableView, entries: Collection[str]) -> dict[str, _Members]:
-    found = {entry: _Members([], []) for entry in entries}
+    members = {entry: _Members([], []) for entry in entries}
     for record in view.segments.values():
-        if record.replaced_by in found:
-            found[record.replaced_by].inputs.append(record)
-        if record.replaces in found:
-            found[record.replaces].outputs.append(record)
-    return found
+        if record.replaced_by in members:
+            members[record.replaced_by].inputs.append(record)
+        if record.replaces in members:
+            members[record.replaces].outputs.append(record)
+    return members
 
 
 def _groups(members: Mapping[str, _Members]) -> list[frozenset[str]]:
-    """Entries joined by segments that are outputs of one and inputs of another."""
+    """Group entries that are linked by a segment: an output of one entry and an input of the other."""
     linked: dict[str, set[str]] = defaultdict(set)
-    for entry, one in members.items():
-        for record in one.outputs:
+    for entry, marked in members.items():
+        for record in marked.outputs:
             if record.replaced_by in members:
                 linked[entry].add(record.replaced_by)
                 linked[record.replaced_by].add(entry)
@@ -214,7 +216,7 @@ def _groups(members: Mapping[str, _Members]) -> list[frozenset[str]]:
 
 
 def _waiting(view: TableView, taken: Set[str]) -> frozenset[str]:
-    """Entries whose state in the root is another one."""
+    """Return the entries whose state in the root differs from the one that the broker follows."""
     return frozenset(
         entry for entry, mark in view.lineage.items() if (mark.state is LineageState.COMPLETED) != (entry in taken)
     )

@@ -1,7 +1,7 @@
-"""A query from text to answer: plan, choose routes, scatter, reduce. Every outcome is an answer, errors included.
+"""Run a query from text to answer: plan, choose routes, scatter, reduce. Every outcome is an answer, errors included.
 
-If segments are lost because the routes have moved on meanwhile (a replacement, a refresh past its grace period), the
-whole query runs again on the new routes, within its deadline: parts of two states of a table are never mixed.
+If segments are lost because the routes have moved on (a replacement, a refresh past its grace period), the whole query
+runs again on the new routes, within its deadline. An answer never mixes two states of a table.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ from merlot.vectors import account
 _LOG = logging.getLogger(__name__)
 
 MIN_COLUMNS = 10
-"""A row costs as much as so many values, however few it has."""
+"""Fewest columns that a row counts for: a narrow row costs as much as this many values."""
 INLINE_CONSTANTS = 100
 
 
 class StartingError(UnavailableError):
-    """The broker does not know its tables yet."""
+    """Raised until the broker knows its tables."""
 
     code: ClassVar[int] = QueryErrorCode.BROKER_RESOURCE_MISSING
 
 
 @dataclass(frozen=True, slots=True)
 class SqlRequest:
-    """What a client asks."""
+    """A client's query."""
 
     sql: str
     options: str = ""
     client_request_id: str | None = None
     by_column: bool = False
-    """Whether the result is left in columns, for who takes it in blocks."""
+    """True if the result stays in columns, for a caller that sends it in blocks."""
     taker: Taker | None = None
-    """Who takes the rows of a large answer as they come; what it was given is not in the answer."""
+    """Takes the rows of a large answer as they come; the answer then lacks these rows."""
 
 
 class Answers(Protocol):
-    """What whoever takes requests needs of a broker."""
+    """The part of a broker that endpoints need to answer requests."""
 
     @property
     def broker_id(self) -> str:
@@ -94,7 +94,7 @@ class _Running:
 
 
 class Queries:
-    """Runs queries. On the event loop's thread."""
+    """Runs queries. Belongs to the event loop's thread."""
 
     def __init__(self, directory: Directory, channels: Channels, clock: Clock, settings: BrokerSettings) -> None:
         self._directory = directory
@@ -112,16 +112,17 @@ class Queries:
         self.log = QueryLog(clock, settings)
         self.broker_id = InstanceId("")
         self.is_open = False
-        """Whether the cluster was read: before that no table is known, which says nothing of the tables."""
+        """True once the cluster was read. Until then the broker knows no table, which does not mean that there is
+        none."""
 
     def close(self) -> None:
-        """Take no more long texts, and no more queries of several stages."""
+        """Stop planning long texts and running queries of several stages."""
         self._planner.close()
         self.log.close()
         self._stages.close()
 
     async def run(self, request: SqlRequest) -> BrokerAnswer:
-        """The answer; raises only what cancels this task."""
+        """Return the answer. Raise only CancelledError, if this task is cancelled."""
         started = self._clock.monotonic()
         number = next(self._numbers)
         answer = BrokerAnswer(
@@ -157,20 +158,20 @@ class Queries:
         return {request_id: running.sql for request_id, running in self._running.items()}
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Make a running query answer that it was cancelled; False if there is none of that id."""
-        found = [
+        """Make a running query answer that it was cancelled. Return False if no query has the id."""
+        matches = [
             running
             for request_id, running in self._running.items()
             if wanted == (running.client_request_id if by_client_id else request_id)
         ]
-        for running in found:
+        for running in matches:
             running.is_withdrawn = True
             running.task.cancel()
-        return bool(found)
+        return bool(matches)
 
     async def _fill(self, answer: BrokerAnswer, request: SqlRequest, number: int) -> None:
-        """Write into the answer what became of the query."""
-        # Planning may need a kernel, too, and the time until there is its code is nobody's.
+        """Run the query and write its result into the answer."""
+        # Planning may also compile a kernel; the time that takes is not counted against the query's deadline.
         deadline_base = asyncio.get_running_loop().time() - compile_time.seconds()
         try:
             if not self.is_open:
@@ -213,7 +214,7 @@ class Queries:
             answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
 
     async def _constants(self, bound: BoundQuery, timeout_s: float) -> ResultRows:
-        """Rows of a SELECT without FROM; in a thread where some value was not worked out when it was planned."""
+        """Return the row of a SELECT without FROM. Values that planning did not compute are computed in a thread."""
         is_short = len(bound.select) <= INLINE_CONSTANTS
         if is_short and all(isinstance(output.expr, Literal) for output in bound.select):
             return _constant_rows(bound)
@@ -225,7 +226,7 @@ class Queries:
             raise
 
     def _charge(self, plan: PlannedQuery) -> None:
-        """Count the query to its tables; raises QuotaExceededError, TableDisabledError."""
+        """Charge the query to its tables' quotas. Raise QuotaExceededError or TableDisabledError."""
         if plan.stages is not None:
             tables = set(plan.stages.revisions)
         elif plan.table is not None:
@@ -299,7 +300,7 @@ def _reduce(
 
 
 def _constant_rows(bound: BoundQuery, check: Callable[[], None] | None = None) -> ResultRows:
-    """A SELECT without FROM: one row of constants, from the broker alone."""
+    """Return the row of a SELECT without FROM, computed by the broker alone."""
     if bound.group_by or bound.order_by or bound.where is not None or bound.having is not None:
         raise UnsupportedSqlError("clauses without FROM")
     exprs = [output.expr for output in bound.select]

@@ -178,7 +178,7 @@ class BrokerRole:
 
     def query_log(self, table: str) -> Mapping[str, object]:
         """Return the log of the queries that named the table lately; `table` is its raw name."""
-        return self._queries.log.told(table)
+        return self._queries.log.report(table)
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Cancel a running query; return False if no query has the id."""

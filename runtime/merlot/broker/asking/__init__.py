@@ -1,1 +1,1 @@
-"""Asks servers, and others when they fail. Runs on the role's event loop."""
+"""Ask servers in parallel, and other replicas when servers fail. Runs on the role's event loop."""

@@ -1,8 +1,8 @@
-"""The docs of a query in pieces: a few small segments, or a range of docs of one, so that no answer is large. Pure.
+"""Split the docs of a query into pieces, so that no answer is large: a few small segments, or a range of docs. Pure.
 
-A range is a condition on `$docId`: a version of a segment keeps its docs in their order. What may change while it is
-read, or of which nobody knows how many docs it has, is one piece and cannot be cut: rows of streams, and versions whose
-record is gone.
+A range is a condition on `$docId`: a version of a segment keeps its docs in their order. Segments whose rows may change
+while they are read, or whose number of docs is not known, are a piece each and cannot be cut: open segments of streams,
+and versions whose record is gone.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ _DOC_ID = Column("$docId", INT)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is asked for at once. `num_docs`: how many docs it has, None if nobody knows."""
+    """Docs that are asked for at once: some segments of one server, or a range of docs of one segment."""
 
     route: ServerRoute
     sizes: tuple[int | None, ...]
-    """Docs of each segment; of one that is cut, of the range."""
+    """Docs of each segment, or of the range; None if they are not known."""
     start: int = 0
     """First doc of the range."""
     is_range: bool = False
 
     @property
     def num_docs(self) -> int:
-        """As far as they are known."""
+        """Docs of the piece, as far as they are known."""
         return sum(size or 0 for size in self.sizes)
 
     @property
     def is_cuttable(self) -> bool:
-        """Whether it is more than one doc, of segments that may be cut."""
+        """True if the piece has more than one doc, and all its sizes are known."""
         return None not in self.sizes and self.num_docs > 1
 
     def halves(self) -> tuple[Piece, Piece]:
-        """The same docs in two pieces."""
+        """Split the docs into two pieces."""
         middle = len(self.sizes) // 2
         if middle:
             return self._of(slice(None, middle)), self._of(slice(middle, None))
         return self.cut(self.num_docs // 2)
 
     def cut(self, num_docs: int) -> tuple[Piece, Piece]:
-        """The first docs of one segment, and the others."""
+        """Split one segment into its first `num_docs` docs and the others."""
         (size,) = self.sizes
         assert size is not None
         assert num_docs < size
@@ -56,7 +56,7 @@ class Piece:
         return first, replace(self, sizes=(size - num_docs,), start=self.start + num_docs, is_range=True)
 
     def where(self, where: bytes) -> bytes:
-        """A filter, encoded, for the docs of the piece alone."""
+        """Restrict an encoded filter to the docs of the piece."""
         if not self.is_range:
             return where
         from_start = _compared("greater_than_or_equal", self.start)
@@ -68,20 +68,21 @@ class Piece:
 
 
 class Pieces:
-    """Hands out the pieces of a query, of each server in turn; each doc once."""
+    """Hands out the pieces of a query, in turn from each server. Each doc is handed out once."""
 
     def __init__(self, routes: Sequence[ServerRoute], docs_of: Callable[[str], int | None]) -> None:
-        """docs_of: docs of a key that may be cut; None of any other. Those come first, and each by itself."""
+        """Start with all docs of `routes`. `docs_of` returns the docs of a key; None if the key cannot be cut. Such
+        keys come first, and each by itself."""
         alone: list[deque[Piece]] = []
         others: list[deque[Piece]] = []
         for route in routes:
-            ones = [Piece(replace(route, segments=(key,)), (docs_of(key),)) for key in route.segments]
-            alone.append(deque(one for one in ones if None in one.sizes))
-            others.append(deque(one for one in ones if None not in one.sizes))
-        self._left = deque(some for some in (*alone, *others) if some)
+            pieces = [Piece(replace(route, segments=(key,)), (docs_of(key),)) for key in route.segments]
+            alone.append(deque(piece for piece in pieces if None in piece.sizes))
+            others.append(deque(piece for piece in pieces if None not in piece.sizes))
+        self._left = deque(pieces for pieces in (*alone, *others) if pieces)
 
     def take(self, num_docs: int) -> Piece | None:
-        """About so many of the docs that are left; None: there are none."""
+        """Return a piece of about `num_docs` of the docs that are left; None if none are."""
         if not self._left:
             return None
         turn = self._left.popleft()
@@ -91,22 +92,22 @@ class Pieces:
         return piece
 
 
-def _taken(ones: deque[Piece], num_docs: int) -> Piece:
-    first = ones.popleft()
+def _taken(pieces: deque[Piece], num_docs: int) -> Piece:
+    first = pieces.popleft()
     if None in first.sizes:
         return first
     if first.num_docs > num_docs:
         first, rest = first.cut(num_docs)
-        ones.appendleft(rest)
+        pieces.appendleft(rest)
         return first
     if first.is_range:
         return first
     together = [first]
     total = first.num_docs
-    while ones and (total := total + ones[0].num_docs) <= num_docs:
-        together.append(ones.popleft())
-    segments = tuple(one.route.segments[0] for one in together)
-    return Piece(replace(first.route, segments=segments), tuple(one.sizes[0] for one in together))
+    while pieces and (total := total + pieces[0].num_docs) <= num_docs:
+        together.append(pieces.popleft())
+    segments = tuple(piece.route.segments[0] for piece in together)
+    return Piece(replace(first.route, segments=segments), tuple(piece.sizes[0] for piece in together))
 
 
 def _compared(function: str, doc: int) -> Expr:

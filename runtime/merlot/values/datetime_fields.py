@@ -1,9 +1,8 @@
-"""Fields of dates and times as Joda-Time sets them: what a text says by the letters of a pattern, made one instant.
+"""Set fields of dates and times as Joda-Time does: the values of a pattern's letters become one instant.
 
-Fields are set from the coarsest to the finest, and all that is finer begins anew after each. So a field that is missing
-is the first of its range, and a weekday moves the date to that day of its week. A text whose coarsest field is a month,
-a week or a day is of the year 2000. Weeks are ISO's: they begin on Monday, and the first of a year has its first
-Thursday.
+Fields are set from the coarsest to the finest, and each resets all finer fields. So a missing field is the first of its
+range, and a weekday moves the date to that day of its week. If the coarsest field of a text is a month, a week or a
+day, its year is 2000. Weeks are ISO's: they begin on Monday, and the first week of a year has its first Thursday.
 """
 
 from __future__ import annotations
@@ -19,24 +18,25 @@ _OF_WEEKS: Final = frozenset("xweE")
 
 
 class Field(NamedTuple):
-    """A letter of a pattern: how coarse it is, how it is set, and where its value begins."""
+    """A letter of a pattern: its rank from coarse to fine, and how it is set."""
 
     rank: int
     put: Callable[[datetime, int], datetime]
-    """Everything else stays what it was, as far as the calendar allows; raises ValueError."""
+    """Sets the field and keeps all others, as far as the calendar allows. Raises ValueError."""
     floor: Callable[[datetime], datetime]
 
 
 def assemble(values: Sequence[tuple[str, int]]) -> datetime:
-    """The clock's time that letters and their values give, in order of the text; raises ValueError if there is none."""
-    fields = sorted(((FIELDS[letter], value) for letter, value in values), key=lambda one: one[0].rank)
+    """Return the wall-clock time for letters and their values, in order of the text. Raise ValueError if there is
+    none."""
+    fields = sorted(((FIELDS[letter], value) for letter, value in values), key=lambda entry: entry[0].rank)
     if fields and _FIRST_WITHOUT_YEAR <= fields[0][0].rank <= _LAST_WITHOUT_YEAR:
         fields.insert(0, (FIELDS["y"], DEFAULT_YEAR))
     moment = _EPOCH
     for field, value in fields:
         moment = field.floor(field.put(moment, value))
     if not _OF_WEEKS.isdisjoint(letter for letter, _ in values):
-        # A weekday may have left the month, which then is set once more.
+        # A weekday may have left the month, so set all fields once more.
         for field, value in fields:
             moment = field.put(moment, value)
         moment = fields[-1][0].floor(moment)
@@ -100,7 +100,7 @@ def _hour_of_half(moment: datetime, value: int) -> datetime:
 
 
 def _from_one(put: Callable[[datetime, int], datetime], last: int) -> Callable[[datetime, int], datetime]:
-    """An hour that is counted from 1 to `last`, which is 0."""
+    """Return the setter of an hour that is counted from 1 to `last`, where `last` is hour 0."""
 
     def set_hour(moment: datetime, value: int) -> datetime:
         _check(value, 1, last)
@@ -163,5 +163,5 @@ FIELDS: Final[dict[str, Field]] = {
     "s": Field(12, lambda moment, value: moment.replace(second=value), lambda moment: moment.replace(microsecond=0)),
     "S": Field(13, lambda moment, value: moment.replace(microsecond=value * 1_000), lambda moment: moment),
 }
-"""Milliseconds are the value of S."""
+"""Fields by letter. The value of S is in milliseconds."""
 _FIRST_WITHOUT_YEAR, _LAST_WITHOUT_YEAR = FIELDS["M"].rank, FIELDS["E"].rank

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from merlot.broker.asking.channels import Channels
 from merlot.broker.refresher import Refresher
-from merlot.broker.routing.health import CallOutcome, ServerHealth, Standing
+from merlot.broker.routing.health import CallOutcome, ServerHealth, ServerStanding
+from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.tables import ServedTable, TableSources, TableWatch
 from merlot.clock import Clock
 from merlot.cluster import paths
@@ -163,12 +163,12 @@ class Directory:
         )
         return TableWatch(name, sources, lambda served: self._set(name, served))
 
-    def _standings(self) -> Mapping[InstanceId, Standing]:
+    def _standings(self) -> Mapping[InstanceId, ServerStanding]:
         """Return the standings by health, with marked servers as backups at best. A marked server without its ephemeral
         node has stopped, as it was told to, and is left out."""
         standings = self._health.standings(self._clock.monotonic())
         return {
-            instance: Standing.BACKUP if instance in self._drains else standing
+            instance: ServerStanding.BACKUP if instance in self._drains else standing
             for instance, standing in standings.items()
             if instance not in self._drains or instance in self._live
         }

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from merlot.broker import metrics
-from merlot.broker.asking import scatter
-from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.pieces import Piece
-from merlot.broker.asking.scatter import Gathered, ScatterRequest
 from merlot.broker.directory import Directory
-from merlot.broker.planning.cuts import cut_filters
+from merlot.broker.planning.boundary_filters import boundary_filters
 from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.routing import pruning
 from merlot.broker.routing.pruning import Selection
+from merlot.broker.scatter_gather import scatter
+from merlot.broker.scatter_gather.channels import Channels
+from merlot.broker.scatter_gather.pieces import RoutePiece
+from merlot.broker.scatter_gather.scatter import Gathered, ScatterRequest
 from merlot.broker.tables import ServedTable
 from merlot.errors import NotFoundError
 from merlot.ids import TableName, raw_name
@@ -33,7 +33,7 @@ segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class QueryCall:
     """Facts that all leaves of a query share. `deadline` is in the event loop's time."""
 
     request_id: str
@@ -42,7 +42,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TableAnswers:
     """Result of asking a table."""
 
     table: ServedTable
@@ -52,7 +52,7 @@ class Asked:
     def total_docs(self, stats: QueryStats) -> int:
         """Return the rows of the table, rows of its streams included."""
         snapshot = self.table.snapshot
-        if not snapshot.tails:
+        if not snapshot.consuming_ranges:
             return snapshot.total_docs
         # No record counts the rows of open segments. Servers count them, together with those of the sealed segments.
         asked = (key for route in self.selection.routes for key in route.segments)
@@ -74,7 +74,7 @@ class Leaves:
             raise NotFoundError(f"table does not exist table={raw_name(name)}")
         return table
 
-    async def ask(self, plan: PlannedQuery, table: ServedTable, asking: Asking) -> Asked:
+    async def ask(self, plan: PlannedQuery, table: ServedTable, asking: QueryCall) -> TableAnswers:
         """Ask the servers of all segments that the plan's filter does not rule out."""
         assert plan.tree is not None
         leaf = plan.tree.leaf
@@ -86,16 +86,16 @@ class Leaves:
             table=table.name,
             query=plan.query,
             where=plan.where,
-            cut_wheres=cut_filters(table, plan.where),
+            boundary_wheres=boundary_filters(table, plan.where),
             snapshot=table.snapshot,
             routes=selection.routes,
             deadline=asking.deadline,
             unavailable=selection.unavailable,
             schema=_schema(plan),
         )
-        return Asked(table, selection, await self._gather(request, table))
+        return TableAnswers(table, selection, await self._gather(request, table))
 
-    async def ask_settled(self, plan: PlannedQuery, asking: Asking) -> Asked:
+    async def ask_settled(self, plan: PlannedQuery, asking: QueryCall) -> TableAnswers:
         """Ask the plan's table. Ask again if segments were lost because the routes have moved on."""
         assert plan.table is not None
         for _ in range(1, MAX_RUNS):
@@ -104,15 +104,15 @@ class Leaves:
                 return asked
         return await self.ask(plan, self.table(plan.table), asking)
 
-    async def ask_for(self, piece: Piece, plan: PlannedQuery, asked: Asked, asking: Asking) -> Gathered:
+    async def ask_for(self, piece: RoutePiece, plan: PlannedQuery, asked: TableAnswers, asking: QueryCall) -> Gathered:
         """Ask for a piece of what `asked` has asked for, in the same state of the table."""
-        cuts = cut_filters(asked.table, plan.where)
+        cuts = boundary_filters(asked.table, plan.where)
         request = ScatterRequest(
             request_id=asking.request_id,
             table=asked.table.name,
             query=plan.query,
             where=piece.where(plan.where),
-            cut_wheres={cut: piece.where(where) for cut, where in cuts.items()},
+            boundary_wheres={cut: piece.where(where) for cut, where in cuts.items()},
             snapshot=asked.table.snapshot,
             routes=(piece.route,),
             deadline=asking.deadline,
@@ -127,7 +127,7 @@ class Leaves:
             metrics.observe_retries(table.raw_name, gathered.num_retries)
         return gathered
 
-    def has_moved_on(self, asked: Asked) -> bool:
+    def has_moved_on(self, asked: TableAnswers) -> bool:
         """Return True if segments were lost, and the table's newest routes would ask elsewhere for them."""
         gathered, table = asked.gathered, asked.table
         if not gathered.lost or gathered.late:
@@ -145,7 +145,7 @@ def _schema(plan: PlannedQuery) -> pa.Schema:
     return explain.SCHEMA if plan.is_explain else plan.tree.leaf.work.partial_schema
 
 
-def added(partials: Sequence[Partial]) -> QueryStats:
+def summed_stats(partials: Sequence[Partial]) -> QueryStats:
     """Add the statistics of partial answers."""
     if not partials:
         return QueryStats()

@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from merlot.broker import metrics
-from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.scatter import Gathered
 from merlot.broker.directory import Directory
-from merlot.broker.leaves import Asking, Leaves, added
+from merlot.broker.leaves import Leaves, QueryCall, summed_stats
 from merlot.broker.planning.explain import EVALUATED, Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.query_log import QueryLog
 from merlot.broker.quotas import Quotas
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
-from merlot.broker.selections import Selections, Taker
+from merlot.broker.scatter_gather.channels import Channels
+from merlot.broker.scatter_gather.scatter import Gathered
+from merlot.broker.selections import RowConsumer, Selections
 from merlot.broker.settings import BrokerSettings
 from merlot.broker.stages import Stages
 from merlot.broker.stages_explained import with_rewrites
@@ -68,7 +68,7 @@ class SqlRequest:
     client_request_id: str | None = None
     by_column: bool = False
     """True if the result stays in columns, for a caller that sends it in blocks."""
-    taker: Taker | None = None
+    taker: RowConsumer | None = None
     """Takes the rows of a large answer as they come; the answer then lacks these rows."""
 
 
@@ -86,7 +86,7 @@ class Answers(Protocol):
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningQuery:
     sql: str
     client_request_id: str | None
     task: asyncio.Task[Any]
@@ -108,7 +108,7 @@ class Queries:
         self._planner = Planner(directory.find, clock, max_bytes=settings.plan_cache_bytes)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningQuery] = {}
         self.log = QueryLog(clock, settings)
         self.broker_id = InstanceId("")
         self.is_open = False
@@ -135,7 +135,7 @@ class Queries:
         )
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[answer.request_id] = _Running(request.sql, request.client_request_id, task)
+        running = self._running[answer.request_id] = _RunningQuery(request.sql, request.client_request_id, task)
         try:
             await self._fill(answer, request, number)
         except asyncio.CancelledError:
@@ -183,7 +183,7 @@ class Queries:
                 answer.client_request_id = plan.wishes.client_request_id
                 self._running[answer.request_id].client_request_id = answer.client_request_id
             if plan.stages is not None:
-                ask = Asking(
+                ask = QueryCall(
                     request_id=answer.request_id,
                     number=number,
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
@@ -193,7 +193,7 @@ class Queries:
                 answer.result = await self._constants(plan.constant, plan.timeout_ms / 1000)
                 answer.num_servers_queried = answer.num_servers_responded = 1
             else:
-                ask = Asking(
+                ask = QueryCall(
                     request_id=answer.request_id,
                     number=number,
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
@@ -238,7 +238,7 @@ class Queries:
             table.check_enabled()
         self._quotas.take(served, self._directory.num_brokers, self._clock.monotonic())
 
-    async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, ask: Asking) -> None:
+    async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, ask: QueryCall) -> None:
         assert plan.tree is not None
         asked = await self._leaves.ask_settled(plan, ask)
         table = asked.table
@@ -268,7 +268,7 @@ class Queries:
         elif gathered.failed is None:
             answer.result = await self._reduced(plan, gathered.partials, table, by_column=answer.by_column)
         answer.exceptions = gathered.exceptions()
-        answer.stats = added(gathered.partials)
+        answer.stats = summed_stats(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
         answer.num_servers_responded = gathered.num_servers_responded
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)

@@ -27,7 +27,7 @@ MOST_CHARS: Final = 4096
 _PERSONAL: Final = frozenset({"clientqueryid", "timeoutms"})
 
 
-class Asked(NamedTuple):
+class LoggedQuery(NamedTuple):
     """A query and its cost."""
 
     table: str
@@ -97,7 +97,7 @@ class QueryLog:
         self._forms: Forms = OrderedDict()
         self._former: Forms = OrderedDict()
         self._since_ms = self._former_since_ms = clock.now_ms()
-        self._pending: list[Asked] = []
+        self._pending: list[LoggedQuery] = []
         self._num_skipped = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -114,7 +114,7 @@ class QueryLog:
         stats = answer.stats
         scanned = stats.num_docs_scanned, stats.num_entries_scanned_in_filter, stats.num_segments_processed
         shared_options = _shared(options)
-        pending.extend(Asked(table, sql, shared_options, elapsed_s * 1000, *scanned) for table in answer.tables)
+        pending.extend(LoggedQuery(table, sql, shared_options, elapsed_s * 1000, *scanned) for table in answer.tables)
 
     def report(self, table: str) -> dict[str, Any]:
         """Return the log of a table, by its raw name; forms that took longest in total come first."""
@@ -165,7 +165,7 @@ def _shared(options: str) -> str:
     return ";".join(sorted(entry for entry in entries if entry.partition("=")[0].strip().lower() not in _PERSONAL))
 
 
-def _forms_of(pending: Iterable[Asked], weight: float, now_ms: int) -> Iterable[Form]:
+def _forms_of(pending: Iterable[LoggedQuery], weight: float, now_ms: int) -> Iterable[Form]:
     for query in pending:
         yield Form(
             table=query.table,

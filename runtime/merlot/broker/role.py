@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from merlot import __version__
-from merlot.broker.asking.channels import ChannelFactory, Channels
 from merlot.broker.directory import Directory
 from merlot.broker.echo import Echo, echo_of
 from merlot.broker.http.endpoint import make_app
 from merlot.broker.http.listener import Listener
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
+from merlot.broker.scatter_gather.channels import ChannelFactory, Channels
 from merlot.broker.settings import BrokerSettings
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances import liveness

@@ -16,12 +16,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from merlot.broker.asking.pieces import Piece, Pieces
-from merlot.broker.asking.scatter import Gathered
-from merlot.broker.leaves import Asked, Asking, Leaves, added
+from merlot.broker.leaves import Leaves, QueryCall, TableAnswers, summed_stats
 from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultColumns
+from merlot.broker.scatter_gather.pieces import Pieces, RoutePiece
+from merlot.broker.scatter_gather.scatter import Gathered
 from merlot.broker.tables import ServedTable
 from merlot.codes import QueryErrorCode
 from merlot.query.answer.reduce import reduce
@@ -48,7 +48,7 @@ AHEAD: Final = 3
 _ALL: Final = 1 << 60
 
 
-class Taker(Protocol):
+class RowConsumer(Protocol):
     """Takes the rows of an answer, at its own pace."""
 
     async def take(self, answer: BrokerAnswer, rows: ResultColumns) -> None:
@@ -61,7 +61,7 @@ class Selections:
     def __init__(self, leaves: Leaves) -> None:
         self._leaves = leaves
 
-    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, asking: Asking, taker: Taker) -> bool:
+    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, asking: QueryCall, taker: RowConsumer) -> bool:
         """Run the query, hand its rows on, and write all else into the answer. Raise MerlotError.
 
         Return False if the query is to be answered like any other: it may not be answered in pieces, or has few
@@ -82,7 +82,7 @@ class Selections:
             return False
         asked.table.check_rows(answer.num_rows)
         answer.time_used_ms = int(1000 * (asyncio.get_running_loop().time() - asking.deadline) + plan.timeout_ms)
-        taking = _Taking(self._leaves, plan, bound, asked, asking, sum(counts))
+        taking = _PieceStream(self._leaves, plan, bound, asked, asking, sum(counts))
         async with aclosing(taking.rows()) as pieces:
             async for rows in pieces:
                 await taker.take(answer, ResultColumns(rows))
@@ -109,9 +109,9 @@ def _counting(plan: PlannedQuery, bound: BoundQuery) -> PlannedQuery:
     return replace(plan, query=tree_json.to_json(counting), tree=tree)
 
 
-def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: Asked, counts: list[int]) -> None:
+def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: TableAnswers, counts: list[int]) -> None:
     """Write the facts into the answer as if all rows that decide it had been gathered."""
-    stats = added(asked.gathered.partials)
+    stats = summed_stats(asked.gathered.partials)
     num_docs = sum(min(count, tree.finish.rows_needed) for count in counts)
     answer.stats = replace(
         stats,
@@ -130,18 +130,24 @@ def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: Asked, counts: list[in
 class _PieceResult:
     """Result of asking for a piece. `rows` is None if there are too many of them, or if some are missing."""
 
-    piece: Piece
+    piece: RoutePiece
     rows: ResultTable | None
     gathered: Gathered
     num_bytes: int = 0
     is_too_large: bool = False
 
 
-class _Taking:
+class _PieceStream:
     """The pieces of one answer."""
 
     def __init__(
-        self, leaves: Leaves, plan: PlannedQuery, bound: BoundQuery, asked: Asked, asking: Asking, num_counted: int
+        self,
+        leaves: Leaves,
+        plan: PlannedQuery,
+        bound: BoundQuery,
+        asked: TableAnswers,
+        asking: QueryCall,
+        num_counted: int,
     ) -> None:
         assert plan.tree is not None
         self._leaves = leaves
@@ -207,10 +213,10 @@ class _Taking:
                 return
             self._tasks.append(self._asked_for(piece))
 
-    def _asked_for(self, piece: Piece) -> asyncio.Task[_PieceResult]:
+    def _asked_for(self, piece: RoutePiece) -> asyncio.Task[_PieceResult]:
         return asyncio.create_task(self._ask(piece))
 
-    async def _ask(self, piece: Piece) -> _PieceResult:
+    async def _ask(self, piece: RoutePiece) -> _PieceResult:
         most_rows = SLACK * self._rows_wanted if piece.is_cuttable else None
         gathered = await self._leaves.ask_for(
             piece,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from merlot import memory
-from merlot.broker.leaves import MAX_RUNS, Asked, Asking, Leaves, added
+from merlot.broker.leaves import MAX_RUNS, Leaves, QueryCall, TableAnswers, summed_stats
 from merlot.broker.planning.planner import PlannedQuery, PlannedStages
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.settings import BrokerSettings, stage_memory_bytes
@@ -67,7 +67,7 @@ class Stages:
         """Start no more queries."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, stages: PlannedStages, asking: Asking) -> None:
+    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, stages: PlannedStages, asking: QueryCall) -> None:
         """Run the query and write its result into the answer. Raise MerlotError."""
         counted_s = compile_time.seconds()
         async with self._turn(asking.deadline):
@@ -80,7 +80,7 @@ class Stages:
                 answer.result = explain_stages(stages, asked)
             else:
                 deadline = asking.deadline + compile_time.seconds() - counted_s
-                columns = ResultColumns(await self._above(stages, asked, deadline))
+                columns = ResultColumns(await self._run_engine(stages, asked, deadline))
                 clock = asyncio.get_running_loop().time
                 rows = partial(_rows, columns, lambda: clock() > deadline)
                 answer.result = columns if answer.by_column else await asyncio.to_thread(rows)
@@ -102,7 +102,7 @@ class Stages:
         finally:
             self._turns.release()
 
-    async def _ask_all(self, stages: PlannedStages, asking: Asking) -> Mapping[str, Asked]:
+    async def _ask_all(self, stages: PlannedStages, asking: QueryCall) -> Mapping[str, TableAnswers]:
         """Ask for all leaves. All leaves of a table are answered from the same state of it."""
         for run in range(1, MAX_RUNS + 1):
             tables = {plan.table: self._leaves.table(plan.table) for plan in stages.leaves.values() if plan.table}
@@ -112,8 +112,8 @@ class Stages:
         return {id_: asked[plan.query, plan.where] for id_, plan in stages.leaves.items()}
 
     async def _ask(
-        self, plans: Mapping[_LeafKey, PlannedQuery], tables: Mapping[Any, ServedTable], asking: Asking
-    ) -> dict[_LeafKey, Asked]:
+        self, plans: Mapping[_LeafKey, PlannedQuery], tables: Mapping[Any, ServedTable], asking: QueryCall
+    ) -> dict[_LeafKey, TableAnswers]:
         tasks = {
             key: asyncio.create_task(self._leaves.ask(plan, tables[plan.table], asking)) for key, plan in plans.items()
         }
@@ -124,7 +124,9 @@ class Stages:
                 task.cancel()
         return {key: task.result() for key, task in tasks.items()}
 
-    async def _above(self, stages: PlannedStages, asked: Mapping[str, Asked], deadline: float) -> ResultTable:
+    async def _run_engine(
+        self, stages: PlannedStages, asked: Mapping[str, TableAnswers], deadline: float
+    ) -> ResultTable:
         limits = [table.spec.limits for table in stages.bound.tables.values()]
         settings = self._settings
         memory_bytes = min(self._memory_bytes, account.TOTAL.query_bytes)
@@ -132,7 +134,7 @@ class Stages:
             EngineLimits(memory_bytes=memory_bytes, spill_bytes=settings.stage_spill_bytes),
             max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
         )
-        work = _Above(stages, asked, memory_bytes)
+        work = _EngineRun(stages, asked, memory_bytes)
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._executor, work.run, engine)
         try:
@@ -149,11 +151,11 @@ _LeafKey = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class _Above:
+class _EngineRun:
     """The engine's work, which runs in a thread."""
 
     stages: PlannedStages
-    asked: Mapping[str, Asked]
+    asked: Mapping[str, TableAnswers]
     max_bytes: int
 
     def run(self, engine: Engine) -> ResultTable:
@@ -180,7 +182,7 @@ class _Above:
         return engine.run(self.stages.bound.engine, relations)
 
 
-def _reduced(plan: PlannedQuery, asked: Asked) -> ResultTable:
+def _reduced(plan: PlannedQuery, asked: TableAnswers) -> ResultTable:
     assert plan.tree is not None
     table, partials = asked.table, asked.gathered.partials
     max_groups = table.spec.limits.max_groups
@@ -202,10 +204,10 @@ def _distinct(stages: PlannedStages) -> Mapping[_LeafKey, PlannedQuery]:
     return {(plan.query, plan.where): plan for plan in stages.leaves.values()}
 
 
-def _add_stats(answer: BrokerAnswer, asked: Mapping[str, Asked]) -> None:
+def _add_stats(answer: BrokerAnswer, asked: Mapping[str, TableAnswers]) -> None:
     leaves = list({id(leaf.gathered): leaf for leaf in asked.values()}.values())
     for leaf in leaves:
-        stats = added(leaf.gathered.partials)
+        stats = summed_stats(leaf.gathered.partials)
         answer.stats = stats if leaf is leaves[0] else answer.stats + stats
         answer.total_docs += leaf.total_docs(stats)
         answer.num_segments_pruned_by_broker += leaf.selection.num_pruned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from merlot.broker.leaves import Asked
+from merlot.broker.leaves import TableAnswers
 from merlot.broker.planning.explain import explain
 from merlot.broker.planning.planner import PlannedStages
 from merlot.broker.response import ResultRows
@@ -35,7 +35,7 @@ _Line = tuple[str, int, str | None]
 """Operator, its depth, and the relation whose leaf it is, if it is a leaf."""
 
 
-def explain_stages(stages: PlannedStages, asked: Mapping[str, Asked]) -> ResultRows:
+def explain_stages(stages: PlannedStages, asked: Mapping[str, TableAnswers]) -> ResultRows:
     """Return the plan, in the columns of any plan."""
     rows: list[list[str | int]] = []
     parents = [0]
@@ -82,7 +82,7 @@ def _lines(stages: PlannedStages) -> Iterator[_Line]:
 def lines_of(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Iterator[_Line]:
     """Yield the tree of a statement over leaves, below its root."""
     names = _names(statement, leaves)
-    writer = _Writer(names)
+    writer = _PlanWriter(names)
     for name, query in statement.common:
         yield f"STAGE_WITH(name:{names.get(name, name)})", 1, None
         yield from writer.query(query, 2)
@@ -107,7 +107,7 @@ def _names(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Mapping[st
     return names
 
 
-class _Writer:
+class _PlanWriter:
     """Writes a statement's tree with the query's names. `names` maps columns and relations to them."""
 
     def __init__(self, names: Mapping[str, str], slots: Mapping[str, Slot] | None = None) -> None:
@@ -117,12 +117,12 @@ class _Writer:
     def query(self, query: Query, depth: int) -> Iterator[_Line]:
         if isinstance(query, SetOperation):
             places = {f"c{number}": output.label for number, output in enumerate(query.outputs)}
-            tail = _Writer({**self._names, **places})._tail(query)
+            tail = _PlanWriter({**self._names, **places})._tail(query)
             yield f"STAGE_{query.kind.value}(all:{str(query.is_all).lower()}{tail})", depth, None
             yield from self.query(query.left, depth + 1)
             yield from self.query(query.right, depth + 1)
             return
-        writer = _Writer(self._names, query.slots)
+        writer = _PlanWriter(self._names, query.slots)
         yield f"STAGE_SELECT({', '.join(writer._facts(query))})", depth, None
         for slot in query.slots.values():
             if isinstance(slot, Subquery):

@@ -14,12 +14,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar
 
+from merlot.broker.metastore_rollbacks import RollbackDetector
 from merlot.broker.refresher import Refresher
-from merlot.broker.routing import behind, pruning
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing import edition_steps, pruning
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.pruning import Selection, TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
-from merlot.broker.setbacks import Setbacks
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.consuming.merged import is_merged
@@ -159,7 +159,7 @@ class TableSources:
     metastore: Metastore
     executor: Executor
     clock: Clock
-    standings: Callable[[], Mapping[InstanceId, Standing]]
+    standings: Callable[[], Mapping[InstanceId, ServerStanding]]
 
 
 class TableWatch:
@@ -173,11 +173,11 @@ class TableWatch:
         self._reader = ReportReader(sources.metastore, name)
         self._refresher = Refresher(f"table {name}", self._refresh)
         self._watches: list[Watch] = []
-        self._setbacks = Setbacks(sources.clock)
+        self._rollbacks = RollbackDetector(sources.clock)
         self._state: _State | None = None
         self._served: ServedTable | None = None
         self._passed: tuple[TableView, ...] = ()
-        """Views that are newer than the routes in use, the current one last (`behind`)."""
+        """Views that are newer than the routes in use, the current one last (`edition_steps`)."""
         self._is_read_due = True
         self.is_settled = False
         """True once the table was read, or cannot be for a reason that waiting does not mend."""
@@ -226,7 +226,7 @@ class TableWatch:
             try:
                 self._state = await self._in_thread(self._read)
             except NotFoundError:
-                self._setbacks.forget()
+                self._rollbacks.forget()
                 self._drop()
             except BaseException as error:
                 self._is_read_due = True
@@ -261,7 +261,7 @@ class TableWatch:
             # were reported before the boundary moved, also before the first view, and a merged segment before the
             # records of its inputs were removed.
             reports = self._reader.read()
-        is_behind = self._setbacks.is_behind(record.created_ms, loaded.epoch, is_marked=lost is not None)
+        is_behind = self._rollbacks.is_behind(record.created_ms, loaded.epoch, is_marked=lost is not None)
         if lost is None and record.is_unconfirmed:
             lost = _UNKNOWN
         elif is_behind:
@@ -310,7 +310,9 @@ def _serve(
     previous: ServedTable | None,
     passed: tuple[TableView, ...],
 ) -> tuple[ServedTable, tuple[TableView, ...]]:
-    followed = behind.follow(inputs, None if previous is None else behind.Followed(previous.snapshot, passed))
+    followed = edition_steps.follow(
+        inputs, None if previous is None else edition_steps.FollowedViews(previous.snapshot, passed)
+    )
     pruned = pruning.build(followed.snapshot, state.spec, None if previous is None else previous.pruning)
     served = ServedTable(name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule, state.lost)
     return served, followed.passed

@@ -16,10 +16,10 @@ from merlot.functions.instants import Moment
 from merlot.ids import raw_name
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
+from merlot.sql.boolean_logic import without_null_verdict
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.labels import LabelNames, label, literal_label
-from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
 from merlot.sql.syntax import Alias, Node, Number, Ordered, Select, Star, Table

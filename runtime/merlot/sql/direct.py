@@ -34,7 +34,7 @@ FindConstant = Callable[[Value], tuple[int, bool] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot:
+class _Placeholder:
     """Placeholder of a constant: its number, its change, and the exclusive bounds of its value."""
 
     number: int
@@ -58,7 +58,7 @@ class _Slot:
 class _Conjunct:
     function: str
     column: Column
-    slots: tuple[_Slot, ...]
+    slots: tuple[_Placeholder, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _conjunct(expr: Expr, find_constant: FindConstant) -> _Conjunct | None:
         if constant is None:
             return None
         low, high = (0, 0) if is_text else literals.INTEGER_RANGES[column.type.base]
-        slots.append(_Slot(*constant, column.type, low, high))
+        slots.append(_Placeholder(*constant, column.type, low, high))
     return _Conjunct(expr.function, column, tuple(slots))
 
 
@@ -134,9 +134,9 @@ def _merge_bounds(conjuncts: Sequence[_Conjunct]) -> list[_Conjunct]:
     return merged
 
 
-def _moved(conjunct: _Conjunct, deltas: Mapping[str, int]) -> _Slot:
+def _moved(conjunct: _Conjunct, deltas: Mapping[str, int]) -> _Placeholder:
     (slot,) = conjunct.slots
-    return _Slot(slot.number, slot.is_negative, slot.type, slot.low, slot.high, deltas[conjunct.function])
+    return _Placeholder(slot.number, slot.is_negative, slot.type, slot.low, slot.high, deltas[conjunct.function])
 
 
 def _pieces(conjuncts: Sequence[_Conjunct]) -> tuple[bytes, ...] | None:

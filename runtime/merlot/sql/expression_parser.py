@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from merlot.sql import limits
+from merlot.sql.keywords import CALLED_FORMS, FORMS, QUERY_STARTS, RESERVED, SET_OPERATIONS, STRUCTURE, TYPED_TEXTS
 from merlot.sql.lexer import END, constants_in, is_list, text_in
 from merlot.sql.syntax import (
     And,
@@ -38,7 +39,6 @@ from merlot.sql.syntax import (
     Text,
 )
 from merlot.sql.token_reader import NAME_STARTS, QUOTES, TokenReader, qualifier_of, starts_name, too_many
-from merlot.sql.words import CALLED_FORMS, FORMS, QUERY_STARTS, RESERVED, SET_OPERATIONS, STRUCTURE, TYPED_TEXTS
 from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 _DIGITS: Final = frozenset("0123456789")
@@ -84,11 +84,11 @@ class ExpressionParser(TokenReader):
         raise NotImplementedError
 
     def _form(self, word: str) -> Node:
-        """Read the expression after a keyword of `FORMS`. `Forms` implements it."""
+        """Read the expression after a keyword of `FORMS`. `FormParser` implements it."""
         raise NotImplementedError
 
     def _call(self, name: str) -> Node:
-        """Read the arguments of a call, and the clauses after them. `Forms` implements it."""
+        """Read the arguments of a call, and the clauses after them. `FormParser` implements it."""
         raise NotImplementedError
 
     def _subquery(self) -> Query:

@@ -16,14 +16,13 @@ from merlot.functions.conditional import typed_case
 from merlot.functions.date_fields import FIELD_NAMES
 from merlot.functions.instants import Moment
 from merlot.functions.time_words import TRUNC_UNITS
-from merlot.sql import chains, funnels, predicates
+from merlot.sql import condition_lists, funnels, predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
+from merlot.sql.boolean_logic import conjunction, disjunction, predicate
 from merlot.sql.budget import Budget
-from merlot.sql.decimals import decimal_result
-from merlot.sql.features import feature_name
+from merlot.sql.decimal_constants import decimal_result
 from merlot.sql.labels import DISTINCT_FORMS, cast_type_name
-from merlot.sql.logic import conjunction, disjunction, predicate
-from merlot.sql.scope import Names
+from merlot.sql.scope import NameScope
 from merlot.sql.syntax import (
     And,
     Array,
@@ -62,6 +61,7 @@ from merlot.sql.syntax import (
     WithinGroup,
 )
 from merlot.sql.syntax import Call as SyntaxCall
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree import literals
 from merlot.tree.errors import MisplacedAggregateError, SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
@@ -98,7 +98,7 @@ class StageBinder(Protocol):
 class Binder:
     """Binds the expressions of one clause. `place` names the clause in messages."""
 
-    scope: Names
+    scope: NameScope
     fold: Fold
     moment: Moment | None
     nulls: bool
@@ -249,7 +249,9 @@ def _comparison(binder: Binder, node: Comparison) -> Expr:
 
 
 def _joined(binder: Binder, node: And | Or) -> Expr:
-    return chains.bound(node, bind=binder.bind, condition=binder.condition, nulls=binder.nulls, budget=binder.budget)
+    return condition_lists.bind_conditions(
+        node, bind=binder.bind, condition=binder.condition, nulls=binder.nulls, budget=binder.budget
+    )
 
 
 def _negation(binder: Binder, node: Not) -> Expr:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from merlot.sql.expression_parser import ExpressionParser
+from merlot.sql.keywords import RESERVED, STRUCTURE, TYPES
 from merlot.sql.syntax import (
     Array,
     Boolean,
@@ -33,7 +34,6 @@ from merlot.sql.syntax import (
 )
 from merlot.sql.syntax import Bound as FrameBound
 from merlot.sql.token_reader import QUOTES
-from merlot.sql.words import RESERVED, STRUCTURE, TYPES
 from merlot.tree.errors import UnsupportedSqlError
 
 _DIGITS: Final = frozenset("0123456789")
@@ -59,7 +59,7 @@ _TREATMENTS: Final = frozenset({"IGNORE", "RESPECT"})
 _FRAMES: Final = frozenset({"ROWS", "RANGE", "GROUPS"})
 
 
-class Forms(ExpressionParser):
+class FormParser(ExpressionParser):
     """Parses expressions that begin with a keyword, or with a name and a parenthesis."""
 
     def _form(self, word: str) -> Node:
@@ -330,23 +330,23 @@ class Forms(ExpressionParser):
         raise UnsupportedSqlError("query parameter (@)")
 
 
-_FORMS: Final[dict[str, Callable[[Forms], Node]]] = {
-    "(": Forms._parenthesis,
-    "CASE": Forms._case,
-    "CAST": Forms._cast,
-    "TRY_CAST": Forms._try_cast,
-    "EXTRACT": Forms._extract,
-    "TRIM": Forms._trim,
-    "SUBSTRING": Forms._substring,
-    "EXISTS": Forms._exists,
-    "INTERVAL": Forms._interval,
-    "ARRAY": Forms._array,
-    "[": Forms._brackets,
-    ".": Forms._fraction,
-    "@": Forms._parameter,
-    ":": Forms._placeholder,
-    "?": Forms._placeholder,
-    "NULL": Forms._null,
-    "TRUE": Forms._true,
-    "FALSE": Forms._false,
+_FORMS: Final[dict[str, Callable[[FormParser], Node]]] = {
+    "(": FormParser._parenthesis,
+    "CASE": FormParser._case,
+    "CAST": FormParser._cast,
+    "TRY_CAST": FormParser._try_cast,
+    "EXTRACT": FormParser._extract,
+    "TRIM": FormParser._trim,
+    "SUBSTRING": FormParser._substring,
+    "EXISTS": FormParser._exists,
+    "INTERVAL": FormParser._interval,
+    "ARRAY": FormParser._array,
+    "[": FormParser._brackets,
+    ".": FormParser._fraction,
+    "@": FormParser._parameter,
+    ":": FormParser._placeholder,
+    "?": FormParser._placeholder,
+    "NULL": FormParser._null,
+    "TRUE": FormParser._true,
+    "FALSE": FormParser._false,
 }

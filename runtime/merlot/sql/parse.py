@@ -1,7 +1,8 @@
 """Parse SQL text to a syntax tree: options, EXPLAIN and one query. Anything else is refused by its name.
 
-This is the entry point of parsing. `_Text` takes options, EXPLAIN and OPTION(…) off the tokens, and `Parser` reads the
-query that is left. `limits` bounds the size of a text, the caller's `Budget` the time. Safe on any thread.
+This is the entry point of parsing. `_StatementTokens` takes options, EXPLAIN and OPTION(…) off the tokens, and
+`Parser` reads the query that is left. `limits` bounds the size of a text, the caller's `Budget` the time. Safe on any
+thread.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Final
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
-from merlot.sql.features import feature_name
 from merlot.sql.lexer import error_at, place_of, text_in, tokens_of
 from merlot.sql.parser import Parser
 from merlot.sql.syntax import Column, Comparison, Node, Number, Query, Select, Table, Text, children
 from merlot.sql.token_reader import QueryTokens
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 MAX_TREE_DEPTH: Final = 100
@@ -103,7 +104,7 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     budget.look()
     if len(tokens) > limits.MAX_TOKENS:
         raise SqlParseError(f"query has too many words limit={limits.MAX_TOKENS}")
-    text_tokens = _Text(text, tokens, list(map(str.upper, tokens)))
+    text_tokens = _StatementTokens(text, tokens, list(map(str.upper, tokens)))
     text_tokens.leave_query()
     parser = Parser(QueryTokens(text, text_tokens.tokens, text_tokens.words, text_tokens.numbers), budget)
     try:
@@ -116,7 +117,7 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
 
 
 @dataclass(slots=True)
-class _Text:
+class _StatementTokens:
     """A text's tokens, and the facts that are read off them before the query."""
 
     sql: str

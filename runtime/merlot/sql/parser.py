@@ -7,7 +7,8 @@ from typing import Final
 
 from merlot.sql import limits
 from merlot.sql.expression_parser import ORDERED
-from merlot.sql.form_parser import Forms
+from merlot.sql.form_parser import FormParser
+from merlot.sql.keywords import JOIN_WORDS, NO_ALIASES, NO_RELATION_ALIASES, QUERY_STARTS, STRUCTURE
 from merlot.sql.syntax import (
     Alias,
     Common,
@@ -31,7 +32,6 @@ from merlot.sql.syntax import (
     Values,
     WindowDefinition,
 )
-from merlot.sql.words import JOIN_WORDS, NO_ALIASES, NO_RELATION_ALIASES, QUERY_STARTS, STRUCTURE
 from merlot.tree import literals
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 
@@ -46,7 +46,7 @@ _MAX_PARTS: Final = 3
 """Most parts of a table's name: catalog, database and table."""
 
 
-class Parser(Forms):
+class Parser(FormParser):
     """Parses one query. Recursive descent: a method for each rule of the grammar."""
 
     _num_terms = 0

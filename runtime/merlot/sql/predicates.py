@@ -17,7 +17,7 @@ from typing import Any, Final, TypeGuard, cast
 
 from merlot.functions.comparisons import with_backslashes
 from merlot.functions.conversion import cast_to, common_type
-from merlot.sql.logic import conjunction, disjunction, negation
+from merlot.sql.boolean_logic import conjunction, disjunction, negation
 from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal, Value

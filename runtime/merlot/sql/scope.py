@@ -38,8 +38,8 @@ def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
     yield "", ".".join(words)
 
 
-class Names(Protocol):
-    """Names that an expression may use."""
+class NameScope(Protocol):
+    """NameScope that an expression may use."""
 
     def column(self, name: str, qualifier: str = "") -> Expr:
         """Return the column of a name. Raise UnknownColumnError."""
@@ -56,7 +56,7 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Names that a query of one stage may use.
+    """NameScope that a query of one stage may use.
 
     A column is found by its exact name, or by the only name that differs in case.
     """

@@ -6,9 +6,9 @@ A *shape* is a query's text without the numbers and strings of its WHERE clause,
 shape is bound with marker constants that no query has. Each marker must end up once, as an operand that a column is
 compared with.
 
-Filling in calls the same functions as binding (`predicates`, `logic`), so out-of-range numbers, timestamps in texts and
-lists fold as usual. A query that does not fit has no template and is bound from its text. So is a query whose constants
-fail to fit, so that it gets the usual error. A template is checked against the query that it was made from.
+Filling in calls the same functions as binding (`predicates`, `boolean_logic`), so out-of-range numbers, timestamps in
+texts and lists fold as usual. A query that does not fit has no template and is bound from its text. So is a query whose
+constants fail to fit, so that it gets the usual error. A template is checked against the query that it was made from.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Final
 
 from merlot.errors import InvalidInputError
 from merlot.sql import predicates
+from merlot.sql.boolean_logic import conjunction, disjunction, without_null_verdict
 from merlot.sql.direct import DirectFilter, direct_filter
-from merlot.sql.logic import conjunction, disjunction, without_null_verdict
 from merlot.tree import literals
 from merlot.tree.nodes import TRUE, BoundQuery, Call, Column, Expr, Literal, Value
 from merlot.tree.types import STRING
@@ -51,7 +51,7 @@ Rebuild = Callable[[Sequence[Literal]], Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class QueryShape:
     """A text without its constants. Queries of one shape have the same `key`; `pieces` surround the constants."""
 
     key: str
@@ -63,7 +63,7 @@ class _UnfitError(Exception):
     """Raised if the shape has no template."""
 
 
-def shape_of(sql: str) -> Shape | None:
+def shape_of(sql: str) -> QueryShape | None:
     """Return the shape of a query; None for queries that are bound from their texts."""
     where = _WHERE.search(sql) if len(sql) <= MAX_CHARS else None
     if where is None or "\0" in sql:
@@ -91,7 +91,7 @@ def shape_of(sql: str) -> Shape | None:
     if not constants or len(constants) > MAX_CONSTANTS:
         return None
     pieces.append(sql[start:])
-    return Shape("".join(map("".join, zip(pieces, [*kinds, ""], strict=True))), tuple(pieces), tuple(constants))
+    return QueryShape("".join(map("".join, zip(pieces, [*kinds, ""], strict=True))), tuple(pieces), tuple(constants))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Template:
         return replace(self.query, where=None if where == TRUE else where)
 
 
-def make_template(shape: Shape, bound: BoundQuery, bind: Bind) -> Template | None:
+def make_template(shape: QueryShape, bound: BoundQuery, bind: Bind) -> Template | None:
     """Make the template of a shape; None if it has none. `bound` is the shape's query with its own constants; `bind`
     binds a text."""
     if bound.explain or not _stand_alone(shape.pieces):

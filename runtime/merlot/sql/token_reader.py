@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
+from merlot.sql.keywords import RESERVED
 from merlot.sql.lexer import END, error_at, is_list, place_of, text_in
 from merlot.sql.syntax import Column
-from merlot.sql.words import RESERVED
 from merlot.tree.errors import SqlParseError, SqlValidationError
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class TokenReader:
         return True
 
     def _takes_all(self, *words: str) -> bool:
-        """Take the next words if they are `words`; return True if they were."""
+        """Take the next words if they are `keywords`; return True if they were."""
         end = self._at + len(words)
         if self._words[self._at : end] != list(words):
             return False

@@ -17,7 +17,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 a clock on a wall
 _OF_WEEKS: Final = frozenset("xweE")
 
 
-class Field(NamedTuple):
+class PatternField(NamedTuple):
     """A letter of a pattern: its rank from coarse to fine, and how it is set."""
 
     rank: int
@@ -138,30 +138,32 @@ def _hour_start(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
-FIELDS: Final[dict[str, Field]] = {
-    "G": Field(0, _era, lambda moment: _year_start(moment.replace(year=1, day=1))),
-    "C": Field(1, _century, lambda moment: _year_start(moment.replace(year=moment.year // 100 * 100, day=1))),
-    "y": Field(2, _year, _year_start),
-    "Y": Field(2, _year, _year_start),
-    "x": Field(2, _week_year, _week_year_start),
-    "M": Field(3, _month, lambda moment: _day_start(moment.replace(day=1))),
-    "w": Field(4, _week, _week_start),
-    "D": Field(5, _day_of_year, _day_start),
-    "d": Field(6, lambda moment, value: moment.replace(day=value), _day_start),
-    "e": Field(7, _weekday, _day_start),
-    "E": Field(7, _weekday, _day_start),
-    "a": Field(8, _half_day, lambda moment: _hour_start(moment.replace(hour=moment.hour // 12 * 12))),
-    "H": Field(9, _hour, _hour_start),
-    "k": Field(9, _from_one(_hour, 24), _hour_start),
-    "K": Field(10, _hour_of_half, _hour_start),
-    "h": Field(10, _from_one(_hour_of_half, 12), _hour_start),
-    "m": Field(
+FIELDS: Final[dict[str, PatternField]] = {
+    "G": PatternField(0, _era, lambda moment: _year_start(moment.replace(year=1, day=1))),
+    "C": PatternField(1, _century, lambda moment: _year_start(moment.replace(year=moment.year // 100 * 100, day=1))),
+    "y": PatternField(2, _year, _year_start),
+    "Y": PatternField(2, _year, _year_start),
+    "x": PatternField(2, _week_year, _week_year_start),
+    "M": PatternField(3, _month, lambda moment: _day_start(moment.replace(day=1))),
+    "w": PatternField(4, _week, _week_start),
+    "D": PatternField(5, _day_of_year, _day_start),
+    "d": PatternField(6, lambda moment, value: moment.replace(day=value), _day_start),
+    "e": PatternField(7, _weekday, _day_start),
+    "E": PatternField(7, _weekday, _day_start),
+    "a": PatternField(8, _half_day, lambda moment: _hour_start(moment.replace(hour=moment.hour // 12 * 12))),
+    "H": PatternField(9, _hour, _hour_start),
+    "k": PatternField(9, _from_one(_hour, 24), _hour_start),
+    "K": PatternField(10, _hour_of_half, _hour_start),
+    "h": PatternField(10, _from_one(_hour_of_half, 12), _hour_start),
+    "m": PatternField(
         11,
         lambda moment, value: moment.replace(minute=value),
         lambda moment: moment.replace(second=0, microsecond=0),
     ),
-    "s": Field(12, lambda moment, value: moment.replace(second=value), lambda moment: moment.replace(microsecond=0)),
-    "S": Field(13, lambda moment, value: moment.replace(microsecond=value * 1_000), lambda moment: moment),
+    "s": PatternField(
+        12, lambda moment, value: moment.replace(second=value), lambda moment: moment.replace(microsecond=0)
+    ),
+    "S": PatternField(13, lambda moment, value: moment.replace(microsecond=value * 1_000), lambda moment: moment),
 }
 """Fields by letter. The value of S is in milliseconds."""
 _FIRST_WITHOUT_YEAR, _LAST_WITHOUT_YEAR = FIELDS["M"].rank, FIELDS["E"].rank

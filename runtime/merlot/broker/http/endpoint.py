@@ -50,7 +50,7 @@ T = TypeVar("T")
 QUERY_LIMITS: Final = dict.fromkeys(("/query/sql", "/query"), BodyLimit(MAX_BODY_BYTES))
 
 
-class BrokerFace(Answers, Protocol):
+class BrokerInterface(Answers, Protocol):
     """The part of a broker that the HTTP paths need."""
 
     @property
@@ -76,7 +76,7 @@ class BrokerFace(Answers, Protocol):
         ...
 
 
-def make_app(broker: BrokerFace) -> web.Application:
+def make_app(broker: BrokerInterface) -> web.Application:
     """Create an application of the broker's paths; unknown paths are 404, for HEAD too."""
     app = web.Application()
     app[BODY_LIMITS] = QUERY_LIMITS
@@ -84,7 +84,7 @@ def make_app(broker: BrokerFace) -> web.Application:
     return app
 
 
-def routes(broker: BrokerFace) -> list[web.RouteDef]:
+def routes(broker: BrokerInterface) -> list[web.RouteDef]:
     """Return the broker's routes, for a node that serves several roles on one port."""
     paths = _Paths(broker)
     return [
@@ -107,7 +107,7 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
     ]
 
 
-def table_routes(broker: BrokerFace) -> list[web.RouteDef]:
+def table_routes(broker: BrokerInterface) -> list[web.RouteDef]:
     """Return the routes that clients expect of a controller, for a port without one: pinotdb's reflection needs only
     these."""
     paths = _Paths(broker)
@@ -118,7 +118,7 @@ def table_routes(broker: BrokerFace) -> list[web.RouteDef]:
 
 
 class _Paths:
-    def __init__(self, broker: BrokerFace) -> None:
+    def __init__(self, broker: BrokerInterface) -> None:
         self._broker = broker
         self._cursors = CursorPaths(broker, ResponseStore(SystemClock()), broker.directory.live_brokers)
 

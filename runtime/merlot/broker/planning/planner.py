@@ -32,7 +32,7 @@ from merlot.sql.budget import Budget
 from merlot.sql.null_counts import WARNING, counts_nulls
 from merlot.sql.parse import ParsedStatement, one_stage, parse_statement
 from merlot.sql.query_options import with_nulls
-from merlot.sql.shapes import Shape, Template, make_template, shape_of
+from merlot.sql.shapes import QueryShape, Template, make_template, shape_of
 from merlot.tree import tree_json
 from merlot.tree.nodes import BoundQuery, Expr
 
@@ -103,7 +103,7 @@ class PlanCounts:
 
 
 @dataclass(slots=True)
-class _KnownShape:
+class _ShapeEntry:
     """Cache entry of a shape."""
 
     sightings: int = 0
@@ -125,7 +125,7 @@ class Planner:
         self._max_bytes = max_bytes
         self._num_bytes = 0
         self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
-        self._shapes: OrderedDict[tuple[str, str], _KnownShape] = OrderedDict()
+        self._shapes: OrderedDict[tuple[str, str], _ShapeEntry] = OrderedDict()
         self._threads = PlanningThreads()
         self.counts = PlanCounts()
 
@@ -167,7 +167,7 @@ class Planner:
 
     async def _make_by_shape(self, sql: str, options: str) -> PlannedQuery:
         shape = shape_of(sql)
-        entry = _KnownShape() if shape is None else self._known((shape.key, options))
+        entry = _ShapeEntry() if shape is None else self._shape_entry((shape.key, options))
         if entry.planned is not None and not self._is_current(entry.planned):
             entry.template = entry.planned = None
         if shape is not None and entry.template is not None and entry.planned is not None:
@@ -183,7 +183,7 @@ class Planner:
             entry.planned, entry.template = made.planned, made.template
         return made.planned
 
-    async def _make_somewhere(self, sql: str, options: str, shape: Shape | None) -> _Made:
+    async def _make_somewhere(self, sql: str, options: str, shape: QueryShape | None) -> _PlanResult:
         timeout_s = query_options.planning_timeout_ms(options) / 1000
         deadline = self._clock.monotonic() + timeout_s
         is_short = len(sql) <= INLINE_SQL_CHARS
@@ -192,27 +192,27 @@ class Planner:
             return self._make(sql, options, shape, budget)
         return await self._threads.run(len(sql), timeout_s, budget, lambda: self._make(sql, options, shape, budget))
 
-    def _known(self, key: tuple[str, str]) -> _KnownShape:
+    def _shape_entry(self, key: tuple[str, str]) -> _ShapeEntry:
         entry = self._shapes.get(key)
         if entry is None:
-            entry = self._shapes[key] = _KnownShape()
+            entry = self._shapes[key] = _ShapeEntry()
             if len(self._shapes) > MAX_SHAPES:
                 self._shapes.popitem(last=False)
         else:
             self._shapes.move_to_end(key)
         return entry
 
-    def _make(self, sql: str, options: str, shape: Shape | None, budget: Budget) -> _Made:
+    def _make(self, sql: str, options: str, shape: QueryShape | None, budget: Budget) -> _PlanResult:
         """Plan a text. If `shape` is given, also try to make its template."""
         moment = Moment(self._clock.now_ms())
         parsed = self._parse(sql, budget)
         given = query_options.parse(options)
         if parsed.has_stages or (wants_stages(given, parsed) and one_stage(parsed).table is not None):
-            return _Made(_plan_stages(bind_stages(parsed, given, self._find_table, moment, budget), moment))
+            return _PlanResult(_plan_stages(bind_stages(parsed, given, self._find_table, moment, budget), moment))
         bound, table = self._bind(parsed, given, budget, moment)
         if table is None:
             timeout_ms = query_options.timeout_ms(dict(bound.options), None)
-            return _Made(
+            return _PlanResult(
                 PlannedQuery(
                     constant=bound,
                     timeout_ms=timeout_ms,
@@ -227,9 +227,9 @@ class Planner:
             planned = replace(planned, wishes=replace(wishes, warnings=(*wishes.warnings, WARNING)))
         budget.look()
         if shape is None or planned.is_momentary:
-            return _Made(planned)
+            return _PlanResult(planned)
         template = make_template(shape, bound, lambda text: self._bind(self._parse(text, budget), given, budget)[0])
-        return _Made(planned, template, is_shape_tried=True)
+        return _PlanResult(planned, template, is_shape_tried=True)
 
     def _parse(self, sql: str, budget: Budget) -> ParsedStatement:
         parsed = parse_statement(sql, budget)
@@ -251,7 +251,7 @@ class Planner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _PlanResult:
     """A plan, and the template of its shape if one was tried and could be made."""
 
     planned: PlannedQuery
@@ -268,7 +268,7 @@ def _weight(key: tuple[str, str], plan: PlannedQuery) -> int:
     return own + len(plan.stages.bound.engine.sql) + sum(len(leaf.query) + len(leaf.where) for leaf in leaves)
 
 
-def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:
+def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> PlannedQuery | None:
     """Return the plan of another query of the shape. None if its constants do not fit; binding then gives the better
     error."""
     assert planned.tree is not None

@@ -20,7 +20,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 
-class Standing(Enum):
+class ServerStanding(Enum):
     """Preference of a server that may be asked.
 
     PREFERRED: asked first. BACKUP: asked only for segments that no preferred server has. A server without a standing is
@@ -49,11 +49,11 @@ class _Server:
         """Return when a failing server is preferred again."""
         return self.failed_at + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 10))
 
-    def standing(self, now: float) -> Standing | None:
+    def standing(self, now: float) -> ServerStanding | None:
         if self.lost_at is not None:
             is_gone = self.failures > 0 or now - self.lost_at >= SUSPECT_S
-            return None if is_gone else Standing.PREFERRED
-        return Standing.BACKUP if self.failures and now < self.resumes_at() else Standing.PREFERRED
+            return None if is_gone else ServerStanding.PREFERRED
+        return ServerStanding.BACKUP if self.failures and now < self.resumes_at() else ServerStanding.PREFERRED
 
 
 class ServerHealth:
@@ -92,7 +92,7 @@ class ServerHealth:
             server.failed_at = now
         return before != server.standing(now)
 
-    def standings(self, now: float) -> Mapping[InstanceId, Standing]:
+    def standings(self, now: float) -> Mapping[InstanceId, ServerStanding]:
         """Return the standing of every server that may be asked."""
         ranked = ((instance, server.standing(now)) for instance, server in self._servers.items())
         return {instance: standing for instance, standing in ranked if standing is not None}

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot import telemetry
-from merlot.broker.routing import own_pruners
-from merlot.broker.routing.own_pruners import Keep, OwnPruner
+from merlot.broker.routing import plugin_pruners
+from merlot.broker.routing.plugin_pruners import Keep, PluginPruner
 from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, Cut
@@ -62,7 +62,7 @@ class TablePruning:
     """Records by position; None: the record is of another version than the one that is routed."""
     stages: tuple[tuple[str, SegmentStatistics], ...]
     """Built-in pruners in order, each with the statistics that it and those before it may use; the last has all."""
-    own: tuple[OwnPruner, ...] = ()
+    own: tuple[PluginPruner, ...] = ()
     unreadable: str | None = None
     """Reason why segments are never pruned whose records this version cannot read; None if all can be read."""
     keys: NDArray[np.object_] = field(repr=False)
@@ -136,7 +136,7 @@ class TablePruning:
         self,
         where: Expr | None,
         statistics: SegmentStatistics,
-        own: Iterable[OwnPruner],
+        own: Iterable[PluginPruner],
         *,
         null_handling: bool,
     ) -> Keep:
@@ -183,9 +183,9 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
     else:
-        builder = _Builder(snapshot, spec, records, [segment.cut for segment in segments])
+        builder = _StatisticsBuilder(snapshot, spec, records, [segment.cut for segment in segments])
         stages, unreadable = builder.stages(), builder.unreadable()
-        own = own_pruners.prepare_all(snapshot.table, spec, records)
+        own = plugin_pruners.prepare_all(snapshot.table, spec, records)
     keys = np.empty(len(segments), np.object_)
     keys[:] = [segment.key for segment in segments]
     servers, turns = _turns(snapshot, [segment.key for segment in segments])
@@ -246,7 +246,7 @@ def _turns(
     return tuple(servers), tuple(turns)
 
 
-class _Builder:
+class _StatisticsBuilder:
     """Makes statistics from records. Values that no footer would contain are counted, and their segments never
     pruned."""
 

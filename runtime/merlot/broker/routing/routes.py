@@ -1,7 +1,7 @@
 """Choose the replica that answers for each segment: a pure function from shared state to an immutable snapshot.
 
 The *wanted* version of a segment is its record's `name@crc`. The *holders* of a version are the servers that report
-exactly that key and may be asked (`health.Standing`). For each segment of the table's view:
+exactly that key and may be asked (`health.ServerStanding`). For each segment of the table's view:
 
 1. The wanted version has holders: it is routed. Record and route switch together, in one snapshot.
 2. It has none, but the version routed until now has (a refresh is under way): that version stays, with its old record.
@@ -13,24 +13,24 @@ exactly that key and may be asked (`health.Standing`). For each segment of the t
    is up. Some segments are not new, because they would go missing silently:
    - a record older than `NEW_SEGMENT_MS`, which no server manages to load (Pinot's InstanceSelector has the same five
      minutes), or one that is as far ahead of this broker's clock;
-   - a segment whose rows may have been answered as the tail of its partition: they would vanish, and in an upsert
+   - a segment whose rows may have been answered as part of a consuming range: they would vanish, and in an upsert
      table the rows that they replace would vanish too.
 
 Rules for several segments:
 
 5. Segments that left the view while others arrived were replaced by these: they stay until all of the new ones have a
-   replica, then all switch at once (`exchanges`). Otherwise a segment whose record is gone leaves at once. Nothing
+   replica, then all switch at once (`atomic_swaps`). Otherwise a segment whose record is gone leaves at once. Nothing
    stays for segments that `merlot recover` has brought back: they are missed until they are loaded.
 6. The consumed segments at the end of a stream's partition are asked for by one key, which names the first of them
-   (`lines`). They are never exchanged: the first segment of this tail moves on.
+   (`consuming_ranges`). They are never exchanged: the first segment of the range moves on.
 7. Of a replacement in the lineage, all inputs are part of the table, or all outputs: the outputs once each has a
-   replica (`switching`).
+   replica (`lineage_switching`).
 8. In a hybrid table, queries see those rows of a segment that are on its side of the time boundary (`boundary`). The
    boundary moves in the snapshot that routes all segments of batches before it.
-9. In a table with strict replica groups, one server is asked for all of a partition (`groups`).
+9. In a table with strict replica groups, one server is asked for all of a partition (`replica_groups`).
 10. In an upsert table of batches, each partition has an edition (`cluster.segments.editions`), a record beside those of
     its segments that changes with them. So the partition keeps its routes until some server answers for the next
-    edition, or for one on the way there (`behind`).
+    edition, or for one on the way there (`edition_steps`).
 11. If a minion has merged segments of an upsert table, either all of these are part of the table, or the segment with
     their rows, once that has a replica (`cluster.consuming.merges`).
 
@@ -45,11 +45,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, lcm
 
-from merlot.broker.routing import boundary, lines, switching
-from merlot.broker.routing.exchanges import Exchange, arriving, joined
-from merlot.broker.routing.groups import grouped
-from merlot.broker.routing.health import Standing
-from merlot.broker.routing.lines import CONSUMING_SUFFIX, Tail
+from merlot.broker.routing import boundary, consuming_ranges, lineage_switching
+from merlot.broker.routing.atomic_swaps import AtomicSwap, changing_together, with_swap
+from merlot.broker.routing.consuming_ranges import CONSUMING_SUFFIX, ConsumingRange
+from merlot.broker.routing.health import ServerStanding
+from merlot.broker.routing.replica_groups import grouped
 from merlot.cluster.consuming.merged import taken
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import RECOVERED, LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
@@ -103,7 +103,7 @@ class RoutingInputs:
 
     view: TableView
     reports: Mapping[InstanceId, Set[str]]
-    standings: Mapping[InstanceId, Standing]
+    standings: Mapping[InstanceId, ServerStanding]
     now_ms: int
     served: Set[str] = frozenset()
     """Keys that servers answered for once, and do not now."""
@@ -129,16 +129,16 @@ class RoutingSnapshot:
     absent: tuple[InstanceId, ...]
     """Servers that should hold the unavailable segments, by assignment or by report."""
     total_docs: int
-    """Docs of the routed segments, without those of `tails`: their servers report them."""
+    """Docs of the routed segments, without those of `consuming_ranges`: their servers report them."""
     records: Mapping[str, SegmentRecord] = field(repr=False)
     """Segments of the table, as far as this broker follows the lineage; routes may lag behind."""
     pending: frozenset[str] = frozenset()
     """Names of `records` that are not routed yet."""
-    exchanges: tuple[Exchange, ...] = ()
+    swaps: tuple[AtomicSwap, ...] = ()
     """Segments that wait for each other."""
     completed: frozenset[str] = frozenset()
     """Entries of the lineage whose outputs are routed, not their inputs."""
-    tails: tuple[Tail, ...] = ()
+    consuming_ranges: tuple[ConsumingRange, ...] = ()
     """Ends of a stream's partitions, each routed as one segment."""
     time_boundary_ms: int | None = None
     """Time boundary of a hybrid table: batches answer for the time before it, the stream for the rest. None: both
@@ -163,13 +163,16 @@ class Rerouted:
 def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> RoutingSnapshot:
     """Build the next snapshot. Takes a few microseconds per segment: call it in a thread."""
     facts = _Facts.of(inputs, previous)
-    table = _table(inputs, previous, facts)
+    table = _table_state(inputs, previous, facts)
     before = previous.segments if previous is not None else {}
-    frozen = _kept(table, before)
+    frozen = _frozen_names(table, before)
     routed = {name: facts.route(before[name].key, before[name].record) for name in frozen & before.keys()}
-    routed |= {tail.record.name: facts.route(tail.record.key_text, tail.record) for tail in table.tails}
+    routed |= {
+        consuming.record.name: facts.route(consuming.record.key_text, consuming.record)
+        for consuming in table.consuming_ranges
+    }
     for name, record in table.records.items():
-        if name in table.in_tails:
+        if name in table.in_ranges:
             continue
         if name in table.late:
             routed[name] = facts.route(record.key_text, record)
@@ -187,11 +190,11 @@ def build(inputs: RoutingInputs, previous: RoutingSnapshot | None = None) -> Rou
     return _snapshot(inputs, table, routed, boundary_ms)
 
 
-def _kept(table: _Table, before: Mapping[str, RoutedSegment]) -> Set[str]:
-    """Return the segments whose routes an exchange keeps as they were. Segments that were asked for as `name@0` are not
-    among them: the split has moved since, and later segments are asked for by themselves. Nor are segments that a tail
+def _frozen_names(table: _TableState, before: Mapping[str, RoutedSegment]) -> Set[str]:
+    """Return the segments whose routes a swap keeps as they were. Segments that were asked for as `name@0` are not
+    among them: the split has moved since, and later segments are asked for by themselves. Nor are segments that a range
     covers now."""
-    cuts = {tail.record.partition: tail.record.sequence for tail in table.tails}
+    cuts = {consuming.record.partition: consuming.record.sequence for consuming in table.consuming_ranges}
 
     def is_moved(segment: RoutedSegment) -> bool:
         record = segment.record
@@ -218,7 +221,7 @@ def _editions_before(
 
 
 def _boundary_ms(
-    inputs: RoutingInputs, previous: RoutingSnapshot | None, table: _Table, routed: Mapping[str, RoutedSegment]
+    inputs: RoutingInputs, previous: RoutingSnapshot | None, table: _TableState, routed: Mapping[str, RoutedSegment]
 ) -> int | None:
     """Return the time boundary; None if there is none. A broker that starts uses the root's: servers had loaded the
     segments before it when it moved there."""
@@ -239,70 +242,64 @@ def _cut(segment: RoutedSegment, boundary_ms: int) -> RoutedSegment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Table:
+class _TableState:
     """The table's segments as the next snapshot takes them."""
 
     records: Mapping[str, SegmentRecord]
     completed: frozenset[str]
-    exchanges: tuple[Exchange, ...]
+    swaps: tuple[AtomicSwap, ...]
     late: Set[str]
-    """Names of exchanges that took too long: the new versions are routed, with or without replicas."""
-    tails: tuple[Tail, ...]
+    """Names of swaps that took too long: the new versions are routed, with or without replicas."""
+    consuming_ranges: tuple[ConsumingRange, ...]
     deadline_ms: int | None
 
     @cached_property
-    def in_tails(self) -> frozenset[str]:
-        return _names_of(self.tails)
+    def in_ranges(self) -> frozenset[str]:
+        return _names_of(self.consuming_ranges)
 
     @cached_property
     def frozen(self) -> frozenset[str]:
-        return frozenset().union(*(exchange.names for exchange in self.exchanges)) - self.in_tails
+        return frozenset().union(*(swap.names for swap in self.swaps)) - self.in_ranges
 
     def pending(self, routed: Mapping[str, RoutedSegment]) -> frozenset[str]:
         """Return the names of `records` that are not routed."""
-        return frozenset(self.records.keys() - routed.keys() - self.in_tails)
+        return frozenset(self.records.keys() - routed.keys() - self.in_ranges)
 
 
-def _names_of(tails: Iterable[Tail]) -> frozenset[str]:
-    return frozenset().union(*(tail.names for tail in tails))
+def _names_of(ranges: Iterable[ConsumingRange]) -> frozenset[str]:
+    return frozenset().union(*(consuming.names for consuming in ranges))
 
 
-def _table(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Facts) -> _Table:
+def _table_state(inputs: RoutingInputs, previous: RoutingSnapshot | None, facts: _Facts) -> _TableState:
     """Apply publishes and removals first, then switches of the lineage."""
     view, now_ms = inputs.view, inputs.now_ms
     if previous is None:
-        completed = switching.first(view, facts.has_replica)
-        exchanges: tuple[Exchange, ...] = ()
+        completed = lineage_switching.completed_at_start(view, facts.has_replica)
+        swaps: tuple[AtomicSwap, ...] = ()
     else:
-        completed = switching.still(view, previous.completed)
-        now = _present(inputs, switching.seen(view, completed), facts)
-        back = _back(previous, now)
-        under_way = [exchange for exchange in previous.exchanges if exchange.names.isdisjoint(back)]
-        exchanges = joined(under_way, frozenset() if back else _arriving(previous, now), now_ms)
-    records = _present(inputs, switching.seen(view, completed), facts)
+        completed = lineage_switching.still_completed(view, previous.completed)
+        now = _present(inputs, lineage_switching.visible_with(view, completed), facts)
+        recovered = _recovered_names(previous, now)
+        under_way = [swap for swap in previous.swaps if swap.names.isdisjoint(recovered)]
+        swaps = with_swap(under_way, frozenset() if recovered else _changing_together(previous, now), now_ms)
+    records = _present(inputs, lineage_switching.visible_with(view, completed), facts)
     waiting = tuple(
-        exchange
-        for exchange in exchanges
-        if not all(facts.has_replica(records[name]) for name in exchange.names & records.keys())
+        swap for swap in swaps if not all(facts.has_replica(records[name]) for name in swap.names & records.keys())
     )
-    in_time = tuple(exchange for exchange in waiting if exchange.ends_ms > now_ms)
+    in_time = tuple(swap for swap in waiting if swap.ends_ms > now_ms)
     late = frozenset().union(
-        *(
-            exchange.names
-            for exchange in waiting
-            if exchange not in in_time and not _may_differ(exchange, inputs, previous)
-        )
+        *(swap.names for swap in waiting if swap not in in_time and not _may_differ(swap, inputs, previous))
     )
-    frozen = frozenset().union(*(exchange.names for exchange in in_time))
-    switched = switching.follow(view, completed, frozen, facts.has_replica, now_ms)
-    if switched.taken != completed:
-        records = _present(inputs, switching.seen(view, switched.taken), facts)
-    return _Table(
+    frozen = frozenset().union(*(swap.names for swap in in_time))
+    switched = lineage_switching.switch_ready(view, completed, frozen, facts.has_replica, now_ms)
+    if switched.completed != completed:
+        records = _present(inputs, lineage_switching.visible_with(view, switched.completed), facts)
+    return _TableState(
         records=records,
-        completed=switched.taken,
-        exchanges=in_time,
+        completed=switched.completed,
+        swaps=in_time,
         late=late,
-        tails=_tails(inputs, records, facts),
+        consuming_ranges=_ranges(inputs, records, facts),
         deadline_ms=switched.deadline_ms,
     )
 
@@ -311,7 +308,7 @@ def _present(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts:
     """Return the segments that may be asked for: without those that only mark a paused partition, and with the editions
     that segments belong to. In an upsert table, a segment that was merged into another goes as soon as that one has a
     replica."""
-    present = lines.present(records)
+    present = consuming_ranges.present(records)
     if inputs.is_strict and (merged := taken(present.values())):
         gone = {name for name, into in merged.items() if facts.has_replica(into)}
         present = {name: record for name, record in present.items() if name not in gone}
@@ -321,28 +318,30 @@ def _present(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts:
     return {**present, **{name: edition.record for name, edition in editions.items()}}
 
 
-def _tails(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> tuple[Tail, ...]:
-    """Return the tails of the partitions. If one server answers for all of a partition, the split is as late as some
-    server alone allows. Otherwise it is as late as the preferred servers allow together, so that no server that is
-    about to leave is needed for a segment that it alone has sealed."""
+def _ranges(inputs: RoutingInputs, records: Mapping[str, SegmentRecord], facts: _Facts) -> tuple[ConsumingRange, ...]:
+    """Return the consuming ranges of the partitions. If one server answers for all of a partition, the split is as late
+    as some server alone allows. Otherwise it is as late as the preferred servers allow together, so that no server that
+    is about to leave is needed for a segment that it alone has sealed."""
     standings, reports = inputs.standings, inputs.reports
     ranked = sorted(reports.keys() & standings.keys(), key=lambda server: (standings[server].value, server))
     if inputs.is_strict:
         servers: list[Set[str]] = [reports[server] for server in ranked]
-    elif Standing.BACKUP in standings.values():
-        preferred = [reports[server] for server in ranked if standings[server] is Standing.PREFERRED]
+    elif ServerStanding.BACKUP in standings.values():
+        preferred = [reports[server] for server in ranked if standings[server] is ServerStanding.PREFERRED]
         servers = [frozenset().union(*preferred)]
     else:
         servers = []
-    return lines.tails(records, facts.consuming, facts.holders, servers)
+    return consuming_ranges.find_ranges(records, facts.consuming, facts.holders, servers)
 
 
-def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
+def _changing_together(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
     """Return the names that have to change together. Left out are segments of a stream whose rows the split moves from
     key to key: open ones, and those opened and sealed since. So are sealed segments that were rewritten in place: each
     keeps its rows to itself."""
     before = previous.records
-    moving = lines.open_names(before) | lines.open_names(now) | _names_of(previous.tails)
+    moving = (
+        consuming_ranges.open_names(before) | consuming_ranges.open_names(now) | _names_of(previous.consuming_ranges)
+    )
     moving |= {
         name
         for name, record in now.items()
@@ -350,10 +349,10 @@ def _arriving(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> fr
     }
     if moving:
         before, now = ({name: record for name, record in side.items() if name not in moving} for side in (before, now))
-    return arriving(before, now)
+    return changing_together(before, now)
 
 
-def _back(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
+def _recovered_names(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozenset[str]:
     """Return the names that a recovery has brought back: their former routes show no recent state of the table."""
     before = previous.records
     return frozenset(
@@ -363,21 +362,21 @@ def _back(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]) -> frozen
     )
 
 
-def _may_differ(exchange: Exchange, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> bool:
-    """Return True if an exchange that took too long may leave names on their old versions: each is a part of the table
+def _may_differ(swap: AtomicSwap, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> bool:
+    """Return True if a swap that took too long may leave names on their old versions: each is a part of the table
     by itself."""
     before = previous.segments.keys() if previous is not None else frozenset()
-    return not inputs.is_whole and exchange.names <= before and exchange.names <= inputs.view.visible.keys()
+    return not inputs.is_whole and swap.names <= before and swap.names <= inputs.view.visible.keys()
 
 
 def _snapshot(
-    inputs: RoutingInputs, table: _Table, routed: Mapping[str, RoutedSegment], boundary_ms: int | None
+    inputs: RoutingInputs, table: _TableState, routed: Mapping[str, RoutedSegment], boundary_ms: int | None
 ) -> RoutingSnapshot:
     seen = [segment for segment in routed.values() if segment.cut is not Cut.HIDDEN]
     unavailable = tuple(segment.key for segment in seen if not segment.replicas)
     pending = table.pending(routed)
     deadlines = [_ends_being_new(table.records[name]) for name in pending - table.frozen]
-    deadlines += [exchange.ends_ms for exchange in table.exchanges]
+    deadlines += [swap.ends_ms for swap in table.swaps]
     deadlines += [table.deadline_ms] if table.deadline_ms is not None else []
     return RoutingSnapshot(
         table=inputs.view.table,
@@ -389,9 +388,9 @@ def _snapshot(
         total_docs=sum(segment.record.total_docs for segment in seen),
         records=table.records,
         pending=pending,
-        exchanges=table.exchanges,
+        swaps=table.swaps,
         completed=table.completed,
-        tails=table.tails,
+        consuming_ranges=table.consuming_ranges,
         time_boundary_ms=boundary_ms,
         stale_at_ms=min(deadlines, default=None),
         by_key={segment.key: segment for segment in routed.values()},
@@ -457,8 +456,8 @@ class _Facts:
     @classmethod
     def of(cls, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> _Facts:
         is_first = previous is None
-        preferred = _holders(inputs, Standing.PREFERRED)
-        backups = _holders(inputs, Standing.BACKUP)
+        preferred = _holders(inputs, ServerStanding.PREFERRED)
+        backups = _holders(inputs, ServerStanding.BACKUP)
         holders = {**backups, **preferred}
         reported = set(inputs.served)
         reported.update(*(keys for instance, keys in inputs.reports.items() if instance not in inputs.standings))
@@ -471,7 +470,7 @@ class _Facts:
         return cls(
             holders=holders,
             backups=spare,
-            consuming=lines.consuming_names(holders),
+            consuming=consuming_ranges.consuming_names(holders),
             reported=reported,
             versions=versions,
             are_new_trusted=versions.keys() <= segments.keys(),
@@ -490,8 +489,8 @@ class _Facts:
         return is_back or record.replaces in self.lineage
 
     def is_continued(self, record: SegmentRecord) -> bool:
-        """Return True if the segment's rows may have been answered as part of a tail: then they are missed if they
-        cannot be."""
+        """Return True if the segment's rows may have been answered as part of a consuming range: then they are missed
+        if they cannot be."""
         if not isinstance(record, StreamSegmentRecord):
             return False
         first = self.asked_from.get(record.partition)
@@ -509,16 +508,16 @@ class _Facts:
 def _asked_from(previous: RoutingSnapshot | None, reported: Set[str]) -> Mapping[int, int]:
     """Return, by partition, the first segment that was asked for as `name@0`, by this broker or of servers that are
     dead."""
-    names = set(lines.consuming_names(reported))
+    names = set(consuming_ranges.consuming_names(reported))
     if previous is not None:
-        names |= lines.open_names({name: segment.record for name, segment in previous.segments.items()})
+        names |= consuming_ranges.open_names({name: segment.record for name, segment in previous.segments.items()})
     first: dict[int, int] = {}
     for parsed in filter(None, map(StreamSegmentName.parse, names)):
         first[parsed.partition] = min(parsed.sequence, first.get(parsed.partition, parsed.sequence))
     return first
 
 
-def _holders(inputs: RoutingInputs, standing: Standing) -> dict[str, tuple[InstanceId, ...]]:
+def _holders(inputs: RoutingInputs, standing: ServerStanding) -> dict[str, tuple[InstanceId, ...]]:
     instances_of: dict[str, list[InstanceId]] = defaultdict(list)
     for instance in sorted(inputs.reports):
         if inputs.standings.get(instance) is standing:

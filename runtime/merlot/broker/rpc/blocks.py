@@ -56,7 +56,7 @@ class BlockForm:
             raise InvalidInputError(f"no such compression: {compression:.40}; choose one of {', '.join(_COMPRESSORS)}")
         return cls(rows=int(text), encoding=encoding, compression=compression)
 
-    def blocks(self, names: Sequence[str], types: Sequence[str], columns: Sequence[Values]) -> list[Block]:
+    def blocks(self, names: Sequence[str], types: Sequence[str], columns: Sequence[Values]) -> list[RowBlock]:
         """Encode the rows, in as few blocks as clients accept."""
         encoded = _ENCODERS[self.encoding](names, types, columns)
         count = len(columns[0])
@@ -71,11 +71,11 @@ class BlockForm:
             "compression": self.compression,
             "encoding": self.encoding,
         }
-        return [Block(packed, about)]
+        return [RowBlock(packed, about)]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RowBlock:
     """Payload and metadata of a message of rows."""
 
     payload: bytes

@@ -14,7 +14,7 @@ from merlot.broker.queries import Answers, SqlRequest
 from merlot.broker.query_errors import named
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.rpc import blocks
-from merlot.broker.rpc.blocks import Block, BlockForm
+from merlot.broker.rpc.blocks import BlockForm, RowBlock
 from merlot.broker.rpc.messages import METHOD, SERVICE, SERVICE_OF_SERVERS, BrokerRequest, response
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, UnavailableError
@@ -147,6 +147,6 @@ class _Blocks:
             for block in await asyncio.to_thread(self._made, rows, start):
                 await self._write(response(block.payload, block.about))
 
-    def _made(self, rows: ResultRows | ResultColumns, start: int) -> list[Block]:
+    def _made(self, rows: ResultRows | ResultColumns, start: int) -> list[RowBlock]:
         columns = rows.values(start, min(start + self._form.rows, rows.num_rows))
         return self._form.blocks(rows.column_names, rows.column_types, columns)

@@ -18,13 +18,13 @@ from merlot.sql import query_options, syntax
 from merlot.sql.bind import bind_order_by, bind_where, merge_options, ordinal
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold
-from merlot.sql.features import feature_name
 from merlot.sql.parse import ParsedStatement
 from merlot.sql.stages.grouping import bind_grouping
 from merlot.sql.stages.joins import asof_condition, join_kind
 from merlot.sql.stages.rules import check_block
-from merlot.sql.stages.scope import Source, StageScope
+from merlot.sql.stages.scope import ScopeRelation, StageScope
 from merlot.sql.stages.slots import Slots
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree.errors import SqlValidationError, UnknownNameError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Column, Expr, OrderKey, Output
 from merlot.tree.relations import (
@@ -240,7 +240,7 @@ class _StatementBinder:
         return relation, scope
 
     def _join(
-        self, left: Relation, scope: StageScope, join: syntax.Join, right: Relation, source: Source
+        self, left: Relation, scope: StageScope, join: syntax.Join, right: Relation, source: ScopeRelation
     ) -> tuple[Relation, StageScope]:
         kind = join_kind(join)
         if isinstance(right, Unnest) and (kind not in (JoinKind.INNER, JoinKind.CROSS) or join.on is not None):
@@ -264,7 +264,7 @@ class _StatementBinder:
         return Join(JoinKind.CROSS if condition is None else kind, left, right, condition), after
 
     def _condition(
-        self, join: syntax.Join, left: StageScope, source: Source, both: StageScope, kind: JoinKind
+        self, join: syntax.Join, left: StageScope, source: ScopeRelation, both: StageScope, kind: JoinKind
     ) -> tuple[Expr | None, dict[str, Expr]]:
         """Return the join's condition, and the merged columns of USING and NATURAL."""
         merged = dict(left.merged)
@@ -297,7 +297,7 @@ class _StatementBinder:
             budget=self.context.budget,
         )
 
-    def _relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, Source]:
+    def _relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, ScopeRelation]:
         """Bind a relation of FROM; `left` has the relations before it."""
         relation, source = self._read_relation(node, left)
         called = node.alias or (node.name if isinstance(node, syntax.Table) else "")
@@ -305,7 +305,7 @@ class _StatementBinder:
         self._names |= {column.name: f"{called}.{label}" if called else label for label, column in source.columns}
         return relation, source
 
-    def _read_relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, Source]:
+    def _read_relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, ScopeRelation]:
         self._num_relations += 1
         if self._num_relations > MAX_RELATIONS:
             raise SqlValidationError(f"too many tables and subqueries in FROM limit={MAX_RELATIONS}")
@@ -320,13 +320,13 @@ class _StatementBinder:
                 return self._table(node)
         raise UnsupportedSqlError(feature_name(node))
 
-    def _derived(self, node: syntax.Derived, left: StageScope) -> tuple[Derived, Source]:
+    def _derived(self, node: syntax.Derived, left: StageScope) -> tuple[Derived, ScopeRelation]:
         """Bind a subquery. With LATERAL, it is evaluated for each row of the relations to its left."""
         id_ = self.new_id("d")
         query = self.query(node.query, left if node.is_lateral else None)
         return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, node.columns, node.alias))
 
-    def _table(self, node: syntax.Table) -> tuple[Relation, Source]:
+    def _table(self, node: syntax.Table) -> tuple[Relation, ScopeRelation]:
         common = self._commons.get(node.name.lower())
         if common is not None:
             id_ = self.new_id("n")
@@ -336,7 +336,7 @@ class _StatementBinder:
             raise UnsupportedSqlError("names for a table's columns")
         return self._scan(node.name, node.alias)
 
-    def _scan(self, written: str, alias: str) -> tuple[Scan, Source]:
+    def _scan(self, written: str, alias: str) -> tuple[Scan, ScopeRelation]:
         schema = self.context.find_schema(written)
         id_ = self.new_id("t")
         self._tables[id_] = written
@@ -346,9 +346,9 @@ class _StatementBinder:
         )
         names = {alias} if alias else {written, written.removesuffix("_OFFLINE").removesuffix("_REALTIME")}
         qualifiers = frozenset(name.lower() for name in names)
-        return Scan(id_, written), Source(id_, qualifiers, columns, is_table=True)
+        return Scan(id_, written), ScopeRelation(id_, qualifiers, columns, is_table=True)
 
-    def _values(self, node: syntax.Values) -> tuple[Values, Source]:
+    def _values(self, node: syntax.Values) -> tuple[Values, ScopeRelation]:
         binder = self._binder(StageScope(), "VALUES")
         rows = [tuple(map(binder.bind, row)) for row in node.rows]
         if len({len(row) for row in rows}) != 1:
@@ -361,7 +361,7 @@ class _StatementBinder:
         outputs = [Output(f"EXPR${number}", Column(f"c{number}", type_)) for number, type_ in enumerate(types)]
         return Values(id_, cast, tuple(types)), _source(id_, node.alias, _renamed(outputs, node.columns, node.alias))
 
-    def _unnest(self, node: syntax.Unnest, left: StageScope) -> tuple[Unnest, Source]:
+    def _unnest(self, node: syntax.Unnest, left: StageScope) -> tuple[Unnest, ScopeRelation]:
         """Bind UNNEST: values of lists, and with WITH ORDINALITY their positions from 1 on."""
         binder = self._binder(left, "UNNEST")
         lists = tuple(map(binder.bind, node.lists))
@@ -397,11 +397,11 @@ def _merged(kind: JoinKind, left: Expr, right: Column) -> Expr:
     return Call("coalesce", (_as(left, common), _as(right, common)), common)
 
 
-def _source(id_: str, alias: str, outputs: Sequence[Output]) -> Source:
+def _source(id_: str, alias: str, outputs: Sequence[Output]) -> ScopeRelation:
     columns = tuple(
         (output.label, Column(f"{id_}.c{number}", output.expr.type)) for number, output in enumerate(outputs)
     )
-    return Source(id_, frozenset({alias.lower()}) if alias else frozenset(), columns)
+    return ScopeRelation(id_, frozenset({alias.lower()}) if alias else frozenset(), columns)
 
 
 def _renamed(outputs: Sequence[Output], names: Sequence[str], what: str) -> Sequence[Output]:

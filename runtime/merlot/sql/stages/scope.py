@@ -14,7 +14,7 @@ from merlot.tree.nodes import Column, Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScopeRelation:
     """A relation of FROM: its qualifiers, and its columns by name, in order."""
 
     id: str
@@ -35,7 +35,7 @@ class Source:
 class StageScope:
     """Names that a SELECT may use. Its own names hide those of the queries around it."""
 
-    sources: Sequence[Source] = ()
+    sources: Sequence[ScopeRelation] = ()
     merged: Mapping[str, Expr] = field(default_factory=dict)
     """Columns that USING merged, by name in lower case."""
     aliases: Mapping[str, Expr] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class StageScope:
                 return matches[0] if matches else None
         return self.outer._qualified(name, qualifier) if self.outer is not None else None
 
-    def _source(self, qualifier: str) -> Source:
+    def _source(self, qualifier: str) -> ScopeRelation:
         for source in self.sources:
             if qualifier.lower() in source.qualifiers:
                 return source

@@ -11,8 +11,8 @@ from merlot.functions.conversion import cast_to, common_type
 from merlot.sql import syntax
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.expressions import Binder
-from merlot.sql.features import feature_name
 from merlot.sql.stages.scope import StageScope
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Aggregate, Column, Expr, Literal, OrderKey

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from merlot.sql import predicates
+from merlot.sql.boolean_logic import conjunction, disjunction
 from merlot.sql.budget import Budget
-from merlot.sql.logic import conjunction, disjunction
 from merlot.sql.syntax import And, Column, Comparison, Negative, Node, Number, Or, Text
 from merlot.tree import literals
 from merlot.tree.nodes import Call, Expr, Literal
@@ -22,12 +22,12 @@ _PLAIN_DIGITS: Final = 18
 """Most digits that always fit a LONG, with or without a sign."""
 
 
-def bound(
+def bind_conditions(
     joined: And | Or, *, bind: Callable[[Node], Expr], condition: Callable[[Node], Expr], nulls: bool, budget: Budget
 ) -> Expr:
     """Return the conditions as one predicate. Raise the error of the first one that fails."""
     is_any = type(joined) is Or
-    binder = _ChainBinder("equals" if is_any else "not_equals", "in" if is_any else "not_in", nulls)
+    binder = _ConditionCollector("equals" if is_any else "not_equals", "in" if is_any else "not_in", nulls)
     subjects: dict[tuple[str, str, bool], Expr] = {}
     canonical: dict[Expr, Expr] = {}
     for part in joined.parts:
@@ -50,10 +50,10 @@ def _is_constant(node: Node) -> bool:
     return kind is Number or kind is Text or (kind is Negative and type(node.operand) is Number)  # type: ignore[attr-defined]
 
 
-class _ChainBinder:
+class _ConditionCollector:
     """Collects the values that a column is compared with in consecutive conditions, and makes one list of them.
 
-    A list ends where another condition may be about its column: `logic` merges lists of a column, in order."""
+    A list ends where another condition may be about its column: `boolean_logic` merges lists of a column, in order."""
 
     def __init__(self, single: str, listing: str, nulls: bool) -> None:
         self._single = single

@@ -1,9 +1,9 @@
 """Choose how the segments of a stream's partition are asked for: sealed ones by version, the newest by offset.
 
-The segments of a partition form a line: each begins at the offset where the one before ends. The key `name@0` asks a
+The segments of a partition form a chain: each begins at the offset where the one before ends. The key `name@0` asks a
 server for all its rows of the partition from the beginning of that segment on: rows that are consumed, rows that are
-sealed and not published yet, and later segments. So each line is split: segments before the split are asked for as
-`name@crc`, everything from it on by one `name@0`.
+sealed and not published yet, and later segments. So each chain is split: segments before the split are asked for as
+`name@crc`, everything from it on, the *consuming range*, by one `name@0`.
 
 The split is as late as holders allow: every sealed segment before it must have a holder, and so must the `name@0` at
 the split. A commit moves the split by one segment in one snapshot, and no row is lost or counted twice. If the only
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from merlot.cluster.consuming.names import StreamSegmentName
@@ -28,8 +28,8 @@ CONSUMING_SUFFIX = "@0"
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """The part of a line that one key asks for. `record` is its first segment, as it was while it was consumed."""
+class ConsumingRange:
+    """The end of a chain, asked for by one key. `record` is its first segment, as it was while it was consumed."""
 
     record: StreamSegmentRecord
     names: frozenset[str]
@@ -53,17 +53,17 @@ def consuming_names(keys: Iterable[str]) -> frozenset[str]:
     return frozenset(key[: -len(CONSUMING_SUFFIX)] for key in keys if key.endswith(CONSUMING_SUFFIX))
 
 
-def tails(
+def find_ranges(
     records: Mapping[str, SegmentRecord],
     live: Set[str],
     holders: Collection[str],
     servers: Sequence[Set[str]] = (),
-) -> tuple[Tail, ...]:
-    """Return the tail of each line that has one. `live`: names held as `name@0`; `holders`: all keys that may be asked
-    for.
+) -> tuple[ConsumingRange, ...]:
+    """Return the consuming range of each chain that has one.
 
-    `servers`: sets of keys, preferred ones first. Each is held by a server, or by several together, that may answer for
-    a line as a whole."""
+    `live`: names held as `name@0`. `holders`: all keys that may be asked for. `servers`: sets of keys, preferred ones
+    first, each held by a server, or by several together, that may answer for a chain as a whole.
+    """
     stand_ins = _stand_ins(records, live)
     records = {name: stand_ins.get(name, record) for name, record in records.items()} if stand_ins else records
     named = {record.name: record for record in records.values()} if stand_ins else records
@@ -72,15 +72,15 @@ def tails(
         return ()
     own = [(consuming_names(keys), keys) for keys in servers]
     held = _keys_by_partition(records.values(), holders) if own else {}
-    tails = (
-        _own_tail(line, own, held.get(line[0].partition, ())) or _tail(line, live, holders)
-        for line in _lines(records, names)
+    ranges = (
+        _range_of_one_server(chain, own, held.get(chain[0].partition, ())) or _range(chain, live, holders)
+        for chain in _unbroken_chains(records, names)
     )
     opened = {record.name: frozenset({name}) for name, record in stand_ins.items()}
     return tuple(
-        Tail(tail.record, tail.names.union(*(opened.get(name, frozenset()) for name in tail.names)))
-        for tail in tails
-        if tail is not None
+        replace(consuming, names=consuming.names.union(*(opened.get(name, frozenset()) for name in consuming.names)))
+        for consuming in ranges
+        if consuming is not None
     )
 
 
@@ -115,25 +115,27 @@ def _keys_by_partition(records: Iterable[SegmentRecord], holders: Collection[str
     return keys
 
 
-def _own_tail(
-    line: Sequence[StreamSegmentRecord],
+def _range_of_one_server(
+    chain: Sequence[StreamSegmentRecord],
     servers: Iterable[tuple[Set[str], Collection[str]]],
     held: Iterable[str],
-) -> Tail | None:
-    """Return the newest tail for which one server has all of the partition before it (`held`); None if no server
-    has."""
-    own: list[Tail] = []
-    in_line = {record.key_text: record.name for record in line}
+) -> ConsumingRange | None:
+    """Return the newest range for which one server has all of the partition before it (`held`); None if none has."""
+    own: list[ConsumingRange] = []
+    in_chain = {record.key_text: record.name for record in chain}
     for live, keys in servers:
-        tail = _tail(line, live, keys)
-        if tail is None or any(record.key_text not in keys for record in line if record.name not in tail.names):
+        consuming = _range(chain, live, keys)
+        if consuming is None:
             continue
-        if all(key in keys or in_line.get(key) in tail.names for key in held):
-            own.append(tail)
-    return max(own, key=lambda tail: tail.record.sequence, default=None)
+        earlier = (record for record in chain if record.name not in consuming.names)
+        if any(record.key_text not in keys for record in earlier):
+            continue
+        if all(key in keys or in_chain.get(key) in consuming.names for key in held):
+            own.append(consuming)
+    return max(own, key=lambda consuming: consuming.record.sequence, default=None)
 
 
-def _lines(records: Mapping[str, SegmentRecord], names: Set[str]) -> Iterable[Sequence[StreamSegmentRecord]]:
+def _unbroken_chains(records: Mapping[str, SegmentRecord], names: Set[str]) -> Iterable[Sequence[StreamSegmentRecord]]:
     """Yield the records of the partitions that `names` belong to, in order, without those before a gap. What filled the
     gap was replaced or removed, so what came before it must not stand for it."""
     of_streams = (record for record in records.values() if isinstance(record, StreamSegmentRecord))
@@ -141,23 +143,23 @@ def _lines(records: Mapping[str, SegmentRecord], names: Set[str]) -> Iterable[Se
         if names.isdisjoint(record.name for record in by_sequence.values()):
             continue
         sequence = max(by_sequence)
-        line = []
+        chain = []
         while sequence in by_sequence:
-            line.append(by_sequence[sequence])
+            chain.append(by_sequence[sequence])
             sequence -= 1
-        yield line[::-1]
+        yield chain[::-1]
 
 
-def _tail(line: Sequence[StreamSegmentRecord], live: Set[str], holders: Collection[str]) -> Tail | None:
-    cuts = [position for position, record in enumerate(line) if record.name in live]
-    if not cuts:
+def _range(chain: Sequence[StreamSegmentRecord], live: Set[str], holders: Collection[str]) -> ConsumingRange | None:
+    splits = [position for position, record in enumerate(chain) if record.name in live]
+    if not splits:
         return None
-    unheld = (position for position in range(cuts[0], len(line)) if line[position].key_text not in holders)
-    first_unheld = next(unheld, len(line))
-    if first_unheld == len(line) and not line[-1].is_open:
+    unheld = (position for position in range(splits[0], len(chain)) if chain[position].key_text not in holders)
+    first_unheld = next(unheld, len(chain))
+    if first_unheld == len(chain) and not chain[-1].is_open:
         return None  # everything is sealed and has a holder
-    cut = max(position for position in cuts if position <= first_unheld)
-    return Tail(_as_consumed(line[cut]), frozenset(record.name for record in line[cut:]))
+    split = max(position for position in splits if position <= first_unheld)
+    return ConsumingRange(_as_consumed(chain[split]), frozenset(record.name for record in chain[split:]))
 
 
 def _as_consumed(record: StreamSegmentRecord) -> StreamSegmentRecord:

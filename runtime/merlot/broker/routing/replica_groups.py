@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.cluster.segments.boundary import Cut
 from merlot.cluster.segments.parts import partition_groups
 from merlot.ids import InstanceId
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Members:
+class _PartitionReplicas:
     segments: Sequence[RoutedSegment]
-    standings: Mapping[InstanceId, Standing]
+    standings: Mapping[InstanceId, ServerStanding]
 
     def holders(self) -> tuple[Set[InstanceId], ...]:
         """Return, for each segment, the servers that may be asked for it."""
@@ -43,10 +43,12 @@ class _Members:
         return (min(counts, key=lambda server: (self._rank(server)[0], -counts[server], server)),)
 
     def _rank(self, server: InstanceId) -> tuple[bool, InstanceId]:
-        return (self.standings.get(server) is not Standing.PREFERRED, server)
+        return (self.standings.get(server) is not ServerStanding.PREFERRED, server)
 
 
-def grouped(routed: Mapping[str, RoutedSegment], standings: Mapping[InstanceId, Standing]) -> dict[str, RoutedSegment]:
+def grouped(
+    routed: Mapping[str, RoutedSegment], standings: Mapping[InstanceId, ServerStanding]
+) -> dict[str, RoutedSegment]:
     """Return `routed` with all segments of a partition on the same servers. Segments without a partition, and those
     that no query sees, stay as they are."""
     regrouped = dict(routed)
@@ -54,9 +56,9 @@ def grouped(routed: Mapping[str, RoutedSegment], standings: Mapping[InstanceId, 
     groups = partition_groups(routed[name].record for name in seen.values())
     for number, label in enumerate(sorted(groups)):
         names = [seen[name] for name in groups[label]]
-        members = _Members([routed[name] for name in names], standings)
+        members = _PartitionReplicas([routed[name] for name in names], standings)
         servers = members.common()
-        preferred = tuple(server for server in servers if standings.get(server) is Standing.PREFERRED) or servers
+        preferred = tuple(server for server in servers if standings.get(server) is ServerStanding.PREFERRED) or servers
         others = tuple(server for server in servers if server not in preferred)
         cut = max(segment.cut for segment in members.segments)
         for name, holders in zip(names, members.holders(), strict=True):

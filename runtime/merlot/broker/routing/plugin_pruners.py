@@ -42,7 +42,7 @@ PreparePruner = Callable[[TableSpec, Sequence[SegmentRecord]], PreparedPruner]
 _NO_RECORD: Final = SegmentRecord(name="", crc=0, size_bytes=0, url="", total_docs=-1)
 
 
-class OwnPruner:
+class PluginPruner:
     """A user's pruner, prepared for the records of one snapshot."""
 
     def __init__(self, table: TableName, name: str, spec: TableSpec, records: Sequence[SegmentRecord]) -> None:
@@ -77,9 +77,9 @@ class OwnPruner:
         _LOG.warning("segments are kept table=%s problem=%s", self._table, problem, exc_info=error)
 
 
-def prepare_all(table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[OwnPruner, ...]:
+def prepare_all(table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[PluginPruner, ...]:
     """Prepare the own pruners that a table lists, in its order. A record of None is replaced by one that tells
     nothing."""
     known_records = [_NO_RECORD if record is None else record for record in records]
     names = filter(pruners.is_own, spec.routing.segment_pruners)
-    return tuple(OwnPruner(table, name, spec, known_records) for name in names)
+    return tuple(PluginPruner(table, name, spec, known_records) for name in names)

@@ -20,7 +20,7 @@ _DOC_ID = Column("$docId", INT)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RoutePiece:
     """Docs that are asked for at once: some segments of one server, or a range of docs of one segment."""
 
     route: ServerRoute
@@ -40,14 +40,14 @@ class Piece:
         """True if the piece has more than one doc, and all its sizes are known."""
         return None not in self.sizes and self.num_docs > 1
 
-    def halves(self) -> tuple[Piece, Piece]:
+    def halves(self) -> tuple[RoutePiece, RoutePiece]:
         """Split the docs into two pieces."""
         middle = len(self.sizes) // 2
         if middle:
             return self._of(slice(None, middle)), self._of(slice(middle, None))
         return self.cut(self.num_docs // 2)
 
-    def cut(self, num_docs: int) -> tuple[Piece, Piece]:
+    def cut(self, num_docs: int) -> tuple[RoutePiece, RoutePiece]:
         """Split one segment into its first `num_docs` docs and the others."""
         (size,) = self.sizes
         assert size is not None
@@ -63,8 +63,8 @@ class Piece:
         before_stop = _compared("less_than", self.start + self.num_docs)
         return both_wheres(where, where_to_json(Call("and", (from_start, before_stop), BOOLEAN)))
 
-    def _of(self, part: slice) -> Piece:
-        return Piece(replace(self.route, segments=self.route.segments[part]), self.sizes[part])
+    def _of(self, part: slice) -> RoutePiece:
+        return RoutePiece(replace(self.route, segments=self.route.segments[part]), self.sizes[part])
 
 
 class Pieces:
@@ -73,15 +73,15 @@ class Pieces:
     def __init__(self, routes: Sequence[ServerRoute], docs_of: Callable[[str], int | None]) -> None:
         """Start with all docs of `routes`. `docs_of` returns the docs of a key; None if the key cannot be cut. Such
         keys come first, and each by itself."""
-        alone: list[deque[Piece]] = []
-        others: list[deque[Piece]] = []
+        alone: list[deque[RoutePiece]] = []
+        others: list[deque[RoutePiece]] = []
         for route in routes:
-            pieces = [Piece(replace(route, segments=(key,)), (docs_of(key),)) for key in route.segments]
+            pieces = [RoutePiece(replace(route, segments=(key,)), (docs_of(key),)) for key in route.segments]
             alone.append(deque(piece for piece in pieces if None in piece.sizes))
             others.append(deque(piece for piece in pieces if None not in piece.sizes))
         self._left = deque(pieces for pieces in (*alone, *others) if pieces)
 
-    def take(self, num_docs: int) -> Piece | None:
+    def take(self, num_docs: int) -> RoutePiece | None:
         """Return a piece of about `num_docs` of the docs that are left; None if none are."""
         if not self._left:
             return None
@@ -92,7 +92,7 @@ class Pieces:
         return piece
 
 
-def _taken(pieces: deque[Piece], num_docs: int) -> Piece:
+def _taken(pieces: deque[RoutePiece], num_docs: int) -> RoutePiece:
     first = pieces.popleft()
     if None in first.sizes:
         return first
@@ -107,7 +107,7 @@ def _taken(pieces: deque[Piece], num_docs: int) -> Piece:
     while pieces and (total := total + pieces[0].num_docs) <= num_docs:
         together.append(pieces.popleft())
     segments = tuple(piece.route.segments[0] for piece in together)
-    return Piece(replace(first.route, segments=segments), tuple(piece.sizes[0] for piece in together))
+    return RoutePiece(replace(first.route, segments=segments), tuple(piece.sizes[0] for piece in together))
 
 
 def _compared(function: str, doc: int) -> Expr:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from merlot.broker.routing.exchanges import LONGEST_MS
+from merlot.broker.routing.atomic_swaps import LONGEST_MS
 from merlot.cluster.records import LineageMark, LineageState, SegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_visible_under
@@ -23,15 +23,15 @@ HasReplica = Callable[[SegmentRecord], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
+class FollowedEntries:
     """Entries that the broker takes for completed, and when the next of the others will have waited too long."""
 
-    taken: frozenset[str]
+    completed: frozenset[str]
     deadline_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Members:
+class _MarkedRecords:
     """Records that an entry marks."""
 
     inputs: list[SegmentRecord]
@@ -41,17 +41,17 @@ class _Members:
         return [*self.inputs, *self.outputs]
 
 
-def seen(view: TableView, taken: Set[str]) -> Mapping[str, SegmentRecord]:
-    """Return the table's segments as they are if exactly the entries `taken` are completed."""
-    if taken == _completed(view):
+def visible_with(view: TableView, followed: Set[str]) -> Mapping[str, SegmentRecord]:
+    """Return the table's segments as they are if exactly the entries `followed` are completed."""
+    if followed == _completed(view):
         return view.visible
     lineage = view.lineage
     return MappingProxyType(
-        {name: record for name, record in view.segments.items() if is_visible_under(record, lineage, taken)}
+        {name: record for name, record in view.segments.items() if is_visible_under(record, lineage, followed)}
     )
 
 
-def first(view: TableView, has_replica: HasReplica) -> frozenset[str]:
+def completed_at_start(view: TableView, has_replica: HasReplica) -> frozenset[str]:
     """Return the entries that a broker takes for completed when it starts: those the root calls completed, but for
     entries of which only the inputs can answer yet.
 
@@ -60,7 +60,7 @@ def first(view: TableView, has_replica: HasReplica) -> frozenset[str]:
     if not completed or all(map(has_replica, view.visible.values())):
         return completed
     members = _members(view, {entry for entry in view.lineage if not _is_under_way(view, entry)})
-    taken = completed
+    followed = completed
     for group in _groups(members):
         is_whole = not any(_is_broken(view.lineage[entry], members[entry]) for entry in group)
         if is_whole and not _can_answer(view, members, group, completed, has_replica):
@@ -68,17 +68,17 @@ def first(view: TableView, has_replica: HasReplica) -> frozenset[str]:
             earlier = _as_far_as_possible(view, of_group, completed - group, has_replica)
             has_inputs = all(members[entry].inputs for entry in group & completed - earlier)
             if has_inputs and _can_answer(view, members, group, earlier, has_replica):
-                taken = taken - group | group & earlier
-    return taken
+                followed = followed - group | group & earlier
+    return followed
 
 
-def still(view: TableView, taken: frozenset[str]) -> frozenset[str]:
+def still_completed(view: TableView, before: frozenset[str]) -> frozenset[str]:
     """Return the entries to take for completed before anything is switched.
 
-    These are the entries `taken` until now, less those that the root has forgotten or started anew. An entry may wait
+    These are the entries that were, `before`, less those that the root has forgotten or started anew. An entry may wait
     while segments of the side to come are removed, or replaced by others. Such an entry is switched at once, with all
-    that depend on it: the replacements are not marked, so the step as a whole has to be an exchange."""
-    followed = frozenset(entry for entry in taken.intersection(view.lineage) if not _is_under_way(view, entry))
+    that depend on it: the replacements are not marked, so the step as a whole has to be a swap."""
+    followed = frozenset(entry for entry in before.intersection(view.lineage) if not _is_under_way(view, entry))
     waiting = _waiting(view, followed)
     if not waiting:
         return followed
@@ -91,55 +91,57 @@ def still(view: TableView, taken: frozenset[str]) -> frozenset[str]:
     return followed
 
 
-def _is_broken(mark: LineageMark, members: _Members) -> bool:
+def _is_broken(mark: LineageMark, members: _MarkedRecords) -> bool:
     if mark.state is LineageState.COMPLETED:
         return len(members.outputs) < mark.num_to
     return len(members.inputs) < mark.num_from
 
 
-def follow(view: TableView, taken: frozenset[str], frozen: Set[str], has_replica: HasReplica, now_ms: int) -> Switched:
+def switch_ready(
+    view: TableView, followed: frozenset[str], frozen: Set[str], has_replica: HasReplica, now_ms: int
+) -> FollowedEntries:
     """Switch toward the root's states as far as replicas allow. `frozen`: names that must keep their routes."""
-    waiting = _waiting(view, taken)
+    waiting = _waiting(view, followed)
     if not waiting:
-        return Switched(taken)
+        return FollowedEntries(followed)
     members = _members(view, waiting)
     free = {
         entry: marked for entry, marked in members.items() if all(record.name not in frozen for record in marked.all())
     }
-    taken = _as_far_as_possible(view, free, taken, has_replica, now_ms)
-    ends = [view.lineage[entry].since_ms + LONGEST_MS for entry in _waiting(view, taken)]
-    return Switched(taken, min((end for end in ends if end > now_ms), default=None))
+    followed = _as_far_as_possible(view, free, followed, has_replica, now_ms)
+    ends = [view.lineage[entry].since_ms + LONGEST_MS for entry in _waiting(view, followed)]
+    return FollowedEntries(followed, min((end for end in ends if end > now_ms), default=None))
 
 
 def _as_far_as_possible(
     view: TableView,
-    members: Mapping[str, _Members],
-    taken: frozenset[str],
+    members: Mapping[str, _MarkedRecords],
+    followed: frozenset[str],
     has_replica: HasReplica,
     now_ms: int | None = None,
 ) -> frozenset[str]:
     """Switch entries one by one while any can be, then whole groups of those that depend on each other."""
-    waiting = sorted(members.keys() & _waiting(view, taken), key=lambda entry: view.lineage[entry].since_ms)
+    waiting = sorted(members.keys() & _waiting(view, followed), key=lambda entry: view.lineage[entry].since_ms)
     has_moved = True
     while has_moved and waiting:
         has_moved = False
         for entry in list(waiting):
             late = now_ms is not None and now_ms >= view.lineage[entry].since_ms + LONGEST_MS
-            if _can_switch(view.lineage, members[entry], entry, taken, has_replica, is_late=late):
-                taken = taken ^ {entry}
+            if _can_switch(view.lineage, members[entry], entry, followed, has_replica, is_late=late):
+                followed = followed ^ {entry}
                 waiting.remove(entry)
                 has_moved = True
     for group in _groups({entry: members[entry] for entry in waiting}):
-        if len(group) > 1 and _can_switch_together(view.lineage, members, group, taken, has_replica):
-            taken = taken ^ group
-    return taken
+        if len(group) > 1 and _can_switch_together(view.lineage, members, group, followed, has_replica):
+            followed = followed ^ group
+    return followed
 
 
 def _can_switch(
     lineage: Mapping[str, LineageMark],
-    members: _Members,
+    members: _MarkedRecords,
     entry: str,
-    taken: frozenset[str],
+    followed: frozenset[str],
     has_replica: HasReplica,
     *,
     is_late: bool,
@@ -148,9 +150,9 @@ def _can_switch(
 
     An entry that is late is also switched if its side in use cannot answer either: the exception of the answers then
     names the segments that the table should have. As long as the old side answers, it is as right as the new."""
-    old, new = (members.outputs, members.inputs) if entry in taken else (members.inputs, members.outputs)
-    switched = taken ^ {entry}
-    if not all(is_visible_under(record, lineage, taken) for record in old):
+    old, new = (members.outputs, members.inputs) if entry in followed else (members.inputs, members.outputs)
+    switched = followed ^ {entry}
+    if not all(is_visible_under(record, lineage, followed) for record in old):
         return False
     if not all(is_visible_under(record, lineage, switched) for record in new):
         return False
@@ -161,30 +163,30 @@ def _can_switch(
 
 def _can_switch_together(
     lineage: Mapping[str, LineageMark],
-    members: Mapping[str, _Members],
+    members: Mapping[str, _MarkedRecords],
     group: frozenset[str],
-    taken: frozenset[str],
+    followed: frozenset[str],
     has_replica: HasReplica,
 ) -> bool:
-    switched = taken ^ group
+    switched = followed ^ group
     records = [record for entry in group for record in members[entry].all()]
     new = (record for record in records if is_visible_under(record, lineage, switched))
-    return all(has_replica(record) for record in new if not is_visible_under(record, lineage, taken))
+    return all(has_replica(record) for record in new if not is_visible_under(record, lineage, followed))
 
 
 def _can_answer(
     view: TableView,
-    members: Mapping[str, _Members],
+    members: Mapping[str, _MarkedRecords],
     group: Iterable[str],
-    taken: Set[str],
+    followed: Set[str],
     has_replica: HasReplica,
 ) -> bool:
     records = (record for entry in group for record in members[entry].all())
-    return all(has_replica(record) for record in records if is_visible_under(record, view.lineage, taken))
+    return all(has_replica(record) for record in records if is_visible_under(record, view.lineage, followed))
 
 
-def _members(view: TableView, entries: Collection[str]) -> dict[str, _Members]:
-    members = {entry: _Members([], []) for entry in entries}
+def _members(view: TableView, entries: Collection[str]) -> dict[str, _MarkedRecords]:
+    members = {entry: _MarkedRecords([], []) for entry in entries}
     for record in view.segments.values():
         if record.replaced_by in members:
             members[record.replaced_by].inputs.append(record)
@@ -193,7 +195,7 @@ def _members(view: TableView, entries: Collection[str]) -> dict[str, _Members]:
     return members
 
 
-def _groups(members: Mapping[str, _Members]) -> list[frozenset[str]]:
+def _groups(members: Mapping[str, _MarkedRecords]) -> list[frozenset[str]]:
     """Group entries that are linked by a segment: an output of one entry and an input of the other."""
     linked: dict[str, set[str]] = defaultdict(set)
     for entry, marked in members.items():
@@ -215,10 +217,10 @@ def _groups(members: Mapping[str, _Members]) -> list[frozenset[str]]:
     return groups
 
 
-def _waiting(view: TableView, taken: Set[str]) -> frozenset[str]:
+def _waiting(view: TableView, followed: Set[str]) -> frozenset[str]:
     """Return the entries whose state in the root differs from the one that the broker follows."""
     return frozenset(
-        entry for entry, mark in view.lineage.items() if (mark.state is LineageState.COMPLETED) != (entry in taken)
+        entry for entry, mark in view.lineage.items() if (mark.state is LineageState.COMPLETED) != (entry in followed)
     )
 
 

@@ -16,7 +16,7 @@ from merlot.values.types import TypeName
 _NONE: Final[Mapping[Cut, bytes]] = {}
 
 
-def cut_filters(table: ServedTable, where: bytes) -> Mapping[Cut, bytes]:
+def boundary_filters(table: ServedTable, where: bytes) -> Mapping[Cut, bytes]:
     """Return the encoded filters by the rows that a query sees of a segment; empty for a table without a boundary."""
     rule, boundary_ms = table.rule, table.snapshot.time_boundary_ms
     if rule is None or boundary_ms is None or boundary_ms == BEFORE_ALL:

@@ -21,28 +21,28 @@ MOST_KEPT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedViews:
     """A snapshot, and the views that are newer than the one it routes, the current view last."""
 
     snapshot: RoutingSnapshot
     passed: tuple[TableView, ...] = ()
 
 
-def follow(inputs: RoutingInputs, previous: Followed | None) -> Followed:
+def follow(inputs: RoutingInputs, previous: FollowedViews | None) -> FollowedViews:
     """Build the next snapshot, as `routes.build` does, by way of views that were passed over."""
     if previous is None:
-        return Followed(build(inputs))
+        return FollowedViews(build(inputs))
     snapshot, passed = build(inputs, previous.snapshot), previous.passed
-    if inputs.partitioning is None or not snapshot.exchanges:
-        return Followed(snapshot)
+    if inputs.partitioning is None or not snapshot.swaps:
+        return FollowedViews(snapshot)
     for position in reversed(range(len(passed))):
         if not _is_answered(replace(inputs, view=passed[position])):
             continue
         older = build(replace(inputs, view=passed[position]), previous.snapshot)
-        if not older.exchanges and not older.unavailable:
+        if not older.swaps and not older.unavailable:
             snapshot, passed = build(inputs, older), passed[position + 1 :]
             break
-    return Followed(snapshot, _with(passed, inputs.view))
+    return FollowedViews(snapshot, _with(passed, inputs.view))
 
 
 def _is_answered(inputs: RoutingInputs) -> bool:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from merlot.broker.asking.channels import Channels
 from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryException, named
 from merlot.broker.routing.health import CallOutcome
 from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute, reroute
+from merlot.broker.scatter_gather.channels import Channels
 from merlot.cluster.segments.boundary import Cut
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
@@ -45,7 +45,7 @@ class ScatterRequest:
     table: TableName
     query: bytes
     where: bytes = b""
-    cut_wheres: Mapping[Cut, bytes] = field(default_factory=dict)
+    boundary_wheres: Mapping[Cut, bytes] = field(default_factory=dict)
     """Filters that include the time boundary, for segments that reach beyond it."""
     snapshot: RoutingSnapshot
     routes: Sequence[ServerRoute]
@@ -152,7 +152,7 @@ class _Scatter:
             request_id=self._request.request_id,
             table=self._request.table,
             query=self._request.query,
-            where=self._request.cut_wheres.get(route.cut, self._request.where),
+            where=self._request.boundary_wheres.get(route.cut, self._request.where),
             segments=route.segments,
             timeout_ms=max(1, int(remaining * 1000)),
         )

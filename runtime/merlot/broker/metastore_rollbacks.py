@@ -14,7 +14,7 @@ DOUBT_S: Final = 300.0
 """Time that a broker waits for a controller to judge the metastore; then the broker believes the metastore."""
 
 
-class Setbacks:
+class RollbackDetector:
     """Follows the versions of one table in the order of its reads. Used by one thread at a time."""
 
     def __init__(self, clock: Clock) -> None:

@@ -41,11 +41,11 @@ def postponed_signals() -> Iterator[None]:
     def note(number: int, _: FrameType | None) -> None:
         caught.append(number)
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    before = {handled: signal.signal(handled, note) for handled in _SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for handled, handler in before.items():
+            signal.signal(handled, handler)
     for number in caught:
         signal.raise_signal(number)

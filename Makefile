@@ -141,7 +141,7 @@ mutants: $(VENV)/.dev ## Undo 40 fixes of the past one by one, and show that the
 
 fuzz: $(VENV)/.dev ## Run the random tests for FUZZ_SECONDS (600) each, the seed printed
 	MERLOT_TESTS=fuzz MERLOT_FUZZ_SECONDS=$(FUZZ_SECONDS) \
-	  $(BIN)/python -m pytest tests/fuzz tests/sql tests/simulation tests/oracle tests/unit/query/pruning tests/unit/upsert tests/unit/server/test_upsert_listener.py tests/unit/server/test_batch_index.py tests/unit/broker/test_lines.py tests/unit/broker/test_time_boundary.py tests/faults tests/kube/test_operator_scale.py \
+	  $(BIN)/python -m pytest tests/fuzz tests/sql tests/simulation tests/oracle tests/unit/query/pruning tests/unit/upsert tests/unit/server/test_upsert_listener.py tests/unit/server/test_batch_index.py tests/unit/broker/test_consuming_ranges.py tests/unit/broker/test_time_boundary.py tests/faults tests/kube/test_operator_scale.py \
 	  --timeout=0 $(PYTEST_ARGS)
 
 fuzz-bounds: $(VENV)/.dev ## Run SQL cases, kernels and random queries with every index of every kernel checked (FUZZ_SECONDS)

@@ -1,8 +1,8 @@
-"""What the control groups of this process allow, in both versions of them.
+"""Limits of this process's control groups, in both versions of cgroups.
 
-Every group above a process bounds it. In a container with a namespace of its own the group is the root of what is
-mounted; without one, /proc/self/cgroup names a path of the host that is not mounted, and the root is the container's.
-On a machine without containers (systemd's MemoryMax=) the path leads below the root.
+Every group above a process limits it. In a container with a cgroup namespace, the container's group is the root of the
+mounted file system. Without one, /proc/self/cgroup names a path of the host that is not mounted, and the root is the
+container's group all the same. On a machine without containers (systemd's MemoryMax=) the path leads below the root.
 """
 
 import contextlib
@@ -15,24 +15,25 @@ OWN: Final = Path("/proc/self/cgroup")
 
 
 def memory_bytes(root: Path = ROOT, own: Path = OWN) -> int | None:
-    """The least bound; None without one. Version 1 writes a number past all memory where there is none."""
+    """Return the lowest memory limit; None if there is none. Version 1 writes a number beyond all memory for no
+    limit."""
     folders = _folders("memory", root, own)
     texts = [text for folder in folders for text in _texts(folder, "memory.max", "memory.limit_in_bytes")]
     return min((int(text) for text in texts if text.isdecimal()), default=None)
 
 
 def num_cpus(root: Path = ROOT, own: Path = OWN) -> float | None:
-    """The least quota, as processors' time; None without one."""
+    """Return the lowest CPU quota, in processors; None if there is none."""
     quotas: list[list[str]] = []
     for folder in _folders("cpu", root, own):
         quotas += (text.split() for text in _texts(folder, "cpu.max"))
         quotas.append([*_texts(folder, "cpu.cfs_quota_us"), *_texts(folder, "cpu.cfs_period_us")])
-    known = [tuple(map(int, quota)) for quota in quotas if len(quota) == 2 and all(map(str.isdecimal, quota))]
-    return min((quota / period for quota, period in known if period), default=None)
+    pairs = [tuple(map(int, quota)) for quota in quotas if len(quota) == 2 and all(map(str.isdecimal, quota))]
+    return min((quota / period for quota, period in pairs if period), default=None)
 
 
 def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
-    """The groups of this process that may bound it, from their root downward."""
+    """Yield the groups that may limit this process, from their root downward."""
     yield from (root, root / controller)
     try:
         lines = own.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Time as an argument: decisions and loops take a Clock, so that tests own it."""
+"""Time as an argument: decisions and loops take a Clock, so that tests control it."""
 
 import time
 from typing import Protocol

@@ -1,10 +1,10 @@
-"""Pinot's numbers for what becomes of a query (`QueryErrorCode`), by name."""
+"""Pinot's numbers for the outcomes of a query (`QueryErrorCode`), by name."""
 
 from enum import IntEnum
 
 
 class QueryErrorCode(IntEnum):
-    """What a broker answers, and what servers answer it."""
+    """Error codes in the answers of brokers and servers."""
 
     JSON_PARSING = 100
     SQL_PARSING = 150

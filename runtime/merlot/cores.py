@@ -1,7 +1,7 @@
-"""Processors that this process may keep busy: its affinity, or less if its container has a quota.
+"""Count the processors that this process may keep busy: its affinity, or its container's quota if that is less.
 
-A container limited to two processors on a machine of 64 sees all of them; threads for 64 would only take turns, and use
-up the quota of a period in its first milliseconds.
+A container limited to two processors on a machine of 64 sees all of them. Threads for 64 would only take turns, and use
+up a period's quota in its first milliseconds.
 """
 
 import math
@@ -11,6 +11,6 @@ from merlot import cgroups
 
 
 def usable() -> int:
-    """At least one."""
+    """Return the number of processors, at least one."""
     affine, quota = len(os.sched_getaffinity(0)), cgroups.num_cpus()
     return affine if quota is None else max(1, min(affine, math.ceil(quota)))

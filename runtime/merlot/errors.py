@@ -1,9 +1,9 @@
-"""One root, five families, named by who must act.
+"""Errors: one root and five families, named by who must act.
 
-Every edge (HTTP, wire, CLI, operator) maps a family, never a single class, to its response. Whatever is not a
+Every edge (HTTP, wire, CLI, operator) maps a family, never a single class, to its response. An exception that is no
 `MerlotError` is a bug and propagates. Messages are lowercase, without a full stop, and carry identifying values:
 `segment crc mismatch segment=flights_0 expected=1 got=2`. `code` is the number that Pinot's clients read in a query
-answer (`QueryErrorCode`); a family has a default, a subclass beside its raiser may be more exact.
+answer (`QueryErrorCode`); a family has a default, and a subclass beside its raiser may be more exact.
 """
 
 from typing import ClassVar
@@ -12,7 +12,7 @@ from merlot.codes import QueryErrorCode
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without what follows its first line; the name of its kind if it says nothing."""
+    """Return the first line of an error's text; the name of its class if it has no text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 
 def remedy(extra: str) -> str:
-    """How to install an extra, as the end of a sentence."""
+    """Return how to install an extra, as the end of a sentence."""
     return f"run `pip install -e '.[{extra}]'` in a checkout of Merlot"
 
 
 def lacks(what: str, extra: str, error: ModuleNotFoundError) -> str:
-    """Why `what` cannot go on without an extra, in one line."""
+    """Return why `what` cannot go on without an extra, in one line."""
     return f"{what} needs the extra {extra}, and {error.name} is not installed: {remedy(extra)}"

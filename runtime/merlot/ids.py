@@ -1,4 +1,4 @@
-"""Names of things, as types that do not mix."""
+"""Names of tables, segments and instances, as types that do not mix."""
 
 import re
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ InstanceId = NewType("InstanceId", str)
 """`Broker_host_port`, `Server_host_port`, …: the form that Pinot's clients parse."""
 
 SEGMENT_SUFFIX = ".mseg"
-"""Of the files that hold segments."""
+"""Suffix of the files that hold segments."""
 OFFLINE_SUFFIX = "_OFFLINE"
 REALTIME_SUFFIX = "_REALTIME"
 
 
 class SegmentKey(NamedTuple):
-    """Identity of one version of a segment, everywhere: `name@crc`."""
+    """Identity of a version of a segment, everywhere: `name@crc`."""
 
     name: SegmentName
     crc: int
@@ -33,7 +33,7 @@ class SegmentKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `name@crc`; raises InvalidInputError."""
+        """Read `name@crc`. Raise InvalidInputError for other texts."""
         name, separator, crc = text.rpartition("@")
         if not separator or not name or not crc.isdecimal():
             raise InvalidInputError(f"segment key must be name@crc got={text!r}")
@@ -41,14 +41,15 @@ class SegmentKey(NamedTuple):
 
 
 PART_MARK: Final = "~"
-"""Between the name of a group of rows and the number of a part; no other name that a batch gives contains it."""
+"""Separator of a group's name and a part's number; no other name that a batch gives contains it."""
 _PART: Final = re.compile(rf"(.+){PART_MARK}(\d+)of([1-9]\d*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """A batch's segment as a part of the rows that one name stands for, such as a day: `flights_2013-01-31~2of3`. The
-    parts of all rows form a family; rows that fit into one segment have the family's name itself."""
+    """A batch's segment as a part of the rows that one name stands for, such as a day: `flights_2013-01-31~2of3`.
+
+    The parts of all rows form a family. Rows that fit into one segment have the family's name itself."""
 
     family: str
     number: int = 1
@@ -56,7 +57,7 @@ class SegmentPart:
 
     @property
     def name(self) -> SegmentName:
-        """The segment's name. Numbers have equally many digits, so that names sort as numbers do."""
+        """Name of the segment. Numbers are padded to equal length, so that names sort as numbers do."""
         if self.count == 1:
             return SegmentName(self.family)
         number = str(self.number).zfill(len(str(self.count)))
@@ -64,22 +65,22 @@ class SegmentPart:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """Read a segment's name; any that no batch gives is a family of its own."""
-        found = _PART.fullmatch(name) if PART_MARK in name else None
-        part = cls(name) if found is None else cls(found[1], int(found[2]), int(found[3]))
+        """Read a segment's name; a name that no batch gives is a family by itself."""
+        match = _PART.fullmatch(name) if PART_MARK in name else None
+        part = cls(name) if match is None else cls(match[1], int(match[2]), int(match[3]))
         return part if part.name == name and 1 <= part.number <= part.count else cls(name)
 
 
 def offline(raw: RawTableName) -> TableName:
-    """Name of the OFFLINE half of a table."""
+    """Return the name of the OFFLINE half of a table."""
     return TableName(raw + OFFLINE_SUFFIX)
 
 
 def realtime(raw: RawTableName) -> TableName:
-    """Name of the REALTIME half of a table."""
+    """Return the name of the REALTIME half of a table."""
     return TableName(raw + REALTIME_SUFFIX)
 
 
 def raw_name(table: str) -> RawTableName:
-    """`flights` for `flights`, `flights_OFFLINE` and `flights_REALTIME`."""
+    """Return `flights` for `flights`, `flights_OFFLINE` and `flights_REALTIME`."""
     return RawTableName(table.removesuffix(OFFLINE_SUFFIX).removesuffix(REALTIME_SUFFIX))

@@ -1,7 +1,8 @@
-"""The heap of the C library: kept in few pieces, and what is free in it given back after much was done at once.
+"""Bound the heap of the C library: few arenas, and free memory given back after much work at once.
 
-glibc makes a heap for every few threads, up to eight per core, and each keeps what was freed in it: 20,000 segments
-loaded by four threads left 30 MB so. Other C libraries have no such settings, and nothing is done there.
+glibc makes an arena for every few threads, up to eight per core, and each keeps the memory that was freed in it: 20,000
+segments loaded by four threads left 30 MB this way. Other C libraries have no such settings; nothing is done with
+them.
 """
 
 import contextlib
@@ -18,19 +19,19 @@ _ARENA_MAX: Final = -8
 
 
 def keep_few_heaps() -> None:
-    """For threads that are started from now on."""
+    """Limit the arenas of threads that start from now on."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, NUM_HEAPS)
 
 
 def total_bytes() -> int:
-    """Memory that this process may take: the container's, or the machine's."""
+    """Return the memory that this process may take: the container's limit, or the machine's memory."""
     machine, bound = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), cgroups.memory_bytes()
     return machine if bound is None else min(machine, bound)
 
 
 def taken_bytes() -> int:
-    """Memory of this process that is no file's: what counts when a container is killed for its limit."""
+    """Return the anonymous memory of this process: it counts when a container is killed for its limit."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -38,6 +39,6 @@ def taken_bytes() -> int:
 
 
 def give_back() -> None:
-    """Hand free pages to the system. Takes milliseconds, in which other threads may wait for memory."""
+    """Return free pages to the system. Takes milliseconds, in which other threads may wait for memory."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

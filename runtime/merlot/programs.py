@@ -1,4 +1,4 @@
-"""How another program is run: in a process group of its own, which ends with whoever waits for it."""
+"""Run another program in a process group of its own, which ends together with the caller's wait."""
 
 import os
 import signal
@@ -12,7 +12,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_group(command: Sequence[str]) -> int:
-    """Exit code of a command; whatever interrupts the wait ends the command and all that it started."""
+    """Run a command and return its exit code. If the wait is interrupted, kill the command and all processes that it
+    started."""
     process: subprocess.Popen[bytes] | None = None
     try:
         with postponed_signals():
@@ -30,21 +31,21 @@ def run_group(command: Sequence[str]) -> int:
 
 @contextmanager
 def postponed_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM that come meanwhile are handled afterwards: half of a start is hard to undo, and a process in
-    the middle of its own would be left to itself. Blocking would not do, for a child would inherit it."""
+    """Handle Ctrl-C and SIGTERM that come meanwhile afterwards. An interrupted start is hard to undo, and might leave a
+    process running. Blocking the signals would not do, since a child process would inherit that."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # no signal is handled here
+        yield  # Python handles signals in the main thread only
         return
     caught: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         caught.append(number)
 
-    before = {one: signal.signal(one, note) for one in _SIGNALS}
+    before = {handled: signal.signal(handled, note) for handled in _SIGNALS}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for handled, handler in before.items():
+            signal.signal(handled, handler)
     for number in caught:
         signal.raise_signal(number)

@@ -1,4 +1,4 @@
-"""Schemes of file systems: what a URI of each may say, how it is opened, and what Tables may use it for. Pure.
+"""Schemes of file systems: the URIs of each, how it is opened, and what Tables may use it for. Pure.
 
 A scheme is a row of SCHEMES. URI checks, manifests, the CRDs' rules, the places that Tables may name, Secrets and
 `merlot.store.filesystems`, which opens file systems, all read this table.
@@ -20,7 +20,7 @@ _AZURE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FileSystemTarget:
-    """Arguments of a file system's class, and the folder of all that the URI's path names."""
+    """Arguments of a file system's class, and the folder that the URI's path is relative to."""
 
     keywords: Mapping[str, Any]
     root: str
@@ -31,16 +31,16 @@ class Secret:
     """Keys that a Table's Secret may have."""
 
     prefix: str
-    """How all keys begin; keys that begin otherwise are ignored."""
+    """Prefix of all keys; other keys are ignored."""
     options: Mapping[str, str]
-    """Argument of the file system's class by key. If two keys set one argument, the later row wins."""
+    """Argument of the file system's class by key. If two keys set the same argument, the later row wins."""
     together: tuple[str, str]
     """Keys that must both be there, or neither."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """A kind of URI."""
+    """A scheme of URIs and its file system."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -49,26 +49,26 @@ class Scheme:
     filesystem: str
     """Class in pyarrow.fs."""
     names: str = "bucket"
-    """The authority, in words."""
+    """Description of the authority."""
     authority: re.Pattern[str]
-    """What stands between the slashes. It must not lead requests to a host that whoever runs Merlot did not choose."""
+    """Authorities that are allowed. They must not lead requests to a host that whoever runs Merlot did not choose."""
     target: Callable[[re.Match[str], Mapping[str, str], Mapping[str, str]], FileSystemTarget] | None
-    """Target by authority, options and environment. None: pyarrow reads the URI itself."""
+    """Makes the target from authority, options and environment. None: pyarrow reads the URI itself."""
     options: Mapping[str, re.Pattern[str]] | None
-    """Options of a URI, and their values. None: pyarrow alone knows them."""
+    """Options of a URI, and their values. None: only pyarrow knows them."""
     secret: Secret | None = None
-    """None: Tables can name no Secret for it."""
+    """Keys of a Secret; None: Tables can name no Secret for the scheme."""
     environment: tuple[str, ...] = ()
-    """How the variables begin that give credentials or hosts to the library. They are not for Tables to set."""
+    """Prefixes of environment variables that give the library credentials or hosts. Tables must not set these."""
     is_object_storage: bool = False
-    """Hosts are the provider's, unless an endpoint is named. Any Table may name it as a source."""
+    """True if hosts are the provider's, unless an endpoint is named. Any Table may name it as a source."""
     is_deep_store: bool = True
     is_user_secret: bool = False
-    """A user before the bucket can only be a key."""
+    """True if a user before the bucket can only be a key."""
     is_literal: bool = False
-    """Paths are keys as they are written: %2F is three characters of a name."""
+    """True if paths are keys as written: %2F is three characters of a name."""
     error_mark: str = ""
-    """Part of the text of every error that the storage sent. Damaged files raise OSError without it."""
+    """Part of the text of every error that the storage sends. Damaged files raise OSError without it."""
     refusal: str = ""
     """Regular expression of errors that say that these credentials may not read the file."""
 
@@ -78,13 +78,14 @@ def _s3(authority: re.Match[str], options: Mapping[str, str], environment: Mappi
 
 
 def _gcs(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> FileSystemTarget:
-    """`anonymous@bucket` asks without credentials."""
+    """Make the target; `anonymous@bucket` is read without credentials."""
     anonymous = {"anonymous": True} if authority["user"] else {}
     return FileSystemTarget({**_plain_endpoint(options), **anonymous}, authority["bucket"])
 
 
 def _azure(authority: re.Match[str], options: Mapping[str, str], environment: Mapping[str, str]) -> FileSystemTarget:
-    """The library finds all credentials but keys of an account. They go to no other account than theirs."""
+    """Make the target. An account's key or SAS token from the environment goes to no other account. The library finds
+    all other credentials itself."""
     keywords: dict[str, Any] = {"account_name": authority["account"]}
     for service in ("blob", "dfs"):
         keywords[f"{service}_storage_authority"] = f".{service}{authority['cloud']}"
@@ -106,7 +107,7 @@ def _local(authority: re.Match[str], options: Mapping[str, str], environment: Ma
 
 
 def _plain_endpoint(options: Mapping[str, str]) -> Mapping[str, str]:
-    """`https://host:port/` as host:port and scheme."""
+    """Split `https://host:port/` into host:port and scheme."""
     scheme, separator, host = options.get("endpoint_override", "").rpartition("://")
     if not host:
         return options
@@ -123,7 +124,7 @@ SCHEMES: Final[Sequence[Scheme]] = (
         filesystem="S3FileSystem",
         authority=re.compile(r"(?P<bucket>[A-Za-z0-9._-]+)"),
         target=_s3,
-        # A region is part of a host's name: it must not end it.
+        # A region is part of a host's name, so it must not be able to end that name.
         options={**_PLACE_OPTIONS, "region": re.compile("[A-Za-z0-9-]+")},
         secret=Secret(
             prefix="AWS_",
@@ -167,8 +168,8 @@ SCHEMES: Final[Sequence[Scheme]] = (
         options=_PLACE_OPTIONS,
         environment=("AZURE_", "IDENTITY_", "IMDS_", "MSI_"),
         is_object_storage=True,
-        # pyarrow empties a file when it opens it for writing, and fills it when it closes it: a segment that is put
-        # again would be gone meanwhile, and for good if the process dies.
+        # pyarrow truncates a file when it opens it for writing, and fills it when it closes it: a segment that is put
+        # again would be missing meanwhile, and for good if the process dies.
         is_deep_store=False,
         error_mark="Azure Error",
         refusal=r"Azure Error: \[\w*\] 40[13]",
@@ -195,30 +196,30 @@ SCHEMES: Final[Sequence[Scheme]] = (
 
 _BY_NAME: Final = {name: row for row in SCHEMES for name in (row.name, *row.aliases)}
 SECRET_USERS: Final = tuple(name for name, row in _BY_NAME.items() if row.is_user_secret)
-"""Schemes, aliases too, whose user before the bucket is a key."""
+"""Schemes, with aliases, whose user before the bucket is a key."""
 VARIABLES: Final = tuple(prefix for row in SCHEMES for prefix in row.environment)
-"""How variables begin that give a file system its credentials."""
+"""Prefixes of variables that give a file system its credentials."""
 DEEP_STORES: Final = tuple(row for row in SCHEMES if row.is_deep_store)
 ERROR_MARKS: Final = tuple(row.error_mark for row in SCHEMES if row.error_mark)
 REFUSALS: Final = re.compile("|".join(row.refusal for row in SCHEMES if row.refusal))
 
 
 def scheme_named(name: str) -> Scheme | None:
-    """The row of a scheme, in lower case, or of an alias."""
+    """Return the row of a scheme or an alias, both in lower case; None if it is not known."""
     return _BY_NAME.get(name)
 
 
 def is_object_storage(name: str) -> bool:
-    """Whether the scheme's hosts are a provider's."""
+    """Return True if the scheme's hosts are a provider's."""
     return name in _BY_NAME and _BY_NAME[name].is_object_storage
 
 
 def is_literal(name: str) -> bool:
-    """Whether paths of the scheme are never decoded."""
+    """Return True if paths of the scheme are never decoded."""
     return name in _BY_NAME and _BY_NAME[name].is_literal
 
 
 def examples(rows: Sequence[Scheme]) -> str:
-    """`s3://bucket/path, gs://bucket/path or file:///path`."""
+    """Return the rows' examples: `s3://bucket/path, gs://bucket/path or file:///path`."""
     *most, last = (row.example for row in rows)
     return f"{', '.join(most)} or {last}"

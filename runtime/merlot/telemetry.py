@@ -1,8 +1,8 @@
-"""What Merlot tells about itself: every metric's name in one place, and one set-up for logs.
+"""Metrics and logs: every metric's name in one place, and one set-up for logs.
 
 Roles of one process share the registry, so a name says its role: `merlot_server_…`. Counters and histograms may be
-touched from any thread. Pinot's dashboards read other names (`pinot_broker_queries_Count`); those are aliases that an
-exporter can add.
+touched from any thread. Pinot's dashboards read other names (`pinot_broker_queries_Count`); an exporter can add those
+as aliases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from merlot.uris import redact
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 TRACEBACK_EVERY_S: Final = 60.0
-"""Between two tracebacks of the same kind of error, logged at the same place."""
+"""Time between two tracebacks of the same kind of error from the same place."""
 
 REGISTRY: Final = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -257,21 +257,21 @@ MINION_ROWS: Final = Counter("merlot_minion_merged_rows", "Rows read by merges",
 
 
 class _Caches(Collector):
-    """What caches tell of themselves when they are asked for it."""
+    """Reads the statistics of caches when metrics are collected."""
 
     def __init__(self) -> None:
         self.stats: dict[str, Callable[[], Mapping[str, int]]] = {}
 
     def collect(self) -> Iterator[Metric]:
-        found = {cache: stats() for cache, stats in self.stats.items()}
+        stats_of = {cache: stats() for cache, stats in self.stats.items()}
         for name, text in _CACHE_GAUGES.items():
             gauge = GaugeMetricFamily(f"merlot_server_cache_{name}", text, labels=["cache"])
-            for cache, stats in found.items():
+            for cache, stats in stats_of.items():
                 gauge.add_metric([cache], stats[name])
             yield gauge
         for name, text in _CACHE_COUNTERS.items():
             counter = CounterMetricFamily(f"merlot_server_cache_{name}", text, labels=["cache"])
-            for cache, stats in found.items():
+            for cache, stats in stats_of.items():
                 counter.add_metric([cache], stats[name])
             yield counter
 
@@ -291,12 +291,12 @@ REGISTRY.register(_CACHES)
 
 
 def watch_cache(name: str, stats: Callable[[], Mapping[str, int]]) -> None:
-    """Tell of a cache in the metrics: its bytes, bound, entries, hits, misses and evictions."""
+    """Add a cache to the metrics: its bytes, bound, entries, hits, misses and evictions."""
     _CACHES.stats[name] = stats
 
 
 def render_metrics() -> bytes:
-    """All metrics in Prometheus' text format, of type `CONTENT_TYPE`."""
+    """Return all metrics in Prometheus' text format, of type `CONTENT_TYPE`."""
     return generate_latest(REGISTRY)
 
 
@@ -342,10 +342,10 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _SparingHandler(logging.StreamHandler[TextIO]):
-    """Shows the traceback of errors from one place once in a while: a bug that every query meets must not fill a disk.
+    """Writes the traceback of errors from one place now and then only: a bug that every query meets must not fill a
+    disk.
 
-    The line itself is always there: users are told to look for their request in it.
-    """
+    The line itself is always written: users are told to look for their request in it."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)

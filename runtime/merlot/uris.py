@@ -1,6 +1,6 @@
-"""What URIs of files say: which place they name, whether one is below another, and which secrets must not be shown.
+"""Read URIs of files: the place that they name, whether one is below another, and secrets that must not be shown.
 
-URIs come from users and from records, so nothing here trusts a parser that mends or drops characters.
+URIs come from users and from records, so nothing here trusts a parser that repairs or drops characters.
 """
 
 from __future__ import annotations
@@ -28,37 +28,38 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a URI points, its options left out."""
+    """Place that a URI points to, without its options."""
 
     scheme: str
     authority: str
     parts: tuple[str, ...]
-    """Folders and file, decoded where the scheme's paths are; none is empty or made of dots alone."""
+    """Folders and file, decoded if the scheme decodes paths; none is empty or consists of dots."""
 
     def holds(self, other: Place) -> bool:
-        """Whether the other one is this place, or below it."""
+        """Return True if `other` is this place, or below it."""
         is_same = (self.scheme, self.authority) == (other.scheme, other.authority)
         return is_same and other.parts[: len(self.parts)] == self.parts
 
 
 def scheme_of(uri: str) -> str:
-    """In lower case; empty for a path."""
-    found = _SCHEME.match(uri)
-    return "" if found is None else found[1].lower()
+    """Return the scheme in lower case; empty for a path."""
+    match = _SCHEME.match(uri)
+    return "" if match is None else match[1].lower()
 
 
 def place_of(uri: str, *, keeps_options: bool = False) -> Place:
-    """The place of a URI or a path; InvalidInputError for one that leads up, or that programs may read differently.
+    """Return the place of a URI or a path. Raise InvalidInputError for one that leads up, or that programs may read in
+    different ways.
 
-    `keeps_options`: it has none, and a question mark is part of a name, or of a glob."""
+    `keeps_options`: the URI has no options, and a question mark is part of a name, or of a glob."""
     scheme, authority, path = _split(uri, keeps_options=keeps_options)
-    return Place(scheme, authority, tuple(_part(one, scheme, uri) for one in path.split("/") if one))
+    return Place(scheme, authority, tuple(_part(name, scheme, uri) for name in path.split("/") if name))
 
 
 def parts_below(root: Place, url: str) -> tuple[str, ...] | None:
-    """Folders and file of a URL below a root, as they are written; None if it is not below it.
+    """Return the folders and file of a URL below a root, as written; None if it is not below the root.
 
-    Both may spell the root in any way. What is below it are names, which are never decoded."""
+    Both may spell the root in any way. Everything below it are names, which are never decoded."""
     try:
         scheme, authority, path = _split(url, keeps_options=True)
         if (scheme, authority) != (root.scheme, root.authority):
@@ -78,7 +79,7 @@ def parts_below(root: Place, url: str) -> tuple[str, ...] | None:
 
 
 def parts_of(url: str) -> tuple[str, ...]:
-    """Folders and file of a URL, as they are written; none if it cannot be read, or holds credentials."""
+    """Return the folders and file of a URL, as written; empty if it cannot be read, or holds credentials."""
     try:
         scheme, authority, _ = _split(url, keeps_options=True)
     except InvalidInputError:
@@ -87,7 +88,7 @@ def parts_of(url: str) -> tuple[str, ...]:
 
 
 def canonical(url: str) -> str:
-    """One spelling for all URLs of a file, to compare by. What cannot be read stays as it is."""
+    """Return the same spelling for all URLs of a file, to compare them by. A URL that cannot be read stays as it is."""
     head, _, rest = url.partition("://")
     if "%" not in rest and "//" not in rest and head.islower():
         return url
@@ -95,33 +96,33 @@ def canonical(url: str) -> str:
         scheme, authority, path = _split(url, keeps_options=True)
     except InvalidInputError:
         return url
-    return f"{scheme}://{authority}/" + "/".join(_decoded(one, scheme) for one in path.split("/") if one)
+    return f"{scheme}://{authority}/" + "/".join(_decoded(name, scheme) for name in path.split("/") if name)
 
 
 def options_of(uri: str) -> Sequence[tuple[str, str]]:
-    """Names and values of a URI's options, wherever a program may take its query to begin."""
+    """Return the names and values of a URI's options, wherever a program may take its query to begin."""
     pairs = (pair.partition("=") for pair in re.split("[?&]", uri)[1:] if "=" in pair)
     return [(unquote(name), unquote(value)) for name, _, value in pairs]
 
 
 def endpoints_of(uri: str) -> frozenset[str | None]:
-    """Hosts, and ports, that a URI may have its requests go to; None: its scheme's own."""
+    """Return the hosts, with ports, that a URI may send its requests to; None stands for the scheme's own host."""
     return frozenset(host_of(value) for name, value in options_of(uri) if name == "endpoint_override") or frozenset(
         {None}
     )
 
 
 def host_of(endpoint: str) -> str:
-    """Host and port of `minio:9000` or `https://minio:9000/`, in one spelling."""
+    """Return host and port of `minio:9000` or `https://minio:9000/`, in one spelling."""
     host, colon, port = endpoint.rpartition("://")[2].rstrip("/").lower().partition(":")
     return host.rstrip(".") + colon + port
 
 
 def option_problems(uri: str, *, is_glob: bool = False) -> list[str]:
-    """What is wrong with the options of a URI, in words: unknown names, and values that would lead to another host than
-    they say.
+    """Return problems of a URI's options, in words: unknown names, and values that would lead to another host than they
+    say.
 
-    `is_glob`: what has an unknown name may be a part of the glob."""
+    `is_glob`: an option with an unknown name may be part of the glob."""
     scheme = scheme_named(scheme_of(uri))
     if scheme is None or scheme.options is None or (is_glob and not scheme.is_object_storage):
         return []
@@ -131,13 +132,13 @@ def option_problems(uri: str, *, is_glob: bool = False) -> list[str]:
             if scheme.options[name].fullmatch(value) is None:
                 problems.append(f"the option {name} has a value that is none")
         elif not is_glob:
-            known = ", ".join(scheme.options) or "none"
-            problems.append(f'unknown option "{name}"; known are {known}')
+            names = ", ".join(scheme.options) or "none"
+            problems.append(f'unknown option "{name}"; known are {names}')
     return problems
 
 
 def credentials_problem(uri: str) -> str | None:
-    """What of a URI is, or may be, a secret, in words that do not repeat it; None if nothing is."""
+    """Describe the part of a URI that is, or may be, a secret, without repeating it; None if there is none."""
     scheme, separator, rest = uri.partition("://")
     authority = rest.partition("?")[0].partition("/")[0] if separator else ""
     user, at, _ = authority.rpartition("@")
@@ -151,7 +152,7 @@ def credentials_problem(uri: str) -> str | None:
 
 
 def redact(text: str) -> str:
-    """Any text, with the secrets of the URIs in it replaced: what goes to logs, errors, answers and statuses."""
+    """Return any text with the secrets of its URIs replaced, for logs, errors, answers and statuses."""
     if "://" in text:
         text = _SECRET_USER.sub(rf"\1{_REDACTED}@", _USER_INFO.sub(rf"\1{_REDACTED}@", text))
     if "=" in text:
@@ -165,20 +166,21 @@ def _hidden(option: re.Match[str]) -> str:
 
 
 def _split(uri: str, *, keeps_options: bool = False) -> tuple[str, str, str]:
-    """Scheme, authority and path. `keeps_options`: URLs of files have none, and a question mark is part of a name."""
+    """Return scheme, authority and path. `keeps_options`: the URI has no options, and a question mark is part of a
+    name."""
     if not uri.isprintable() or "\\" in uri:
         raise InvalidInputError(f"uri has characters that no place has uri={redact(uri)!r}")
-    found = _SCHEME.match(uri)
-    if found is None:
+    match = _SCHEME.match(uri)
+    if match is None:
         path = str(Path(uri).resolve())
         return "file", "", path.replace("%", "%25")
-    rest = uri[found.end() :] if keeps_options else uri[found.end() :].partition("?")[0]
-    authority, _, path = rest.partition("/") if found[2] else ("", "", rest)
-    return found[1].lower(), authority, path
+    rest = uri[match.end() :] if keeps_options else uri[match.end() :].partition("?")[0]
+    authority, _, path = rest.partition("/") if match[2] else ("", "", rest)
+    return match[1].lower(), authority, path
 
 
 def _part(text: str, scheme: str, uri: str) -> str:
-    """A folder's name, decoded; nothing that a second program may take for another folder's."""
+    """Return a folder's name, decoded. Raise InvalidInputError if another program might take it for another folder."""
     decoded = text
     while (further := unquote(decoded)) != decoded:
         decoded = further

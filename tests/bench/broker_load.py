@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from merlot.broker.asking.channels import Channels
 from merlot.broker.directory import Directory
+from merlot.broker.scatter_gather.channels import Channels
 from merlot.clock import SystemClock
 from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report

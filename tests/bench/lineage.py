@@ -20,7 +20,7 @@ from tests.bench import report
 from tests.bench.metastore import SERVER, TABLE, record
 from tests.bench.report import Case
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
@@ -258,7 +258,7 @@ def _print_times(ours: Ours) -> None:
     view = load(ours.reader, TABLE)
     filtered = cpu_ms(lambda: len(TableView(view.table, view.root, 0, view.buckets).visible))
     held = frozenset(str(one.key) for one in view.segments.values())
-    standings = {SERVER: Standing.PREFERRED}
+    standings = {SERVER: ServerStanding.PREFERRED}
     inputs = RoutingInputs(view=view, reports={SERVER: held}, standings=standings, now_ms=1 << 60)
     snapshot = build(inputs)
     routed = cpu_ms(lambda: build(inputs, snapshot))

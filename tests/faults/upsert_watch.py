@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from stream_watch import reasons_of
 from tests.unit.upsert.oracle import Newest, Oracle
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.clock import SystemClock
 from merlot.cluster.instances.reports import ReportReader
@@ -470,7 +470,7 @@ def _routed(metastore: Metastore, previous: RoutingSnapshot | None) -> RoutingSn
     table = offline(BOARD)
     reports = {one: frozenset(report.loaded) for one, report in ReportReader(metastore, table).read().items()}
     view = load(metastore, table)
-    standings = dict.fromkeys(reports, Standing.PREFERRED)
+    standings = dict.fromkeys(reports, ServerStanding.PREFERRED)
     now_ms = SystemClock().now_ms()
     return build(
         RoutingInputs(view=view, reports=reports, standings=standings, now_ms=now_ms, is_strict=True), previous

@@ -14,10 +14,10 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.metastore import Session, Store, Weather
 from tests.simulation.timeline import Timeline, VirtualClock, VirtualLoop
 
-from merlot.broker.asking import scatter
-from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.scatter import ScatterRequest
 from merlot.broker.directory import Directory
+from merlot.broker.scatter_gather import scatter
+from merlot.broker.scatter_gather.channels import Channels
+from merlot.broker.scatter_gather.scatter import ScatterRequest
 from merlot.cluster import paths
 from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord

@@ -11,7 +11,7 @@ from tests.simulation.ledger import NONE, Intent, Rows
 from tests.simulation.metastore import Copy, Session, Weather
 from tests.simulation.processes import TABLE, Place
 
-from merlot.broker.setbacks import DOUBT_S
+from merlot.broker.metastore_rollbacks import DOUBT_S
 from merlot.cluster.losses import CatalogRecord, find_lost
 from merlot.controller.cleaning.shelf import read_catalog
 from merlot.errors import CorruptionError, UnavailableError

@@ -1,9 +1,9 @@
-"""Answers that clients take page by page: kept in columns, with bounds on their number, their bytes and their time.
+"""Keep answers that clients read page by page, within bounds of number, bytes and time.
 
-They are this broker's, in memory: a broker that ends takes them with it. Other brokers pass on what they are asked of
-them (`http.cursor_owners`). What does not fit is refused, not left out; room comes when a client deletes an answer, or
-its hour is over, or when a client that has less room wants some: then the one that has most loses its oldest answers.
-Belongs to the event loop.
+Answers are kept in columns, in this broker's memory: when the broker ends, they are gone. Other brokers pass requests
+for them on (`http.cursor_owners`). An answer that does not fit is refused. Room comes back when a client deletes an
+answer, or when an answer's hour is over. A client may also displace the oldest answers of the client that has most, if
+that has more than itself. Belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
 
 DEFAULT_ROWS: Final = 10_000
 MOST_ROWS: Final = 1_000_000
-"""Of a page."""
+"""Most rows of a page."""
 LIFE_MS: Final = 3_600_000
 MOST_ANSWERS: Final = 1_000
 MOST_BYTES: Final = 256_000_000
 ROW_BYTES: Final = 1_000
-"""What a row counts that is not in columns: there are few of those."""
+"""Bytes that a row counts for if it is not in columns; there are few such rows."""
 
 
 class StoreFullError(UnavailableError):
-    """No room for another answer."""
+    """Raised if there is no room for another answer."""
 
     code: ClassVar[int] = QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """One answer."""
+class StoredAnswer:
+    """An answer that is kept."""
 
     answer: BrokerAnswer
     num_bytes: int
@@ -47,11 +47,11 @@ class Kept:
 
     @property
     def num_rows(self) -> int:
-        """Of the whole answer."""
+        """Rows of the whole answer."""
         return 0 if self.answer.result is None else self.answer.result.num_rows
 
     def page(self, offset: int, num_rows: int) -> bytes:
-        """The answer with some of its rows."""
+        """Return the answer with `num_rows` of its rows, from `offset` on."""
         result = self.answer.result
         assert result is not None
         columns = result.values(offset, min(offset + num_rows, self.num_rows)) if offset < self.num_rows else []
@@ -60,11 +60,11 @@ class Kept:
         return self._described(shown.to_bytes(), {"offset": offset, "numRows": len(rows)})
 
     def head(self) -> bytes:
-        """The answer without its rows."""
+        """Return the answer without its rows."""
         return self._described(self.answer.without_rows(), {})
 
     def summary(self) -> dict[str, Any]:
-        """What a list of answers tells of one."""
+        """Return the answer's entry in a list of answers."""
         _, host, port = self.answer.broker_id.split("_", 2) if self.answer.broker_id.count("_") > 1 else ("", "", "")
         return {
             "requestId": self.answer.request_id,
@@ -83,91 +83,94 @@ class Kept:
 
 
 class ResponseStore:
-    """The answers of one broker, by request id."""
+    """The kept answers of a broker, by request id."""
 
     def __init__(self, clock: Clock, *, most_bytes: int | None = None, most_answers: int = MOST_ANSWERS) -> None:
-        """most_bytes: None: MOST_BYTES, or an eighth of the memory if that is less."""
+        """Create an empty store. If `most_bytes` is None, it is MOST_BYTES, or an eighth of the memory if that is
+        less."""
         self._clock = clock
         self._most_bytes = min(MOST_BYTES, memory.total_bytes() // 8) if most_bytes is None else most_bytes
         self._most_answers = most_answers
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, StoredAnswer] = {}
         self._num_bytes = 0
 
-    def keep(self, answer: BrokerAnswer, client: str = "") -> Kept:
-        """Keep an answer without errors for a client, an address; raises StoreFullError."""
+    def keep(self, answer: BrokerAnswer, client: str = "") -> StoredAnswer:
+        """Keep an answer without errors for a client, named by its address. Raise StoreFullError if there is no
+        room."""
         self._forget_old()
-        kept = Kept(answer, _bytes_of(answer), self._clock.now_ms(), client)
-        victims = self._victims_for(kept)
+        stored = StoredAnswer(answer, _bytes_of(answer), self._clock.now_ms(), client)
+        victims = self._victims_for(stored)
         if victims is None:
             raise StoreFullError(
                 f"no room for another cursor answers={len(self._kept)} bytes={self._num_bytes} "
-                f"wanted={kept.num_bytes} limit={self._most_bytes}: delete one (/responseStore), or ask for fewer rows"
+                f"wanted={stored.num_bytes} limit={self._most_bytes}: "
+                "delete one (/responseStore), or ask for fewer rows"
             )
         for victim in victims:
             self._drop(victim)
-        self._kept[answer.request_id] = kept
-        self._num_bytes += kept.num_bytes
-        return kept
+        self._kept[answer.request_id] = stored
+        self._num_bytes += stored.num_bytes
+        return stored
 
-    def _victims_for(self, wanted: Kept) -> list[Kept] | None:
-        """Return which answers make room for one, None if it gets none."""
+    def _victims_for(self, wanted: StoredAnswer) -> list[StoredAnswer] | None:
+        """Return the answers to drop so that `wanted` fits; None if it gets no room."""
         staying = list(self._kept.values())
-        victims: list[Kept] = []
+        victims: list[StoredAnswer] = []
         shares = Counter[str]()
-        for kept in (*staying, wanted):
-            shares[kept.client] += self._share(kept)
+        for stored in (*staying, wanted):
+            shares[stored.client] += self._share(stored)
         while not self._fits(staying, wanted):
             heaviest = max(shares, key=shares.__getitem__)
             if heaviest == wanted.client:
                 return None
-            victim = next(kept for kept in staying if kept.client == heaviest)
+            victim = next(stored for stored in staying if stored.client == heaviest)
             shares[heaviest] -= self._share(victim)
             staying.remove(victim)
             victims.append(victim)
         return victims
 
-    def _fits(self, staying: list[Kept], wanted: Kept) -> bool:
-        num_bytes = sum(kept.num_bytes for kept in staying)
+    def _fits(self, staying: list[StoredAnswer], wanted: StoredAnswer) -> bool:
+        num_bytes = sum(stored.num_bytes for stored in staying)
         return len(staying) < self._most_answers and num_bytes + wanted.num_bytes <= self._most_bytes
 
-    def _share(self, kept: Kept) -> int:
-        """Count the bytes that an answer takes; at least its share of all places."""
-        return max(kept.num_bytes, self._most_bytes // self._most_answers)
+    def _share(self, stored: StoredAnswer) -> int:
+        """Return the bytes that an answer counts for: its own, but at least an equal share of the store."""
+        return max(stored.num_bytes, self._most_bytes // self._most_answers)
 
-    def get(self, request_id: str) -> Kept:
-        """Raises NotFoundError of what is not kept, or no more."""
+    def get(self, request_id: str) -> StoredAnswer:
+        """Return a kept answer. Raise NotFoundError if there is none, or its hour is over."""
         self._forget_old()
-        kept = self._kept.get(request_id)
-        if kept is None:
+        stored = self._kept.get(request_id)
+        if stored is None:
             raise NotFoundError(f"no such cursor, or its hour is over requestId={request_id:.200}")
-        return kept
+        return stored
 
     def delete(self, request_id: str) -> None:
-        """Raises NotFoundError."""
+        """Drop a kept answer. Raise NotFoundError if there is none."""
         self._drop(self.get(request_id))
 
-    def all(self) -> list[Kept]:
-        """The oldest first."""
+    def all(self) -> list[StoredAnswer]:
+        """Return the kept answers, the oldest first."""
         self._forget_old()
         return list(self._kept.values())
 
     def _forget_old(self) -> None:
         now_ms = self._clock.now_ms()
-        for kept in [kept for kept in self._kept.values() if now_ms - kept.since_ms >= LIFE_MS]:
-            self._drop(kept)
+        for stored in [stored for stored in self._kept.values() if now_ms - stored.since_ms >= LIFE_MS]:
+            self._drop(stored)
 
-    def _drop(self, kept: Kept) -> None:
-        del self._kept[kept.answer.request_id]
-        self._num_bytes -= kept.num_bytes
+    def _drop(self, stored: StoredAnswer) -> None:
+        del self._kept[stored.answer.request_id]
+        self._num_bytes -= stored.num_bytes
 
 
 def page_size(text: str | None) -> int:
-    """`numRows` of a request; raises InvalidInputError."""
+    """Read `numRows` of a request. Raise InvalidInputError if it is not a number of rows."""
     return _whole("numRows", text, DEFAULT_ROWS, 1, MOST_ROWS)
 
 
 def page_offset(text: str | None) -> int:
-    """`offset` of a request; raises InvalidInputError."""
+    """Read `offset` of a request. Raise InvalidInputError if it is not an offset."""
     return _whole("offset", text, 0, 0, 1 << 62)
 
 

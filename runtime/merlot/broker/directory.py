@@ -1,7 +1,7 @@
-"""All tables and servers of the cluster, as the broker knows them.
+"""Find tables by name, and keep their routes current with the cluster's servers and segments.
 
-Survives a silent metastore: what cannot be read stays as it was last seen, and a server that lost its ephemeral stays
-in the routing for a while (`health`). Belongs to the event loop; metastore callbacks only poke.
+If the metastore does not answer, everything stays as it was last read. A server that lost its ephemeral node stays in
+the routing for a while (`health`). Belongs to the event loop; callbacks of the metastore only poke.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from merlot.broker.asking.channels import Channels
 from merlot.broker.refresher import Refresher
-from merlot.broker.routing.health import CallOutcome, ServerHealth, Standing
+from merlot.broker.routing.health import CallOutcome, ServerHealth, ServerStanding
+from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.tables import ServedTable, TableSources, TableWatch
 from merlot.clock import Clock
 from merlot.cluster import paths
@@ -35,7 +35,7 @@ SETTLE_S = 0.05
 
 
 class Directory:
-    """Finds a table by name; keeps the tables' routes current with servers and segments."""
+    """All tables and servers of the cluster, as this broker knows them."""
 
     def __init__(self, metastore: Metastore, channels: Channels, clock: Clock) -> None:
         self._metastore = metastore
@@ -51,12 +51,13 @@ class Directory:
         self._subscriptions: list[Watch] = []
         self._brokers: Mapping[InstanceId, InstanceRecord] = {}
         self.on_change: Callable[[], None] = lambda: None
-        """Called on the event loop after anything changed that `tables` or `drains` tell."""
+        """Called on the event loop after a change of `tables` or `drains`."""
         self._tables_refresher = Refresher("tables", self._refresh_tables)
         self._servers_refresher = Refresher("servers", self._refresh_servers)
 
     async def start(self) -> None:
-        """Read everything once, so that the first query finds its table. UnavailableError if nobody answers."""
+        """Read everything once, so that the first query finds its table. Raise UnavailableError if the metastore does
+        not answer."""
         await self._in_thread(self._subscribe)
         await self._refresh_servers()
         await self._refresh_tables()
@@ -64,15 +65,15 @@ class Directory:
         self._tables_refresher.start()
 
     async def settle(self, patience_s: float) -> None:
-        """Wait, so long at most, for tables that a stuttering metastore has not told of yet: a broker without them
-        would answer that they do not exist."""
+        """Wait, `patience_s` at most, until every table has been read or cannot be. A broker that lacks tables because
+        the metastore stuttered would answer that they do not exist."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 while not all(watch.is_settled for watch in self._watches.values()):
                     await asyncio.sleep(SETTLE_S)
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following tables and servers."""
         await self._tables_refresher.stop()
         await self._servers_refresher.stop()
         await asyncio.gather(*(watch.stop() for watch in self._watches.values()))
@@ -80,34 +81,36 @@ class Directory:
         self._executor.shutdown(wait=False)
 
     def find(self, name: str) -> ServedTable | None:
-        """The table that SQL names: with or without a type, in any case if only one fits. Whether the type is one of
-        its halves, `ServedTable.check_spelled` tells."""
+        """Return the table that SQL names, with or without a type, in any case if only one table fits.
+        `ServedTable.check_spelled` tells whether the type may be named."""
         table = self._by_spelling.get(name) or self._by_spelling.get(name.lower())
         return None if table is None else self._tables.get(table)
 
     @property
     def tables(self) -> Mapping[TableName, ServedTable]:
-        """Every table that can be queried."""
+        """Tables that can be queried."""
         return self._tables
 
     @property
     def num_brokers(self) -> int:
-        """Live ones, this one included."""
+        """Number of live brokers, this one included."""
         return max(1, len(self._brokers))
 
     @property
     def drains(self) -> Mapping[InstanceId, DrainRecord]:
-        """Marked servers: asked only for what nobody else has."""
+        """Marks of servers that are about to stop: a marked server is asked only for segments that no other server
+        has."""
         return self._drains
 
     async def live_brokers(self) -> Mapping[InstanceId, InstanceRecord]:
-        """Brokers that are announced now, this one included; as they were last seen while the metastore is silent."""
+        """Return the brokers that are registered now, this one included. If the metastore does not answer, return those
+        last seen."""
         with contextlib.suppress(UnavailableError):
             self._brokers = await self._in_thread(lambda: live_instances(self._metastore, Role.BROKER))
         return self._brokers
 
     def report_call(self, instance: InstanceId, outcome: CallOutcome) -> None:
-        """A call to a server ended; routes follow if that changes its standing."""
+        """Record how a call to a server ended; reroute if that changes the server's standing."""
         now = self._clock.monotonic()
         if self._health.observe_call(instance, outcome, now):
             _LOG.warning("server changes its standing instance=%s call=%s", instance, outcome.name)
@@ -160,14 +163,14 @@ class Directory:
         )
         return TableWatch(name, sources, lambda served: self._set(name, served))
 
-    def _standings(self) -> Mapping[InstanceId, Standing]:
-        """As their health has them; a marked server is at best a backup, and once it no longer announces itself it has
-        stopped, as it was told to."""
+    def _standings(self) -> Mapping[InstanceId, ServerStanding]:
+        """Return the standings by health, with marked servers as backups at best. A marked server without its ephemeral
+        node has stopped, as it was told to, and is left out."""
         standings = self._health.standings(self._clock.monotonic())
         return {
-            one: Standing.BACKUP if one in self._drains else standing
-            for one, standing in standings.items()
-            if one not in self._drains or one in self._live
+            instance: ServerStanding.BACKUP if instance in self._drains else standing
+            for instance, standing in standings.items()
+            if instance not in self._drains or instance in self._live
         }
 
     def _set(self, name: TableName, served: ServedTable | None) -> None:
@@ -185,11 +188,12 @@ class Directory:
 
 
 def _spellings(tables: Mapping[TableName, ServedTable]) -> dict[str, TableName]:
-    """Exact names win over names in lower case; a lower-case spelling of two tables means neither."""
+    """Map spellings to tables. Exact names win over lower-case ones; a lower-case spelling of two tables names
+    neither."""
     exact: dict[str, TableName] = {}
     lowered: dict[str, list[TableName]] = {}
     for table in tables:
         for spelling in (str(table), str(raw_name(table)), str(realtime(raw_name(table)))):
             exact[spelling] = table
             lowered.setdefault(spelling.lower(), []).append(table)
-    return {text: found[0] for text, found in lowered.items() if len(found) == 1} | exact
+    return {text: matches[0] for text, matches in lowered.items() if len(matches) == 1} | exact

@@ -1,7 +1,7 @@
-"""Tells the cluster what this broker runs: revisions, the marked servers that it still routes to, pruners that fail.
+"""Report to the cluster what this broker runs: revisions, marked servers that it still routes to, pruners that fail.
 
-Written on change, at most once a second; looked at now and then, since some of it changes with queries alone.
-Belongs to the event loop; writes go through a thread.
+The report is written on change, at most once a second. Queries alone change parts of it, so it is also compared every
+`LOOK_S`. Belongs to the event loop; writes go through a thread.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from merlot.wakeups import run_on
 _LOG = logging.getLogger(__name__)
 
 REST_S = 1.0
-"""Between two writes; also until one that failed is tried again."""
+"""Rest after a write, and after a write that failed."""
 LOOK_S = 10.0
-"""Between two looks, if nobody says that something changed."""
+"""Time between two comparisons if nobody reports a change."""
 MAX_PROBLEMS = 5
-"""Told of one table."""
+"""Most problems that are reported for a table."""
 
 
 def echo_of(tables: Mapping[TableName, ServedTable], drains: Mapping[InstanceId, DrainRecord]) -> EchoRecord:
-    """What to say. `drains` are the marks that the tables' routes heed, or soon will: routes tell which do not yet."""
-    busy = {one: tuple(sorted(name for name in tables if one in _asked(tables[name]))) for one in drains}
+    """Return the report. `drains` are the marks that routes heed or soon will; `busy` has those they do not heed
+    yet."""
+    busy = {instance: tuple(sorted(name for name in tables if instance in _asked(tables[name]))) for instance in drains}
     return EchoRecord(
         revisions={name: tables[name].revision for name in sorted(tables)},
-        drains={one: mark.token for one, mark in sorted(drains.items())},
-        busy={one: names for one, names in sorted(busy.items()) if names},
-        problems={name: found[:MAX_PROBLEMS] for name in sorted(tables) if (found := tables[name].problems())},
+        drains={instance: mark.token for instance, mark in sorted(drains.items())},
+        busy={instance: names for instance, names in sorted(busy.items()) if names},
+        problems={name: problems[:MAX_PROBLEMS] for name in sorted(tables) if (problems := tables[name].problems())},
         missed={name: number for name in sorted(tables) if (number := len(tables[name].snapshot.unavailable))},
     )
 
 
 def _asked(table: ServedTable) -> set[InstanceId]:
-    """Servers that queries of the table are sent to now."""
+    """Return the servers that queries of the table are sent to now."""
     return set().union(*{segment.replicas for segment in table.snapshot.segments.values()})
 
 
 class Echo:
-    """Owns the task that writes. `observe` is called on the event loop."""
+    """Owns the task that writes the report. `observe` is called on the event loop."""
 
     def __init__(self, metastore: Metastore, broker: InstanceId, observe: Callable[[], EchoRecord]) -> None:
         self._metastore = metastore
@@ -60,17 +61,17 @@ class Echo:
         self._watch: Watch | None = None
 
     async def start(self) -> None:
-        """Write once, then follow. UnavailableError if the metastore is silent."""
+        """Write the report once, then follow changes. Raise UnavailableError if the metastore does not answer."""
         await self._write()
         self._watch = self._metastore.on_session(self._on_session)
         self._task = asyncio.create_task(self._run(), name="broker-echo")
 
     def poke(self) -> None:
-        """What is said may have changed."""
+        """Note that the report may have changed."""
         self._is_due.set()
 
     async def stop(self) -> None:
-        """Say nothing any more."""
+        """Stop reporting, and remove the report."""
         if self._watch is not None:
             self._watch.cancel()
         if self._task is not None:
@@ -80,7 +81,8 @@ class Echo:
             await asyncio.to_thread(remove_echo, self._metastore, self._broker)
 
     def _on_session(self, state: SessionState) -> None:
-        """On a thread of the metastore: the node may have been cleaned away while this broker was out of sight."""
+        """Write the report again: its node may have been removed while the session was gone. Called on a metastore's
+        thread."""
         if state is SessionState.CONNECTED:
             run_on(self._loop, self._write_anew)
 

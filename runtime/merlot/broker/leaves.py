@@ -1,4 +1,4 @@
-"""Ask the servers of one table: choose routes by the filter, scatter, and see whether the routes have moved on."""
+"""Ask the servers of one table: choose routes by the filter, scatter, and tell whether the routes have moved on."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from merlot.broker import metrics
-from merlot.broker.asking import scatter
-from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.pieces import Piece
-from merlot.broker.asking.scatter import Gathered, ScatterRequest
 from merlot.broker.directory import Directory
-from merlot.broker.planning.cuts import cut_filters
+from merlot.broker.planning.boundary_filters import boundary_filters
 from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.routing import pruning
 from merlot.broker.routing.pruning import Selection
+from merlot.broker.scatter_gather import scatter
+from merlot.broker.scatter_gather.channels import Channels
+from merlot.broker.scatter_gather.pieces import RoutePiece
+from merlot.broker.scatter_gather.scatter import Gathered, ScatterRequest
 from merlot.broker.tables import ServedTable
 from merlot.errors import NotFoundError
 from merlot.ids import TableName, raw_name
@@ -28,12 +28,13 @@ from merlot.query.plan.nodes import Leaf
 
 MAX_RUNS = 3
 INLINE_FILTER_BYTES = 16_384
-"""Longer filters are held against segments in a thread: thousands of conditions take a second over 10,000 segments."""
+"""Longest filter that is compared with segments on the event loop; thousands of conditions take a second over 10,000
+segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """What all leaves of a query have in common. `deadline` is in the loop's time."""
+class QueryCall:
+    """Facts that all leaves of a query share. `deadline` is in the event loop's time."""
 
     request_id: str
     number: int
@@ -41,40 +42,40 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What came of asking a table."""
+class TableAnswers:
+    """Result of asking a table."""
 
     table: ServedTable
     selection: Selection
     gathered: Gathered
 
     def total_docs(self, stats: QueryStats) -> int:
-        """Rows of the table, those that streams have brought included."""
+        """Return the rows of the table, rows of its streams included."""
         snapshot = self.table.snapshot
-        if not snapshot.tails:
+        if not snapshot.consuming_ranges:
             return snapshot.total_docs
-        # Rows that no record counts: servers tell of them with those they were asked for.
+        # No record counts the rows of open segments. Servers count them, together with those of the sealed segments.
         asked = (key for route in self.selection.routes for key in route.segments)
-        known = sum(snapshot.by_key[key].record.total_docs for key in asked)
-        return snapshot.total_docs + max(0, stats.total_docs - known)
+        recorded = sum(snapshot.by_key[key].record.total_docs for key in asked)
+        return snapshot.total_docs + max(0, stats.total_docs - recorded)
 
 
 class Leaves:
-    """Asks for leaves. On the event loop's thread."""
+    """Asks servers for the leaves of queries. Belongs to the event loop's thread."""
 
     def __init__(self, directory: Directory, channels: Channels) -> None:
         self._directory = directory
         self._channels = channels
 
     def table(self, name: TableName) -> ServedTable:
-        """The table as it is now; raises NotFoundError."""
+        """Return the table as it is now. Raise NotFoundError if there is none."""
         table = self._directory.find(name)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(name)}")
         return table
 
-    async def ask(self, plan: PlannedQuery, table: ServedTable, asking: Asking) -> Asked:
-        """Ask every server that the plan's filter does not rule out."""
+    async def ask(self, plan: PlannedQuery, table: ServedTable, asking: QueryCall) -> TableAnswers:
+        """Ask the servers of all segments that the plan's filter does not rule out."""
         assert plan.tree is not None
         leaf = plan.tree.leaf
         if plan.prunes_by_functions:
@@ -85,17 +86,17 @@ class Leaves:
             table=table.name,
             query=plan.query,
             where=plan.where,
-            cut_wheres=cut_filters(table, plan.where),
+            boundary_wheres=boundary_filters(table, plan.where),
             snapshot=table.snapshot,
             routes=selection.routes,
             deadline=asking.deadline,
             unavailable=selection.unavailable,
             schema=_schema(plan),
         )
-        return Asked(table, selection, await self._gather(request, table))
+        return TableAnswers(table, selection, await self._gather(request, table))
 
-    async def ask_settled(self, plan: PlannedQuery, asking: Asking) -> Asked:
-        """Ask the plan's table; again if what is lost has moved on meanwhile."""
+    async def ask_settled(self, plan: PlannedQuery, asking: QueryCall) -> TableAnswers:
+        """Ask the plan's table. Ask again if segments were lost because the routes have moved on."""
         assert plan.table is not None
         for _ in range(1, MAX_RUNS):
             asked = await self.ask(plan, self.table(plan.table), asking)
@@ -103,15 +104,15 @@ class Leaves:
                 return asked
         return await self.ask(plan, self.table(plan.table), asking)
 
-    async def ask_for(self, piece: Piece, plan: PlannedQuery, asked: Asked, asking: Asking) -> Gathered:
-        """Ask for a piece of what was asked for before, of the same state of the table."""
-        cuts = cut_filters(asked.table, plan.where)
+    async def ask_for(self, piece: RoutePiece, plan: PlannedQuery, asked: TableAnswers, asking: QueryCall) -> Gathered:
+        """Ask for a piece of what `asked` has asked for, in the same state of the table."""
+        cuts = boundary_filters(asked.table, plan.where)
         request = ScatterRequest(
             request_id=asking.request_id,
             table=asked.table.name,
             query=plan.query,
             where=piece.where(plan.where),
-            cut_wheres={cut: piece.where(where) for cut, where in cuts.items()},
+            boundary_wheres={cut: piece.where(where) for cut, where in cuts.items()},
             snapshot=asked.table.snapshot,
             routes=(piece.route,),
             deadline=asking.deadline,
@@ -126,8 +127,8 @@ class Leaves:
             metrics.observe_retries(table.raw_name, gathered.num_retries)
         return gathered
 
-    def has_moved_on(self, asked: Asked) -> bool:
-        """Whether what was lost is no longer what should be asked for."""
+    def has_moved_on(self, asked: TableAnswers) -> bool:
+        """Return True if segments were lost, and the table's newest routes would ask elsewhere for them."""
         gathered, table = asked.gathered, asked.table
         if not gathered.lost or gathered.late:
             return False
@@ -139,13 +140,13 @@ class Leaves:
 
 
 def _schema(plan: PlannedQuery) -> pa.Schema:
-    """Columns of a server's answer."""
+    """Return the columns of a server's answer."""
     assert plan.tree is not None
     return explain.SCHEMA if plan.is_explain else plan.tree.leaf.work.partial_schema
 
 
-def added(partials: Sequence[Partial]) -> QueryStats:
-    """What they took together."""
+def summed_stats(partials: Sequence[Partial]) -> QueryStats:
+    """Add the statistics of partial answers."""
     if not partials:
         return QueryStats()
     first, *others = (partial.stats for partial in partials)
@@ -153,7 +154,8 @@ def added(partials: Sequence[Partial]) -> QueryStats:
 
 
 async def _prepare(table: ServedTable, leaf: Leaf) -> None:
-    """Off the loop: bounds of a function of 10,000 segments took 20 ms, kernels that were never called a second."""
+    """Prepare the pruning in a thread: bounds of a function of 10,000 segments took 20 ms, and a kernel's first call a
+    second."""
     if table.pruning is not None and not table.pruning.is_prepared(leaf.filter):
         await asyncio.to_thread(table.pruning.prepare, leaf.filter)
 

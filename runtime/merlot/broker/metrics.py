@@ -1,4 +1,4 @@
-"""What a broker counts, by table; a query that names no known table counts under the empty name."""
+"""Count queries by table; a query that names no known table counts under the empty name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from merlot.broker.response import BrokerAnswer
 
 
 def observe(answer: BrokerAnswer, elapsed_s: float) -> None:
-    """Count one answer and its time."""
+    """Count an answer and its time."""
     table = answer.tables[0] if answer.tables else ""
     code = answer.error_code if answer.exceptions else 0
     _counter(table, code).inc()
@@ -24,7 +24,7 @@ def observe_retries(table: str, num_calls: int) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _counter(table: str, code: int) -> Any:
-    """Looking up a child costs more than counting."""
+    """Return the counter of a table and code. Cached: looking it up costs more than counting."""
     return telemetry.BROKER_QUERIES.labels(table, str(code))
 
 

@@ -1,7 +1,7 @@
-"""A query from text to answer: plan, choose routes, scatter, reduce. Every outcome is an answer, errors included.
+"""Run a query from text to answer: plan, choose routes, scatter, reduce. Every outcome is an answer, errors included.
 
-If segments are lost because the routes have moved on meanwhile (a replacement, a refresh past its grace period), the
-whole query runs again on the new routes, within its deadline: parts of two states of a table are never mixed.
+If segments are lost because the routes have moved on (a replacement, a refresh past its grace period), the whole query
+runs again on the new routes, within its deadline. An answer never mixes two states of a table.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from merlot.broker import metrics
-from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.scatter import Gathered
 from merlot.broker.directory import Directory
-from merlot.broker.leaves import Asking, Leaves, added
+from merlot.broker.leaves import Leaves, QueryCall, summed_stats
 from merlot.broker.planning.explain import EVALUATED, Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.query_log import QueryLog
 from merlot.broker.quotas import Quotas
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
-from merlot.broker.selections import Selections, Taker
+from merlot.broker.scatter_gather.channels import Channels
+from merlot.broker.scatter_gather.scatter import Gathered
+from merlot.broker.selections import RowConsumer, Selections
 from merlot.broker.settings import BrokerSettings
 from merlot.broker.stages import Stages
 from merlot.broker.stages_explained import with_rewrites
@@ -49,31 +49,31 @@ from merlot.vectors import account
 _LOG = logging.getLogger(__name__)
 
 MIN_COLUMNS = 10
-"""A row costs as much as so many values, however few it has."""
+"""Fewest columns that a row counts for: a narrow row costs as much as this many values."""
 INLINE_CONSTANTS = 100
 
 
 class StartingError(UnavailableError):
-    """The broker does not know its tables yet."""
+    """Raised until the broker knows its tables."""
 
     code: ClassVar[int] = QueryErrorCode.BROKER_RESOURCE_MISSING
 
 
 @dataclass(frozen=True, slots=True)
 class SqlRequest:
-    """What a client asks."""
+    """A client's query."""
 
     sql: str
     options: str = ""
     client_request_id: str | None = None
     by_column: bool = False
-    """Whether the result is left in columns, for who takes it in blocks."""
-    taker: Taker | None = None
-    """Who takes the rows of a large answer as they come; what it was given is not in the answer."""
+    """True if the result stays in columns, for a caller that sends it in blocks."""
+    taker: RowConsumer | None = None
+    """Takes the rows of a large answer as they come; the answer then lacks these rows."""
 
 
 class Answers(Protocol):
-    """What whoever takes requests needs of a broker."""
+    """The part of a broker that endpoints need to answer requests."""
 
     @property
     def broker_id(self) -> str:
@@ -86,7 +86,7 @@ class Answers(Protocol):
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningQuery:
     sql: str
     client_request_id: str | None
     task: asyncio.Task[Any]
@@ -94,7 +94,7 @@ class _Running:
 
 
 class Queries:
-    """Runs queries. On the event loop's thread."""
+    """Runs queries. Belongs to the event loop's thread."""
 
     def __init__(self, directory: Directory, channels: Channels, clock: Clock, settings: BrokerSettings) -> None:
         self._directory = directory
@@ -108,20 +108,21 @@ class Queries:
         self._planner = Planner(directory.find, clock, max_bytes=settings.plan_cache_bytes)
         self._numbers = itertools.count(1)
         self._first_number = clock.now_ms() << 20
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningQuery] = {}
         self.log = QueryLog(clock, settings)
         self.broker_id = InstanceId("")
         self.is_open = False
-        """Whether the cluster was read: before that no table is known, which says nothing of the tables."""
+        """True once the cluster was read. Until then the broker knows no table, which does not mean that there is
+        none."""
 
     def close(self) -> None:
-        """Take no more long texts, and no more queries of several stages."""
+        """Stop planning long texts and running queries of several stages."""
         self._planner.close()
         self.log.close()
         self._stages.close()
 
     async def run(self, request: SqlRequest) -> BrokerAnswer:
-        """The answer; raises only what cancels this task."""
+        """Return the answer. Raise only CancelledError, if this task is cancelled."""
         started = self._clock.monotonic()
         number = next(self._numbers)
         answer = BrokerAnswer(
@@ -134,7 +135,7 @@ class Queries:
         )
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[answer.request_id] = _Running(request.sql, request.client_request_id, task)
+        running = self._running[answer.request_id] = _RunningQuery(request.sql, request.client_request_id, task)
         try:
             await self._fill(answer, request, number)
         except asyncio.CancelledError:
@@ -157,20 +158,20 @@ class Queries:
         return {request_id: running.sql for request_id, running in self._running.items()}
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Make a running query answer that it was cancelled; False if there is none of that id."""
-        found = [
+        """Make a running query answer that it was cancelled. Return False if no query has the id."""
+        matches = [
             running
             for request_id, running in self._running.items()
             if wanted == (running.client_request_id if by_client_id else request_id)
         ]
-        for running in found:
+        for running in matches:
             running.is_withdrawn = True
             running.task.cancel()
-        return bool(found)
+        return bool(matches)
 
     async def _fill(self, answer: BrokerAnswer, request: SqlRequest, number: int) -> None:
-        """Write into the answer what became of the query."""
-        # Planning may need a kernel, too, and the time until there is its code is nobody's.
+        """Run the query and write its result into the answer."""
+        # Planning may also compile a kernel; the time that takes is not counted against the query's deadline.
         deadline_base = asyncio.get_running_loop().time() - compile_time.seconds()
         try:
             if not self.is_open:
@@ -182,7 +183,7 @@ class Queries:
                 answer.client_request_id = plan.wishes.client_request_id
                 self._running[answer.request_id].client_request_id = answer.client_request_id
             if plan.stages is not None:
-                ask = Asking(
+                ask = QueryCall(
                     request_id=answer.request_id,
                     number=number,
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
@@ -192,7 +193,7 @@ class Queries:
                 answer.result = await self._constants(plan.constant, plan.timeout_ms / 1000)
                 answer.num_servers_queried = answer.num_servers_responded = 1
             else:
-                ask = Asking(
+                ask = QueryCall(
                     request_id=answer.request_id,
                     number=number,
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
@@ -213,7 +214,7 @@ class Queries:
             answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
 
     async def _constants(self, bound: BoundQuery, timeout_s: float) -> ResultRows:
-        """Rows of a SELECT without FROM; in a thread where some value was not worked out when it was planned."""
+        """Return the row of a SELECT without FROM. Values that planning did not compute are computed in a thread."""
         is_short = len(bound.select) <= INLINE_CONSTANTS
         if is_short and all(isinstance(output.expr, Literal) for output in bound.select):
             return _constant_rows(bound)
@@ -225,7 +226,7 @@ class Queries:
             raise
 
     def _charge(self, plan: PlannedQuery) -> None:
-        """Count the query to its tables; raises QuotaExceededError, TableDisabledError."""
+        """Charge the query to its tables' quotas. Raise QuotaExceededError or TableDisabledError."""
         if plan.stages is not None:
             tables = set(plan.stages.revisions)
         elif plan.table is not None:
@@ -237,7 +238,7 @@ class Queries:
             table.check_enabled()
         self._quotas.take(served, self._directory.num_brokers, self._clock.monotonic())
 
-    async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, ask: Asking) -> None:
+    async def _fill_from_servers(self, answer: BrokerAnswer, plan: PlannedQuery, ask: QueryCall) -> None:
         assert plan.tree is not None
         asked = await self._leaves.ask_settled(plan, ask)
         table = asked.table
@@ -267,7 +268,7 @@ class Queries:
         elif gathered.failed is None:
             answer.result = await self._reduced(plan, gathered.partials, table, by_column=answer.by_column)
         answer.exceptions = gathered.exceptions()
-        answer.stats = added(gathered.partials)
+        answer.stats = summed_stats(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
         answer.num_servers_responded = gathered.num_servers_responded
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
@@ -299,7 +300,7 @@ def _reduce(
 
 
 def _constant_rows(bound: BoundQuery, check: Callable[[], None] | None = None) -> ResultRows:
-    """A SELECT without FROM: one row of constants, from the broker alone."""
+    """Return the row of a SELECT without FROM, computed by the broker alone."""
     if bound.group_by or bound.order_by or bound.where is not None or bound.having is not None:
         raise UnsupportedSqlError("clauses without FROM")
     exprs = [output.expr for output in bound.select]

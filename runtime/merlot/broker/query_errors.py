@@ -1,7 +1,7 @@
-"""One table from our errors to what Pinot's clients read: `{errorCode, message}`, a header, and an HTTP status.
+"""Map Merlot's errors to what Pinot's clients read: `{errorCode, message}`, a header, and an HTTP status.
 
-A query's error travels in an answer with HTTP status 200; the status of the table
-below is used only if the client asks for it (`Pinot-Use-Http-Status-For-Errors: true`).
+The error of a query travels in an answer with HTTP status 200. The statuses in the table below are used only if the
+client asks for them (`Pinot-Use-Http-Status-For-Errors: true`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError
 
 NO_ERROR = -1
-"""What `X-Pinot-Error-Code` says of an answer without exceptions."""
+"""Value of `X-Pinot-Error-Code` for an answer without exceptions."""
 
 _HTTP_STATUS: dict[int, int] = {
     QueryErrorCode.JSON_PARSING: 400,
@@ -50,7 +50,7 @@ RETRIABLE_SERVER_CODES = frozenset(
         QueryErrorCode.SERVER_NOT_RESPONDING,
     }
 )
-"""A server's answers that say nothing about the query: another replica may do better."""
+"""Codes that say nothing about the query: another replica may answer it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,18 @@ class QueryException:
 
     @classmethod
     def of(cls, error: MerlotError) -> QueryException:
-        """The entry for an error that Merlot raised on purpose."""
+        """Return the entry for an error that Merlot raised on purpose."""
         return named(error.code, str(error))
 
 
 def named(code: int, message: str) -> QueryException:
-    """An entry whose message opens with the code's name, as Pinot's do: `UNKNOWN_COLUMN: …`."""
+    """Return an entry whose message begins with the code's name, as Pinot's do: `UNKNOWN_COLUMN: …`."""
     name = QueryErrorCode(code).name if code in _CODES else "UNKNOWN"
     return QueryException(int(code), f"{name}: {message}")
 
 
 def http_status(exceptions: tuple[QueryException, ...]) -> int:
-    """The status for a client that asked to have errors as statuses; the first exception decides."""
+    """Return the status for a client that asked for errors as statuses; the first exception decides."""
     if not exceptions:
         return _OK_STATUS
     return _HTTP_STATUS.get(exceptions[0].code, _INTERNAL_STATUS)

@@ -1,8 +1,8 @@
-"""What was asked lately, for whoever advises on a table: queries by their normal form, with counts, times and samples.
+"""Log recent queries for `merlot advise`: by normal form, with counts, times and samples.
 
-In memory alone, bounded in every direction. Queries only leave their text and figures behind; they are sorted into
-forms some times a second, a few at a time, and those beyond are counted by the ones that were looked at. Every day
-begins a new generation, and the one before it is kept. On the event loop's thread.
+The log is in memory and bounded in every direction. A query only leaves its text and figures. Some times a second, a
+few of them are sorted into forms; the others are counted as if they had the same forms. Every day begins a new
+generation, and the one before it is kept. Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from merlot.values.periods import DAY_MS
 
 FOLD_S: Final = 0.2
 MOST_PENDING: Final = 50
-"""Queries that are looked at each time: 10 us each."""
+"""Most queries that are sorted into forms at a time: 10 us each."""
 MOST_CHARS: Final = 4096
-"""Of a text: longer ones are not kept."""
+"""Longest text of a query that is logged."""
 _PERSONAL: Final = frozenset({"clientqueryid", "timeoutms"})
 
 
-class Asked(NamedTuple):
-    """One query and what it took."""
+class LoggedQuery(NamedTuple):
+    """A query and its cost."""
 
     table: str
     sql: str
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 @dataclass(slots=True)
 class Form:
-    """Queries of one normal form."""
+    """Sums over the queries of one normal form."""
 
     table: str
     normal: str
@@ -57,7 +57,7 @@ class Form:
     """Some of the texts, the newest last."""
 
     def add(self, other: Form, max_samples: int) -> None:
-        """Count what another one counted, too."""
+        """Add the counts of `other`."""
         self.count += other.count
         self.time_ms += other.time_ms
         self.longest_ms = max(self.longest_ms, other.longest_ms)
@@ -65,11 +65,11 @@ class Form:
         self.num_entries_scanned_in_filter += other.num_entries_scanned_in_filter
         self.num_segments_processed += other.num_segments_processed
         self.last_ms = max(self.last_ms, other.last_ms)
-        known = [text for text in self.samples if text not in other.samples]
-        self.samples = (known + other.samples)[-max_samples:] if max_samples else []
+        earlier = [text for text in self.samples if text not in other.samples]
+        self.samples = (earlier + other.samples)[-max_samples:] if max_samples else []
 
     def to_json(self) -> dict[str, Any]:
-        """As the log is read."""
+        """Return the form's entry in the log that clients read."""
         return {
             "query": self.normal,
             "options": self.options,
@@ -88,7 +88,7 @@ Forms = OrderedDict[tuple[str, str, str], Form]
 
 
 class QueryLog:
-    """The log of one broker."""
+    """The query log of a broker."""
 
     def __init__(self, clock: Clock, settings: BrokerSettings) -> None:
         self._clock = clock
@@ -97,12 +97,12 @@ class QueryLog:
         self._forms: Forms = OrderedDict()
         self._former: Forms = OrderedDict()
         self._since_ms = self._former_since_ms = clock.now_ms()
-        self._pending: list[Asked] = []
+        self._pending: list[LoggedQuery] = []
         self._num_skipped = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def observe(self, sql: str, options: str, answer: BrokerAnswer, elapsed_s: float) -> None:
-        """Note a query that was answered; those that failed, and those of other things than tables, are left out."""
+        """Log a query that was answered. Failed queries, and queries that read no table, are left out."""
         if not self._max_forms or not answer.tables or answer.exceptions or len(sql) > MOST_CHARS:
             return
         pending = self._pending
@@ -113,11 +113,11 @@ class QueryLog:
             self._timer = asyncio.get_running_loop().call_later(FOLD_S, self._fold)
         stats = answer.stats
         scanned = stats.num_docs_scanned, stats.num_entries_scanned_in_filter, stats.num_segments_processed
-        kept = _kept(options)
-        pending.extend(Asked(table, sql, kept, elapsed_s * 1000, *scanned) for table in answer.tables)
+        shared_options = _shared(options)
+        pending.extend(LoggedQuery(table, sql, shared_options, elapsed_s * 1000, *scanned) for table in answer.tables)
 
-    def told(self, table: str) -> dict[str, Any]:
-        """What was asked of a table, by its raw name: what took longest in all first."""
+    def report(self, table: str) -> dict[str, Any]:
+        """Return the log of a table, by its raw name; forms that took longest in total come first."""
         self._fold()
         merged: Forms = OrderedDict()
         for form in (*self._former.values(), *self._forms.values()):
@@ -132,7 +132,7 @@ class QueryLog:
         }
 
     def close(self) -> None:
-        """Look at nothing more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -153,38 +153,38 @@ class QueryLog:
             self._forms.popitem(last=False)
 
     def _turn(self, now_ms: int) -> None:
-        """Begin a new generation if it is time."""
+        """Begin a new generation if the current one is a day old."""
         if now_ms - self._since_ms >= DAY_MS:
             self._former, self._former_since_ms = self._forms, self._since_ms
             self._forms, self._since_ms = OrderedDict(), now_ms
 
 
-def _kept(options: str) -> str:
-    """What options say of the work: neither who asks, nor how long it may take."""
-    entries = (entry.strip() for entry in options.split(";"))
-    return ";".join(sorted(one for one in entries if one and one.partition("=")[0].strip().lower() not in _PERSONAL))
+def _shared(options: str) -> str:
+    """Return the options that queries of one form share: not the caller's id, and not the time that it allows."""
+    entries = filter(None, (entry.strip() for entry in options.split(";")))
+    return ";".join(sorted(entry for entry in entries if entry.partition("=")[0].strip().lower() not in _PERSONAL))
 
 
-def _forms_of(pending: Iterable[Asked], weight: float, now_ms: int) -> Iterable[Form]:
-    for one in pending:
+def _forms_of(pending: Iterable[LoggedQuery], weight: float, now_ms: int) -> Iterable[Form]:
+    for query in pending:
         yield Form(
-            table=one.table,
-            normal=normalised(one.sql),
-            options=one.options,
+            table=query.table,
+            normal=normalised(query.sql),
+            options=query.options,
             count=weight,
-            time_ms=weight * one.time_ms,
-            longest_ms=one.time_ms,
-            num_docs_scanned=weight * one.num_docs_scanned,
-            num_entries_scanned_in_filter=weight * one.num_entries_scanned_in_filter,
-            num_segments_processed=weight * one.num_segments_processed,
+            time_ms=weight * query.time_ms,
+            longest_ms=query.time_ms,
+            num_docs_scanned=weight * query.num_docs_scanned,
+            num_entries_scanned_in_filter=weight * query.num_entries_scanned_in_filter,
+            num_segments_processed=weight * query.num_segments_processed,
             last_ms=now_ms,
-            samples=[one.sql],
+            samples=[query.sql],
         )
 
 
 def _add(forms: Forms, form: Form, max_samples: int) -> None:
-    """Count a form, as the one that was asked last."""
+    """Add a form to `forms`, and move it to the end, where the latest is."""
     key = form.table, form.normal, form.options
-    known = forms.pop(key, None) or Form(*key)
-    known.add(form, max_samples)
-    forms[key] = known
+    total = forms.pop(key, None) or Form(*key)
+    total.add(form, max_samples)
+    forms[key] = total

@@ -1,7 +1,7 @@
-"""How many queries a second a table takes: `limits.maxQueriesPerSecond`, of which each live broker has its share.
+"""Limit the queries a second that a table takes (`limits.maxQueriesPerSecond`). Each live broker has an equal share.
 
-A share fills up evenly and holds a second's worth, at least one query: so a burst may be as large, and what follows it
-comes at the pace of the share. Belongs to the event loop.
+A share fills up evenly and holds a second's worth, at least one query. A burst may be that large; later queries come at
+the rate of the share. Belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from merlot.ids import TableName
 
 
 class QuotaExceededError(UnavailableError):
-    """The table takes no more queries now."""
+    """Raised if a table takes no more queries now."""
 
     code: ClassVar[int] = QueryErrorCode.TOO_MANY_REQUESTS
 
@@ -29,14 +29,13 @@ class _Share:
 
 
 class Quotas:
-    """What is left of the shares of a broker."""
+    """Queries that this broker may still run for each table."""
 
     def __init__(self) -> None:
         self._shares: dict[TableName, _Share] = {}
 
     def take(self, tables: Iterable[ServedTable], num_brokers: int, now_s: float) -> None:
-        """A query of these tables comes; raises QuotaExceededError if one of them takes no more, and then none is
-        charged."""
+        """Charge a query to its tables. Raise QuotaExceededError, and charge no table, if one of them takes no more."""
         charged = []
         for table in tables:
             limit = table.spec.limits.max_queries_per_second

@@ -1,7 +1,7 @@
-"""A piece of state that is read anew whenever somebody says that it may have changed.
+"""Read a piece of state again whenever somebody signals that it may have changed.
 
-Signals are joined: however many come while a reading is under way, one more reading follows. A reading that fails
-because the metastore is silent or holds nonsense leaves the state as it was and is tried again.
+Signals are coalesced: however many arrive during a read, one more read follows. If a read fails because the metastore
+is silent or holds nonsense, the state stays as it was and the read is retried.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _LOG = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 REST_SHARE = 2.0
-"""Rest after a reading, as a multiple of its time: a storm of changes takes a third of a core at most."""
+"""Rest after a read, as a multiple of its time: a storm of changes takes at most a third of a core."""
 LONGEST_REST_S = 1.0
 
 
 class Refresher:
-    """Owns the task that reads. All but `poke` belong to the event loop's thread."""
+    """Owns the task that reads. All methods but `poke` belong to the event loop's thread."""
 
     def __init__(self, name: str, read: Callable[[], Awaitable[None]]) -> None:
         self._name = name
@@ -34,25 +34,25 @@ class Refresher:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to follow; the first reading waits for a poke."""
+        """Begin to follow; the first read waits for a poke."""
         self._task = asyncio.create_task(self._run(), name=f"refresh-{self._name}")
 
     async def read_once(self) -> None:
-        """Have the state read, and wait until that was tried."""
+        """Request a read, and wait until it was tried."""
         self._stale.call()
         await self._was_read.wait()
 
     def poke(self) -> None:
-        """The state may have changed; any thread."""
+        """Request a read; any thread."""
         self._stale.call()
 
     def poke_in(self, delay_s: float) -> None:
-        """Poke after a delay; a later call replaces the delay."""
+        """Request a read after a delay; a later call replaces the delay."""
         self._cancel_timer()
         self._timer = self._loop.call_later(max(0.0, delay_s), self._stale.call)
 
     async def stop(self) -> None:
-        """End the task; a reading under way is abandoned."""
+        """End the task; a read that is under way is abandoned."""
         self._cancel_timer()
         if self._task is not None:
             self._task.cancel()

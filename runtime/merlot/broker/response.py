@@ -1,7 +1,7 @@
-"""The answer to a query, as Pinot's `BrokerResponseNative` writes it: same fields, same order.
+"""Write the answer to a query as Pinot's `BrokerResponseNative`: same fields, same order.
 
-An answer is complete exactly if it has no exceptions; then `numServersResponded` equals `numServersQueried`, and both
-are at least one, since clients take zero for a failure (pinotdb, Trino).
+An answer is complete exactly if it has no exceptions. Then `numServersResponded` equals `numServersQueried`, and both
+are at least one, since clients (pinotdb, Trino) take zero for a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_STATS = QueryStats()
 
 @dataclass(frozen=True, slots=True)
 class ResultRows:
-    """Columns and JSON-ready rows."""
+    """A result as JSON-ready rows."""
 
     column_names: Sequence[str]
     column_types: Sequence[str]
@@ -29,17 +29,18 @@ class ResultRows:
 
     @property
     def num_rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return len(self.rows)
 
     def values(self, start: int, stop: int) -> list[Sequence[Any]]:
-        """JSON values of some rows, by column."""
+        """Return the JSON values of the rows from `start` to `stop`, by column."""
         return list(zip(*self.rows[start:stop], strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class ResultColumns:
-    """The same as Arrow columns, for who takes rows bit by bit: as JSON values they take ten times the memory."""
+    """A result as Arrow columns, for a caller that takes its rows in parts: as JSON values they need ten times the
+    memory."""
 
     table: ResultTable
 
@@ -50,42 +51,42 @@ class ResultColumns:
 
     @property
     def column_types(self) -> Sequence[str]:
-        """Names of types."""
-        return [str(one) for one in self.table.column_types]
+        """Names of the columns' types."""
+        return [str(type_) for type_ in self.table.column_types]
 
     @property
     def num_rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return len(self.table.columns[0])
 
     @property
     def rows(self) -> Sequence[Row]:
-        """All of them at once."""
+        """All rows at once."""
         return to_pinot_rows(self.table)
 
     def values(self, start: int, stop: int) -> list[Sequence[Any]]:
-        """JSON values of some rows, by column."""
+        """Return the JSON values of the rows from `start` to `stop`, by column."""
         columns = zip(self.table.column_types, self.table.columns, strict=True)
         return [pinot_values(type_, column.slice(start, stop - start)) for type_, column in columns]
 
 
 @dataclass(slots=True, kw_only=True)
 class BrokerAnswer:
-    """Everything the response object tells; fields of features that do not exist yet are written as zeros.
+    """Facts of the response object; fields of features that do not exist yet are written as zeros.
 
-    Not frozen: `Queries` makes one per query and fills it in, since every frozen copy costs 4 us."""
+    Not frozen: `Queries` creates one for each query and fills it in, since every frozen copy costs 4 us."""
 
     request_id: str
     client_request_id: str | None
     broker_id: str
     by_column: bool = False
-    """Whether the result is to stay in columns."""
+    """True if the result is to stay in columns."""
     num_rows: int = 0
-    """Of a result whose rows go another way as they come."""
+    """Rows of a result that are sent apart from the answer."""
     result: ResultRows | ResultColumns | None = None
     exceptions: tuple[QueryException, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Lines that leave the answer what it is, as of options that nobody knows."""
+    """Lines that do not change the answer, for example about options that nobody knows."""
     stats: QueryStats = _NO_STATS
     total_docs: int = 0
     num_servers_queried: int = 1
@@ -99,7 +100,7 @@ class BrokerAnswer:
 
     @classmethod
     def refusal(cls, broker_id: str, exception: QueryException, client_request_id: str | None = None) -> Self:
-        """The answer to what is no query."""
+        """Return the answer to a request that is no query."""
         return cls(
             request_id="0",
             client_request_id=client_request_id,
@@ -115,17 +116,17 @@ class BrokerAnswer:
         return self.exceptions[0].code if self.exceptions else NO_ERROR
 
     def to_bytes(self) -> bytes:
-        """The JSON object."""
+        """Encode the answer as JSON."""
         return self._bytes(self._result_json())
 
     def without_rows(self) -> bytes:
-        """The JSON object of an answer whose rows go another way."""
+        """Encode an answer as JSON whose rows are sent apart from it."""
         return self._bytes({"numRowsResultSet": self.num_rows if self.result is None else self.result.num_rows})
 
     def _bytes(self, result: dict[str, Any]) -> bytes:
         fields = {**result, **self._rest_json()}
         if self.warnings:
-            # A field of our own, written only if it says something: clients take any entry of `exceptions` for failure.
+            # A field of our own, written only if it is not empty: clients take any entry of `exceptions` for a failure.
             fields["queryWarnings"] = self.warnings
         return orjson.dumps(fields)
 
@@ -140,7 +141,7 @@ class BrokerAnswer:
         stats, cpu_ns = self.stats, self.stats.thread_cpu_time_ns
         return {
             "partialResult": bool(self.exceptions) or stats.num_groups_limit_reached,
-            "exceptions": [{"errorCode": one.code, "message": one.message} for one in self.exceptions],
+            "exceptions": [{"errorCode": error.code, "message": error.message} for error in self.exceptions],
             "numGroupsLimitReached": stats.num_groups_limit_reached,
             "numGroupsWarningLimitReached": False,
             "maxRowsInDistinctReached": False,

@@ -1,4 +1,4 @@
-"""A broker's life: read the cluster, announce itself, answer, and leave without failing a query."""
+"""Run one broker: read the cluster, register, answer queries, and leave without failing one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from merlot import __version__
-from merlot.broker.asking.channels import ChannelFactory, Channels
 from merlot.broker.directory import Directory
 from merlot.broker.echo import Echo, echo_of
 from merlot.broker.http.endpoint import make_app
 from merlot.broker.http.listener import Listener
 from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
+from merlot.broker.scatter_gather.channels import ChannelFactory, Channels
 from merlot.broker.settings import BrokerSettings
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances import liveness
@@ -33,12 +33,12 @@ _LOG = logging.getLogger(__name__)
 
 
 SETTLE_S = 30.0
-"""How long a start waits for tables that cannot be read at once."""
+"""Longest wait at the start for tables that cannot be read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Where a broker listens and what it calls itself."""
+    """Addresses and timeouts of a broker."""
 
     host: str = "127.0.0.1"
     """Name under which clients reach it."""
@@ -49,11 +49,11 @@ class BrokerConfig:
     grpc_port: int | None = None
     """None: no queries over gRPC; 0: any free port."""
     is_mounted: bool = False
-    """True: somebody else serves `make_app(role)` on `http_port`; the role opens no port."""
+    """True if another server serves `make_app(role)` on `http_port`; then the role opens no port."""
     drain_s: float = 10.0
-    """How long running queries may take to end when it stops."""
+    """Time that running queries may take to end after `stop`."""
     warm_up_s: float | None = None
-    """Load the query kernels, which merge answers too, at the start, and wait this long for it; None: do not."""
+    """Longest wait at the start for the query kernels, which also merge answers, to load. None: they are not loaded."""
     settings: BrokerSettings = field(default_factory=BrokerSettings)
 
 
@@ -62,7 +62,7 @@ class _Closable(Protocol):
 
 
 class BrokerRole:
-    """One broker on the running event loop."""
+    """One broker; runs on the event loop that is running."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class BrokerRole:
         self._listener: Listener | None = None
         self._rpc: _Closable | None = None
         self.grpc_port = 0
-        """Once it is open; 0: none."""
+        """Port of the gRPC endpoint; 0 until it is open, or if there is none."""
         self._running: set[asyncio.Task[object]] = set()
         self._unready: str | None = "starting"
 
@@ -94,7 +94,9 @@ class BrokerRole:
         return start_loading(compiles=True)
 
     async def start(self) -> int:
-        """Read the cluster, listen, register; returns the port. UnavailableError if the metastore is silent."""
+        """Read the cluster, listen, register, and return the HTTP port.
+
+        Raise UnavailableError if the metastore does not answer."""
         warming = self._start_warming()
         await self._directory.start()
         await self._directory.settle(SETTLE_S)
@@ -116,7 +118,7 @@ class BrokerRole:
             version=__version__,
         )
         self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
-        # What it was to stop for is over: clients may come again. If this fails, an `undrain` does it.
+        # The broker runs again, so the mark that asked it to stop is void. If this fails, `undrain` removes the mark.
         with contextlib.suppress(MerlotError):
             await asyncio.to_thread(unmark, self._metastore, record.id)
         self._unready = None
@@ -124,7 +126,7 @@ class BrokerRole:
         return port
 
     async def stop(self) -> None:
-        """Drain: unregister, answer what comes and what runs, then close. Stopping twice is stopping once."""
+        """Unregister, answer the queries that run or still arrive, then close. Another call changes nothing."""
         if self._unready == "draining":
             return
         self._unready = "draining"
@@ -153,7 +155,8 @@ class BrokerRole:
         return self._directory
 
     def unready_reason(self) -> str | None:
-        """Why it should get no queries now; None if it may. What comes all the same is answered."""
+        """Return why clients should send no queries now; None if they may. Queries that arrive all the same are
+        answered."""
         if self._unready is None and self._queries.broker_id in self._directory.drains:
             return "marked to stop"
         return self._unready
@@ -174,15 +177,15 @@ class BrokerRole:
         return self._queries.running
 
     def query_log(self, table: str) -> Mapping[str, object]:
-        """What was asked of a table lately, by its raw name."""
-        return self._queries.log.told(table)
+        """Return the log of the queries that named the table lately; `table` is its raw name."""
+        return self._queries.log.report(table)
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Cancel a running query; False if there is none of that id."""
+        """Cancel a running query; return False if no query has the id."""
         return self._queries.cancel(wanted, by_client_id=by_client_id)
 
     async def _start_echo(self, broker: InstanceId) -> None:
-        """Before it is registered: who sees it live finds what it says."""
+        """Publish the echo before the broker registers: whoever sees it live can then read what it routes."""
         directory = self._directory
         self._echo = Echo(self._metastore, broker, lambda: echo_of(directory.tables, directory.drains))
         await self._echo.start()

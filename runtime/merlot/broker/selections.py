@@ -1,9 +1,10 @@
-"""Selections of many rows, for a client that takes them in blocks: asked for in pieces, handed on as they come.
+"""Answer selections of many rows piece by piece, for a client that takes them in blocks.
 
-First the rows are counted, by the routes that the pieces are asked by: the answer's head tells what finding them took,
-and rows that go missing are noticed. Then servers are asked for pieces of the docs, few at a time and no faster than
-rows are taken. So the broker holds some pieces, whatever LIMIT is (ADR 45). Rows that the routes know are all there, or
-the answer ends with an error: the pieces are of one state of the table, which servers keep as long as for any query.
+First the rows are counted, by the routes that the pieces are asked by: so the answer's head can tell the cost of
+finding them, and missing rows are noticed. Then servers are asked for pieces of the docs, few at a time and no faster
+than the client takes rows. So the broker holds a few pieces, however large LIMIT is (ADR 45). Either all rows of the
+routed segments are sent, or the answer ends with an error: the pieces are of one state of the table, which servers keep
+as long as for any query.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from merlot.broker.asking.pieces import Piece, Pieces
-from merlot.broker.asking.scatter import Gathered
-from merlot.broker.leaves import Asked, Asking, Leaves, added
+from merlot.broker.leaves import Leaves, QueryCall, TableAnswers, summed_stats
 from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultColumns
+from merlot.broker.scatter_gather.pieces import Pieces, RoutePiece
+from merlot.broker.scatter_gather.scatter import Gathered
 from merlot.broker.tables import ServedTable
 from merlot.codes import QueryErrorCode
 from merlot.query.answer.reduce import reduce
@@ -32,38 +33,39 @@ from merlot.tree.nodes import Aggregate, BoundQuery, Output
 from merlot.tree.types import LONG
 
 FEW_ROWS: Final = 20_000
-"""Answers of no more are gathered as any other."""
+"""Most rows of an answer that is gathered at once, like any other."""
 FIRST_ROWS: Final = 1_000
-"""Of the first piece, which tells how wide rows are."""
+"""Rows of the first piece, which shows how wide rows are."""
 MOST_ROWS: Final = 1 << 15
 PIECE_BYTES: Final = 1 << 20
-"""About what a piece should take."""
+"""Size that a piece should have."""
 GROWTH: Final = 8
 """How many times larger a piece may be than the one before."""
 SLACK: Final = 4
-"""How many times more than it should a piece may bring; else it is asked for in halves."""
+"""How many times larger than it should be a piece may turn out; beyond that it is asked for in halves."""
 AHEAD: Final = 3
-"""Pieces asked for while the client takes another."""
+"""Pieces that are asked for while the client takes another."""
 _ALL: Final = 1 << 60
 
 
-class Taker(Protocol):
+class RowConsumer(Protocol):
     """Takes the rows of an answer, at its own pace."""
 
     async def take(self, answer: BrokerAnswer, rows: ResultColumns) -> None:
-        """The next rows, one at least, of an answer that tells everything but its rows."""
+        """Take the next rows, at least one. `answer` has all facts but the rows."""
 
 
 class Selections:
-    """Answers them. On the event loop's thread; rows are made in others."""
+    """Answers selections in pieces. Belongs to the event loop's thread; rows are made in other threads."""
 
     def __init__(self, leaves: Leaves) -> None:
         self._leaves = leaves
 
-    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, asking: Asking, taker: Taker) -> bool:
-        """Write what became of the query into the answer, and hand on its rows. Raises MerlotError.
+    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, asking: QueryCall, taker: RowConsumer) -> bool:
+        """Run the query, hand its rows on, and write all else into the answer. Raise MerlotError.
 
-        False: it is to be answered as any other, for it may not be answered in pieces, or has few rows."""
+        Return False if the query is to be answered like any other: it may not be answered in pieces, or has few
+        rows."""
         assert plan.tree is not None
         assert plan.table is not None
         table = self._leaves.table(plan.table)
@@ -80,7 +82,7 @@ class Selections:
             return False
         asked.table.check_rows(answer.num_rows)
         answer.time_used_ms = int(1000 * (asyncio.get_running_loop().time() - asking.deadline) + plan.timeout_ms)
-        taking = _Taking(self._leaves, plan, bound, asked, asking, sum(counts))
+        taking = _PieceStream(self._leaves, plan, bound, asked, asking, sum(counts))
         async with aclosing(taking.rows()) as pieces:
             async for rows in pieces:
                 await taker.take(answer, ResultColumns(rows))
@@ -89,7 +91,8 @@ class Selections:
 
 
 def _comes_in_pieces(plan: PlannedQuery, table: ServedTable) -> bool:
-    """Docs of upsert tables become invalid between two pieces, and bounds of a whole answer's size need it whole."""
+    """Return True if a query may be answered in pieces. Docs of upsert tables may become invalid between two pieces,
+    and a bound of the whole answer's size needs the whole answer."""
     assert plan.tree is not None
     work = plan.tree.leaf.work
     is_plain = work.kind is LeafKind.SELECTION and not work.order_by and work.max_bytes is None
@@ -98,7 +101,7 @@ def _comes_in_pieces(plan: PlannedQuery, table: ServedTable) -> bool:
 
 
 def _counting(plan: PlannedQuery, bound: BoundQuery) -> PlannedQuery:
-    """The same plan, for which servers count; segments are chosen as for its rows."""
+    """Return the plan that counts the rows; segments are chosen as for the rows themselves."""
     assert plan.tree is not None
     count = Output("count(*)", Aggregate("count", (), LONG))
     counting = replace(bound, select=(count,), limit=1, offset=0)
@@ -106,9 +109,9 @@ def _counting(plan: PlannedQuery, bound: BoundQuery) -> PlannedQuery:
     return replace(plan, query=tree_json.to_json(counting), tree=tree)
 
 
-def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: Asked, counts: list[int]) -> None:
-    """As if the rows that decide the answer had been gathered."""
-    stats = added(asked.gathered.partials)
+def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: TableAnswers, counts: list[int]) -> None:
+    """Write the facts into the answer as if all rows that decide it had been gathered."""
+    stats = summed_stats(asked.gathered.partials)
     num_docs = sum(min(count, tree.finish.rows_needed) for count in counts)
     answer.stats = replace(
         stats,
@@ -124,21 +127,27 @@ def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: Asked, counts: list[in
 
 
 @dataclass(frozen=True, slots=True)
-class _Came:
-    """What came of a piece; no rows: there are too many of them, or they were not all there."""
+class _PieceResult:
+    """Result of asking for a piece. `rows` is None if there are too many of them, or if some are missing."""
 
-    piece: Piece
+    piece: RoutePiece
     rows: ResultTable | None
     gathered: Gathered
     num_bytes: int = 0
     is_too_large: bool = False
 
 
-class _Taking:
+class _PieceStream:
     """The pieces of one answer."""
 
     def __init__(
-        self, leaves: Leaves, plan: PlannedQuery, bound: BoundQuery, asked: Asked, asking: Asking, num_counted: int
+        self,
+        leaves: Leaves,
+        plan: PlannedQuery,
+        bound: BoundQuery,
+        asked: TableAnswers,
+        asking: QueryCall,
+        num_counted: int,
     ) -> None:
         assert plan.tree is not None
         self._leaves = leaves
@@ -154,12 +163,12 @@ class _Taking:
         self._rows_wanted = FIRST_ROWS
         self._is_measured = False
         self._left_s = asking.deadline - asyncio.get_running_loop().time()
-        self._tasks: deque[asyncio.Task[_Came]] = deque()
+        self._tasks: deque[asyncio.Task[_PieceResult]] = deque()
         self.exceptions: tuple[QueryException, ...] = ()
         """Why the answer ended early, once `rows` has ended."""
 
     async def rows(self) -> AsyncGenerator[ResultTable]:
-        """The rows of the answer; what it waits for its taker is not the query's time."""
+        """Yield the rows of the answer. Time spent waiting for the taker does not count against the query."""
         finish = self._plan.tree.finish if self._plan.tree is not None else None
         assert finish is not None
         num_found, offset, limit = 0, finish.offset, finish.limit
@@ -185,8 +194,8 @@ class _Taking:
             text = f"rows are gone that were there before counted={self._num_counted} found={num_found}: ask again"
             self.exceptions = (named(QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE, text),)
 
-    async def _next(self) -> _Came | None:
-        """What came of the piece that was asked for first; None: there are no more."""
+    async def _next(self) -> _PieceResult | None:
+        """Wait for the piece that was asked for first; None if there are no more."""
         self._ask_ahead()
         if not self._tasks:
             return None
@@ -204,10 +213,10 @@ class _Taking:
                 return
             self._tasks.append(self._asked_for(piece))
 
-    def _asked_for(self, piece: Piece) -> asyncio.Task[_Came]:
+    def _asked_for(self, piece: RoutePiece) -> asyncio.Task[_PieceResult]:
         return asyncio.create_task(self._ask(piece))
 
-    async def _ask(self, piece: Piece) -> _Came:
+    async def _ask(self, piece: RoutePiece) -> _PieceResult:
         most_rows = SLACK * self._rows_wanted if piece.is_cuttable else None
         gathered = await self._leaves.ask_for(
             piece,
@@ -217,25 +226,25 @@ class _Taking:
         )
         failed = gathered.failed
         if failed is not None and piece.is_cuttable and failed.code == QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED:
-            return _Came(piece, None, gathered, is_too_large=True)
+            return _PieceResult(piece, None, gathered, is_too_large=True)
         if failed is not None or gathered.lost:
-            return _Came(piece, None, gathered)
+            return _PieceResult(piece, None, gathered)
         if most_rows is not None and any(partial.num_rows > most_rows for partial in gathered.partials):
-            return _Came(piece, None, gathered, is_too_large=True)
+            return _PieceResult(piece, None, gathered, is_too_large=True)
         num_bytes = sum(partial.data.nbytes for partial in gathered.partials)
         rows = await asyncio.to_thread(reduce, self._tree, gathered.partials, self._asked.table.schema)
-        return _Came(piece, rows, gathered, num_bytes)
+        return _PieceResult(piece, rows, gathered, num_bytes)
 
     def _query(self, most_rows: int | None) -> bytes:
-        """The query of a piece, encoded. A row too many tells that there are more."""
+        """Encode the query of a piece. It asks for a row too many, which shows that there are more."""
         if most_rows is None:
             return tree_json.to_json(replace(self._bound, limit=self._bound.limit + self._bound.offset, offset=0))
         most_bytes = ("maxServerResponseSizeBytes", str(SLACK * PIECE_BYTES))
         options = (*self._bound.options, most_bytes)
         return tree_json.to_json(replace(self._bound, limit=most_rows + 1, offset=0, options=options))
 
-    def _measure(self, came: _Came) -> None:
-        """Have pieces take about what they should, by what the last one took."""
+    def _measure(self, came: _PieceResult) -> None:
+        """Choose the size of the next pieces by the size of the last one."""
         num_rows = 0 if came.rows is None else _num_rows(came.rows)
         if not num_rows:
             return
@@ -249,13 +258,13 @@ class _Taking:
 
 
 def _without_limit(tree: Reduce) -> Reduce:
-    """What is made of the rows of a piece: pieces bring no more than they should."""
+    """Return the plan for the rows of a piece, without LIMIT and OFFSET."""
     work = replace(tree.leaf.work, rows_needed=_ALL, memo={})
     return Reduce(Leaf(work, tree.leaf.filter), replace(tree.finish, limit=_ALL, offset=0, memo={}))
 
 
 def _power_of_two(number: int) -> int:
-    """The largest one that is no more: servers keep the plans of a few."""
+    """Return the largest power of two that is not greater: servers cache the plans of a few sizes."""
     return 1 << (number.bit_length() - 1)
 
 

@@ -1,7 +1,7 @@
-"""Queries of more than one stage: ask for the leaves, all at once, and let the engine make an answer of them.
+"""Run queries of several stages: ask for all leaves at once, and let the engine compute the answer from them.
 
-A leaf that is not whole fails the query: a join over a part of a table is no part of the answer. So many queries run at
-a time, and as many more wait: each may fill the memory that it is allowed.
+If a leaf is incomplete the query fails: a join over part of a table is no part of the answer. A limited number of
+queries run at a time, since each may fill the memory that it is allowed; the others wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from merlot import memory
-from merlot.broker.leaves import MAX_RUNS, Asked, Asking, Leaves, added
+from merlot.broker.leaves import MAX_RUNS, Leaves, QueryCall, TableAnswers, summed_stats
 from merlot.broker.planning.planner import PlannedQuery, PlannedStages
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.settings import BrokerSettings, stage_memory_bytes
@@ -35,25 +35,25 @@ from merlot.vectors.errors import LimitExceededError
 
 MAX_WAITING: Final = 50
 MAX_ROWS: Final = 10_000_000
-"""Of an answer, if no table says less."""
+"""Most rows of an answer, if no table has a lower limit."""
 INTERRUPT_S: Final = 0.1
-"""Between two interrupts of a query that is to end."""
+"""Time between two interrupts of a query that is to end."""
 
 
 class StagesBusyError(UnavailableError):
-    """Too many queries of several stages wait (Pinot's TOO_MANY_REQUESTS)."""
+    """Raised if too many queries of several stages wait (Pinot's TOO_MANY_REQUESTS)."""
 
     code: ClassVar[int] = QueryErrorCode.TOO_MANY_REQUESTS
 
 
 class StagesLateError(UnavailableError):
-    """The query's turn did not come within its time (Pinot's QUERY_SCHEDULING_TIMEOUT)."""
+    """Raised if the query's turn does not come within its time (Pinot's QUERY_SCHEDULING_TIMEOUT)."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_SCHEDULING_TIMEOUT
 
 
 class Stages:
-    """Runs them. On the event loop's thread; the engine has threads of its own."""
+    """Runs queries of several stages. Belongs to the event loop's thread; the engine has threads of its own."""
 
     def __init__(self, leaves: Leaves, settings: BrokerSettings) -> None:
         self._leaves = leaves
@@ -64,23 +64,23 @@ class Stages:
         self._num_waiting = 0
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more queries."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, stages: PlannedStages, asking: Asking) -> None:
-        """Write into the answer what became of the query. Raises MerlotError."""
+    async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, stages: PlannedStages, asking: QueryCall) -> None:
+        """Run the query and write its result into the answer. Raise MerlotError."""
         counted_s = compile_time.seconds()
         async with self._turn(asking.deadline):
             asked = await self._ask_all(stages, asking)
             _add_stats(answer, asked)
-            failed = next((one.gathered for one in asked.values() if one.gathered.exceptions()), None)
+            failed = next((leaf.gathered for leaf in asked.values() if leaf.gathered.exceptions()), None)
             if failed is not None:
                 answer.exceptions = failed.exceptions()
             elif plan.is_explain:
                 answer.result = explain_stages(stages, asked)
             else:
                 deadline = asking.deadline + compile_time.seconds() - counted_s
-                columns = ResultColumns(await self._above(stages, asked, deadline))
+                columns = ResultColumns(await self._run_engine(stages, asked, deadline))
                 clock = asyncio.get_running_loop().time
                 rows = partial(_rows, columns, lambda: clock() > deadline)
                 answer.result = columns if answer.by_column else await asyncio.to_thread(rows)
@@ -102,8 +102,8 @@ class Stages:
         finally:
             self._turns.release()
 
-    async def _ask_all(self, stages: PlannedStages, asking: Asking) -> Mapping[str, Asked]:
-        """The answers of all leaves, each of one state of its table, the same for all leaves of the table."""
+    async def _ask_all(self, stages: PlannedStages, asking: QueryCall) -> Mapping[str, TableAnswers]:
+        """Ask for all leaves. All leaves of a table are answered from the same state of it."""
         for run in range(1, MAX_RUNS + 1):
             tables = {plan.table: self._leaves.table(plan.table) for plan in stages.leaves.values() if plan.table}
             asked = await self._ask(_distinct(stages), tables, asking)
@@ -112,8 +112,8 @@ class Stages:
         return {id_: asked[plan.query, plan.where] for id_, plan in stages.leaves.items()}
 
     async def _ask(
-        self, plans: Mapping[_LeafKey, PlannedQuery], tables: Mapping[Any, ServedTable], asking: Asking
-    ) -> dict[_LeafKey, Asked]:
+        self, plans: Mapping[_LeafKey, PlannedQuery], tables: Mapping[Any, ServedTable], asking: QueryCall
+    ) -> dict[_LeafKey, TableAnswers]:
         tasks = {
             key: asyncio.create_task(self._leaves.ask(plan, tables[plan.table], asking)) for key, plan in plans.items()
         }
@@ -124,7 +124,9 @@ class Stages:
                 task.cancel()
         return {key: task.result() for key, task in tasks.items()}
 
-    async def _above(self, stages: PlannedStages, asked: Mapping[str, Asked], deadline: float) -> ResultTable:
+    async def _run_engine(
+        self, stages: PlannedStages, asked: Mapping[str, TableAnswers], deadline: float
+    ) -> ResultTable:
         limits = [table.spec.limits for table in stages.bound.tables.values()]
         settings = self._settings
         memory_bytes = min(self._memory_bytes, account.TOTAL.query_bytes)
@@ -132,7 +134,7 @@ class Stages:
             EngineLimits(memory_bytes=memory_bytes, spill_bytes=settings.stage_spill_bytes),
             max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
         )
-        work = _Above(stages, asked, memory_bytes)
+        work = _EngineRun(stages, asked, memory_bytes)
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._executor, work.run, engine)
         try:
@@ -141,7 +143,7 @@ class Stages:
         except TimeoutError as error:
             raise StageInterruptedError("query passed its deadline in its stages") from error
         finally:
-            # The thread is the next query's, and so is the memory: neither before this one has let go of it.
+            # The next query needs the thread and the memory: wait until this one has let go of both.
             await ended(running, engine)
 
 
@@ -149,38 +151,38 @@ _LeafKey = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class _Above:
-    """The engine's work, in a thread."""
+class _EngineRun:
+    """The engine's work, which runs in a thread."""
 
     stages: PlannedStages
-    asked: Mapping[str, Asked]
+    asked: Mapping[str, TableAnswers]
     max_bytes: int
 
     def run(self, engine: Engine) -> ResultTable:
-        """The answer. Raises MerlotError."""
+        """Compute the answer. Raise MerlotError."""
         with account.Working():
             return self._run(engine)
 
     def _run(self, engine: Engine) -> ResultTable:
-        made: dict[_LeafKey, ResultTable] = {}
+        results: dict[_LeafKey, ResultTable] = {}
         relations: dict[str, pa.Table] = {}
         num_bytes = 0
         for id_, asked in self.asked.items():
             plan = self.stages.leaves[id_]
             key = plan.query, plan.where
-            if key not in made:
-                made[key] = _reduced(plan, asked)
-                leaf_bytes = sum(column.nbytes for column in made[key].columns)
+            if key not in results:
+                results[key] = _reduced(plan, asked)
+                leaf_bytes = sum(column.nbytes for column in results[key].columns)
                 account.current().hold("leaves of stages", leaf_bytes)
                 num_bytes += leaf_bytes
                 if num_bytes > self.max_bytes:
                     text = f"leaves bring more bytes than a query may take limit={self.max_bytes}"
                     raise LimitExceededError(text)
-            relations[id_] = relation_of(self.stages.bound.leaves[id_], made[key])
+            relations[id_] = relation_of(self.stages.bound.leaves[id_], results[key])
         return engine.run(self.stages.bound.engine, relations)
 
 
-def _reduced(plan: PlannedQuery, asked: Asked) -> ResultTable:
+def _reduced(plan: PlannedQuery, asked: TableAnswers) -> ResultTable:
     assert plan.tree is not None
     table, partials = asked.table, asked.gathered.partials
     max_groups = table.spec.limits.max_groups
@@ -198,31 +200,31 @@ def _rows(columns: ResultColumns, is_late: Callable[[], bool]) -> ResultRows:
 
 
 def _distinct(stages: PlannedStages) -> Mapping[_LeafKey, PlannedQuery]:
-    """Leaves that ask the same are asked once."""
+    """Return the leaves to ask for: leaves with the same query and filter are asked once."""
     return {(plan.query, plan.where): plan for plan in stages.leaves.values()}
 
 
-def _add_stats(answer: BrokerAnswer, asked: Mapping[str, Asked]) -> None:
-    each = list({id(one.gathered): one for one in asked.values()}.values())
-    for one in each:
-        stats = added(one.gathered.partials)
-        answer.stats = stats if one is each[0] else answer.stats + stats
-        answer.total_docs += one.total_docs(stats)
-        answer.num_segments_pruned_by_broker += one.selection.num_pruned
-    if each:
-        responded = frozenset().union(*(one.gathered.responded for one in each))
-        lacking = max(one.gathered.num_servers_queried - one.gathered.num_servers_responded for one in each)
+def _add_stats(answer: BrokerAnswer, asked: Mapping[str, TableAnswers]) -> None:
+    leaves = list({id(leaf.gathered): leaf for leaf in asked.values()}.values())
+    for leaf in leaves:
+        stats = summed_stats(leaf.gathered.partials)
+        answer.stats = stats if leaf is leaves[0] else answer.stats + stats
+        answer.total_docs += leaf.total_docs(stats)
+        answer.num_segments_pruned_by_broker += leaf.selection.num_pruned
+    if leaves:
+        responded = frozenset().union(*(leaf.gathered.responded for leaf in leaves))
+        lacking = max(leaf.gathered.num_servers_queried - leaf.gathered.num_servers_responded for leaf in leaves)
         answer.num_servers_responded = len(responded) or 1
         answer.num_servers_queried = answer.num_servers_responded + lacking
     else:
         answer.num_servers_queried = answer.num_servers_responded = 1
-    answer.tables = tuple(sorted({one.table.raw_name for one in each}))
+    answer.tables = tuple(sorted({leaf.table.raw_name for leaf in leaves}))
 
 
 async def ended(running: asyncio.Future[ResultTable], engine: Engine) -> None:
-    """Interrupt a run until it has ended, whoever gives up waiting for it."""
+    """Interrupt a run until it has ended, even if the caller is cancelled meanwhile."""
     while not running.done():
-        # Again and again: DuckDB forgets an interrupt that comes between two of its steps.
+        # More than once: DuckDB loses an interrupt that comes between two of its steps.
         engine.interrupt()
         try:
             await asyncio.wait([running], timeout=INTERRUPT_S)

@@ -1,10 +1,10 @@
-"""EXPLAIN PLAN FOR of a query of more than one stage: a tree of stages, and below each leaf what servers would do."""
+"""EXPLAIN PLAN FOR a query of several stages: a tree of stages, with the servers' plan below each leaf."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from merlot.broker.leaves import Asked
+from merlot.broker.leaves import TableAnswers
 from merlot.broker.planning.explain import explain
 from merlot.broker.planning.planner import PlannedStages
 from merlot.broker.response import ResultRows
@@ -32,11 +32,11 @@ from merlot.tree.relations import (
 
 _NO_ID = -1
 _Line = tuple[str, int, str | None]
-"""An operator, its depth, and the relation whose leaf it is."""
+"""Operator, its depth, and the relation whose leaf it is, if it is a leaf."""
 
 
-def explain_stages(stages: PlannedStages, asked: Mapping[str, Asked]) -> ResultRows:
-    """The plan, in the columns of any plan."""
+def explain_stages(stages: PlannedStages, asked: Mapping[str, TableAnswers]) -> ResultRows:
+    """Return the plan, in the columns of any plan."""
     rows: list[list[str | int]] = []
     parents = [0]
     number = 0
@@ -49,16 +49,16 @@ def explain_stages(stages: PlannedStages, asked: Mapping[str, Asked]) -> ResultR
             continue
         plan, leaf = stages.leaves[scan], asked[scan]
         assert plan.tree is not None
-        told = explain(plan, plan.tree, leaf.table, leaf.selection, leaf.gathered.partials)
-        shift, number = number, number + sum(row[1] != _NO_ID for row in told.rows.rows)
-        for text, own, parent in told.rows.rows:
+        servers_part = explain(plan, plan.tree, leaf.table, leaf.selection, leaf.gathered.partials)
+        shift, number = number, number + sum(row[1] != _NO_ID for row in servers_part.rows.rows)
+        for text, own, parent in servers_part.rows.rows:
             rows.append([text, own if own == _NO_ID else own + shift, parent if parent == _NO_ID else parent + shift])
     plan_rows = ResultRows(["Operator", "Operator_Id", "Parent_Id"], ["STRING", "INT", "INT"], rows)
     return with_rewrites(plan_rows, stages.bound.rewrites)
 
 
 def with_rewrites(plan: ResultRows, rewrites: RewriteResult) -> ResultRows:
-    """A plan, and below it the statement as it was before rules changed it, under their names."""
+    """Add to a plan the statement as it was before rules changed it, below the names of the rules."""
     if not rewrites.rules:
         return plan
     rows = list(plan.rows)
@@ -80,9 +80,9 @@ def _lines(stages: PlannedStages) -> Iterator[_Line]:
 
 
 def lines_of(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Iterator[_Line]:
-    """The tree of a statement over leaves, below its root."""
+    """Yield the tree of a statement over leaves, below its root."""
     names = _names(statement, leaves)
-    writer = _Writer(names)
+    writer = _PlanWriter(names)
     for name, query in statement.common:
         yield f"STAGE_WITH(name:{names.get(name, name)})", 1, None
         yield from writer.query(query, 2)
@@ -90,7 +90,7 @@ def lines_of(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Iterator
 
 
 def _names(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Mapping[str, str]:
-    """Names that the query gives to columns and relations, and for columns of leaves those of their tables."""
+    """Return the query's names of columns and relations; for columns of leaves, those of their tables."""
     names = dict(statement.names)
     for id_, leaf in leaves.items():
         for number, output in enumerate(leaf.select):
@@ -98,17 +98,17 @@ def _names(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Mapping[st
             names[f"{id_}.c{number}"] = names.get(f"{id_}.{text}", text)
     commons = dict(statement.common)
     blocks = (query for query in queries_in(statement) if isinstance(query, Block))
-    for relation in (one for block in blocks for one in relations_in(block.source)):
+    for relation in (relation for block in blocks for relation in relations_in(block.source)):
         query = commons[relation.common] if isinstance(relation, Named) else getattr(relation, "query", None)
         for number, output in enumerate(() if query is None else query.outputs):
-            # Beyond what the query selects are tests of it, which null handling asks for: n0 of the first column.
+            # After its columns a query may output the NULL tests that null handling needs: n0 tests the first column.
             of = names.get(f"{relation.id}.c{output.label[1:]}", output.label)
             names.setdefault(f"{relation.id}.c{number}", f"{of} IS NULL")
     return names
 
 
-class _Writer:
-    """Writes a statement's tree in the words of the query: `names` has those of columns and relations."""
+class _PlanWriter:
+    """Writes a statement's tree with the query's names. `names` maps columns and relations to them."""
 
     def __init__(self, names: Mapping[str, str], slots: Mapping[str, Slot] | None = None) -> None:
         self._names = names
@@ -117,12 +117,12 @@ class _Writer:
     def query(self, query: Query, depth: int) -> Iterator[_Line]:
         if isinstance(query, SetOperation):
             places = {f"c{number}": output.label for number, output in enumerate(query.outputs)}
-            tail = _Writer({**self._names, **places})._tail(query)
+            tail = _PlanWriter({**self._names, **places})._tail(query)
             yield f"STAGE_{query.kind.value}(all:{str(query.is_all).lower()}{tail})", depth, None
             yield from self.query(query.left, depth + 1)
             yield from self.query(query.right, depth + 1)
             return
-        writer = _Writer(self._names, query.slots)
+        writer = _PlanWriter(self._names, query.slots)
         yield f"STAGE_SELECT({', '.join(writer._facts(query))})", depth, None
         for slot in query.slots.values():
             if isinstance(slot, Subquery):
@@ -184,7 +184,7 @@ class _Writer:
         return text_of(substituted(expr, self._called))
 
     def _called(self, expr: Expr) -> Expr | None:
-        """A column by the query's name for it; a window, or a subquery, in words."""
+        """Replace a column by one with the query's name, and the column of a window or subquery by its text."""
         if not isinstance(expr, Column):
             return None
         slot = self._slots.get(expr.name)

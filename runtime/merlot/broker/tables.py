@@ -1,4 +1,4 @@
-"""What a broker knows of a table: its manifest and its routes, kept current from the metastore.
+"""Follow one table in the metastore: its manifest and its routes.
 
 `ServedTable` is immutable and swapped by reference; a query takes it once and keeps it to its end. Reads block, so they
 run in the watcher's threads; everything else is on the event loop.
@@ -14,12 +14,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import ClassVar, Final, TypeVar
 
+from merlot.broker.metastore_rollbacks import RollbackDetector
 from merlot.broker.refresher import Refresher
-from merlot.broker.routing import behind, pruning
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing import edition_steps, pruning
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.pruning import Selection, TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
-from merlot.broker.setbacks import Setbacks
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.consuming.merged import is_merged
@@ -47,46 +47,48 @@ T = TypeVar("T")
 
 
 class TableDisabledError(UnavailableError):
-    """The table is suspended: nobody answers for it until its manifest says otherwise."""
+    """Raised for a query of a suspended table, until its manifest says otherwise."""
 
     code: ClassVar[int] = QueryErrorCode.TABLE_IS_DISABLED
 
 
 class TableLostError(UnavailableError):
-    """The metastore knows less of the table than its deep store: an answer would lack rows without a word."""
+    """Raised if the metastore knows fewer segments of the table than its deep store: answers would silently lack
+    rows."""
 
     code: ClassVar[int] = QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTable:
-    """A table as queries see it. `revision` changes with the manifest: plans made for another one are stale."""
+    """A table as queries see it. `revision` changes with the manifest; plans that were made for another revision are
+    stale."""
 
     name: TableName
     revision: int
     spec: TableSpec
     snapshot: RoutingSnapshot
     pruning: TablePruning | None = None
-    """None: every query asks for every segment."""
+    """Statistics that choose segments by filter; None: every query asks for every segment."""
     rule: BoundaryRule | None = None
-    """Of a hybrid table."""
+    """Rule for the time boundary of a hybrid table; None for any other table."""
     lost: LostRecord | None = None
-    """The part of it that the metastore has lost."""
+    """Record of segments that the metastore has lost; None if it has lost none."""
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
-        """Whom to ask for what, for a query with this filter."""
+        """Choose the servers to ask, and the segments to ask each for, for a query with the filter `where`."""
         if self.pruning is None:
             return pruning.select(self.snapshot, request_number)
         return self.pruning.select(where, request_number, null_handling=null_handling)
 
     def problems(self) -> tuple[str, ...]:
-        """What keeps segments from being pruned that should be, a line each."""
+        """Return, a line each, the reasons why segments are not pruned that should be."""
         if self.pruning is not None:
             return self.pruning.problems()
         return tuple(f"pruner is unknown name={name}" for name in pruning.unknown_pruners(self.spec))
 
     def check_spelled(self, name: str) -> None:
-        """Raise for a name in SQL that is not the whole table's: its halves answer together."""
+        """Raise if a name in SQL names only one of a hybrid table's two tables: they answer together."""
         halves = typed_names(self.raw_name, self.spec)
         typed = [half for half in halves if half.lower() == name.lower()]
         if name.lower() == self.raw_name.lower() or typed == halves:
@@ -98,8 +100,8 @@ class ServedTable:
         )
 
     def check_enabled(self) -> None:
-        """Raise TableDisabledError of a suspended table, TableLostError of one of which the metastore has lost
-        something."""
+        """Raise TableDisabledError if the table is suspended, TableLostError if the metastore has lost segments of
+        it."""
         if self.lost is not None:
             raise TableLostError(
                 f"table cannot be answered table={self.raw_name}: {self.lost.reason}; it waits for one"
@@ -110,7 +112,7 @@ class ServedTable:
             raise TableDisabledError(f"table is disabled table={self.raw_name}: its manifest says spec.suspend")
 
     def check_rows(self, num_rows: int) -> None:
-        """Raise LimitExceededError if an answer has more rows than the table allows."""
+        """Raise LimitExceededError if an answer of `num_rows` rows is larger than the table allows."""
         limit = self.spec.limits.max_rows
         if limit is not None and num_rows > limit:
             raise LimitExceededError(f"answer has more rows than the table allows rows={num_rows} limit={limit}")
@@ -137,7 +139,7 @@ _BEHIND = LostRecord(
     since_ms=0,
 )
 LOOK_S: Final = 1.0
-"""Time between two looks at a table that waits for a controller's word."""
+"""Time between two reads of a table that waits for a controller's verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +154,17 @@ class _State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSources:
-    """Where a table's state comes from, the same for all tables. `standings` is called on the event loop."""
+    """Dependencies that the watches of all tables share. `standings` is called on the event loop."""
 
     metastore: Metastore
     executor: Executor
     clock: Clock
-    standings: Callable[[], Mapping[InstanceId, Standing]]
+    standings: Callable[[], Mapping[InstanceId, ServerStanding]]
 
 
 class TableWatch:
-    """Follows one table. `on_change` is called on the event loop with every new ServedTable, None once it is gone."""
+    """Follows one table. `on_change` is called on the event loop with every new ServedTable, and with None once the
+    table is gone."""
 
     def __init__(self, name: TableName, sources: TableSources, on_change: Callable[[ServedTable | None], None]) -> None:
         self._name = name
@@ -170,30 +173,30 @@ class TableWatch:
         self._reader = ReportReader(sources.metastore, name)
         self._refresher = Refresher(f"table {name}", self._refresh)
         self._watches: list[Watch] = []
-        self._setbacks = Setbacks(sources.clock)
+        self._rollbacks = RollbackDetector(sources.clock)
         self._state: _State | None = None
         self._served: ServedTable | None = None
         self._passed: tuple[TableView, ...] = ()
-        """Between what is served and what the table is (`behind`)."""
+        """Views that are newer than the routes in use, the current one last (`edition_steps`)."""
         self._is_read_due = True
         self.is_settled = False
-        """Whether it was read once, or cannot be for reasons that waiting does not mend."""
+        """True once the table was read, or cannot be for a reason that waiting does not mend."""
         self._reading = threading.Lock()
-        """Held by the one thread that uses the reader: stopping does not overtake a reading under way."""
+        """Held by the thread that uses the reader, so that stopping waits for a read that is under way."""
 
     async def start(self) -> None:
-        """Watch, and read once; a table that cannot be read now is read later."""
+        """Watch the table's nodes, and read them once. If they cannot be read now, they are read later."""
         await self._in_thread(self._watch)
         self._refresher.start()
         await self._refresher.read_once()
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following the table."""
         await self._refresher.stop()
         await self._in_thread(self._unwatch)
 
     def routes_changed(self) -> None:
-        """Servers came, went, or changed their standing: choose anew among what is known."""
+        """Choose routes again: servers came, went, or changed their standing."""
         self._refresher.poke()
 
     def _watch(self) -> None:
@@ -213,7 +216,7 @@ class TableWatch:
             self._reader.close()
 
     def _state_changed(self) -> None:
-        """On a metastore's thread."""
+        """Note that the table must be read again. Called on a thread of the metastore."""
         self._is_read_due = True
         self._refresher.poke()
 
@@ -223,7 +226,7 @@ class TableWatch:
             try:
                 self._state = await self._in_thread(self._read)
             except NotFoundError:
-                self._setbacks.forget()
+                self._rollbacks.forget()
                 self._drop()
             except BaseException as error:
                 self._is_read_due = True
@@ -246,18 +249,19 @@ class TableWatch:
         record = get_table(metastore, self._name)
         is_same = before is not None and before.record == record
         spec = before.spec if before is not None and is_same else spec_of(record).spec
-        # A mark goes after the records are back.
+        # The mark first: a controller removes it only after it has restored the records.
         lost = find_lost(metastore, self._name)
-        # Reports before the view: a segment whose record is here and whose report is not is at worst routed later.
+        # Reports before the view: if a record is read without its report, its segment is routed later, at worst.
         reports = self._reader.read()
         loaded = view.load(metastore, self._name, None if before is None else before.view)
         is_new = before is None or before.view is not loaded
         is_moved = before is None and loaded.root.time_boundary_ms is not None
         if is_moved or (is_new and spec.upsert is not None and is_merged(loaded.stream_segments)):
-            # What batches have before the boundary was reported before it moved: with the very first view, too. And a
-            # file that segments were merged into before these went.
+            # Read the reports again: the first read may be older than the view. Segments of batches before the boundary
+            # were reported before the boundary moved, also before the first view, and a merged segment before the
+            # records of its inputs were removed.
             reports = self._reader.read()
-        is_behind = self._setbacks.is_behind(record.created_ms, loaded.epoch, is_marked=lost is not None)
+        is_behind = self._rollbacks.is_behind(record.created_ms, loaded.epoch, is_marked=lost is not None)
         if lost is None and record.is_unconfirmed:
             lost = _UNKNOWN
         elif is_behind:
@@ -306,7 +310,9 @@ def _serve(
     previous: ServedTable | None,
     passed: tuple[TableView, ...],
 ) -> tuple[ServedTable, tuple[TableView, ...]]:
-    followed = behind.follow(inputs, None if previous is None else behind.Followed(previous.snapshot, passed))
+    followed = edition_steps.follow(
+        inputs, None if previous is None else edition_steps.FollowedViews(previous.snapshot, passed)
+    )
     pruned = pruning.build(followed.snapshot, state.spec, None if previous is None else previous.pruning)
     served = ServedTable(name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule, state.lost)
     return served, followed.passed

@@ -1,4 +1,4 @@
-"""Calls of aggregates: arguments and result type, as each aggregate declares them."""
+"""Type calls of aggregates: arguments and result, as each aggregate declares them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ OF_LISTS: Final = {
         *("distinctcounthll", "distinctcountrawhll"),
     )
 }
-"""Aggregates of distinct values, which take in every value of a multi-value column without being told so."""
+"""Aggregates of distinct values that take every value of a multi-value column, without an MV in their name."""
 
 
 def count_rows(function: AggregationFunction) -> Aggregate:
-    """COUNT(*); raises SqlValidationError for any other aggregate."""
+    """Return COUNT(*). Raise SqlValidationError for any other aggregate."""
     if not function.counts_rows:
         raise SqlValidationError(f"{function.name} cannot take *")
     return Aggregate(function.name, (), function.result((), ()))
 
 
 def check_arity(function: AggregationFunction, number: int) -> None:
-    """Raise SqlValidationError if an aggregate does not take so many arguments."""
+    """Raise SqlValidationError if an aggregate does not take this number of arguments."""
     least, most = function.arity
     if not least <= number <= most:
         raise SqlValidationError(f"{function.name} takes {arity(least, most)}, got {number}")
 
 
 def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, nulls: bool) -> Aggregate:
-    """The typed call; raises SqlValidationError, UnsupportedSqlError."""
+    """Return the typed call. Raise SqlValidationError or UnsupportedSqlError if it is not valid."""
     first = args[0]
     if first.type.is_array and function.name in OF_LISTS and all(isinstance(arg, Literal) for arg in args[1:]):
         function = registry.named(OF_LISTS[function.name])
@@ -49,21 +49,23 @@ def typed_aggregate(function: AggregationFunction, args: Sequence[Expr], *, null
 
 
 def check_typed(aggregate: Aggregate) -> None:
-    """Raise SqlValidationError, UnsupportedSqlError or UnsupportedQueryError for a call that no query has."""
+    """Raise SqlValidationError, UnsupportedSqlError or UnsupportedQueryError for a call that binding would not
+    produce."""
     function = registry.named(aggregate.function)
     if not aggregate.args and function.counts_rows:
-        made = function.name, function.result((), ())
+        expected = function.name, function.result((), ())
     else:
-        least, most = sum(not one.is_optional for one in function.parameters), len(function.parameters)
+        least, most = sum(not parameter.is_optional for parameter in function.parameters), len(function.parameters)
         if not least <= len(aggregate.args) <= most:
             raise SqlValidationError(f"{function.name} takes {arity(least, most)}, got {len(aggregate.args)}")
-        made = _called(function, aggregate.args)
-    if made != (aggregate.function, aggregate.type):
-        raise SqlValidationError(f"{made[0]} answers {made[1]}, not {aggregate.type} by {aggregate.function:.100}")
+        expected = _called(function, aggregate.args)
+    if expected != (aggregate.function, aggregate.type):
+        name, type_ = expected
+        raise SqlValidationError(f"{name} answers {type_}, not {aggregate.type} by {aggregate.function:.100}")
 
 
 def _called(function: AggregationFunction, args: Sequence[Expr]) -> tuple[str, SqlType]:
-    """The name and the type of a call with complete arguments."""
+    """Return the name and the type of a call with complete arguments."""
     for parameter, arg in zip(function.parameters, args, strict=False):
         _check(function, parameter, arg)
     pairs = list(zip(function.parameters, args, strict=False))

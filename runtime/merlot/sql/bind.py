@@ -1,6 +1,7 @@
-"""A parsed query against a table's schema: names to columns, types, the rules of grouping, and options.
+"""Bind a parsed query to a table's schema: names to columns, types, the rules of grouping, and options.
 
-Pure and safe on any thread. What comes out (`tree.nodes.BoundQuery`) is all that planning needs; the syntax ends here.
+Pure and safe on any thread. The result (`tree.nodes.BoundQuery`) is all that planning needs; nothing behind it knows
+the syntax tree.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from merlot.functions.instants import Moment
 from merlot.ids import raw_name
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
+from merlot.sql.boolean_logic import without_null_verdict
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.labels import LabelNames, label, literal_label
-from merlot.sql.logic import without_null_verdict
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
 from merlot.sql.syntax import Alias, Node, Number, Ordered, Select, Star, Table
@@ -38,12 +39,11 @@ def bind(
     moment: Moment | None = None,
     budget: Budget | None = None,
 ) -> BoundQuery:
-    """The query with every name resolved and every expression typed.
+    """Return the query with every name resolved and every expression typed.
 
-    `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. `fold` gives
-    calls of constants their values, `moment` is when the query is asked. Raises UnknownColumnError, SqlValidationError,
-    QueryOptionError, UnsupportedSqlError.
-    """
+    `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. `fold` computes
+    calls of constants, and `moment` is the time of the query. Raise UnknownColumnError, SqlValidationError,
+    QueryOptionError or UnsupportedSqlError."""
     merged = merge_options(options or {}, parsed.options)
     query_options.check(merged)
     query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)
@@ -69,7 +69,7 @@ def bind(
 
 
 def merge_options(request: Mapping[str, str], text: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Options of a request and of a text by name; the text wins."""
+    """Merge the options of a request and of a text by name; the text wins."""
     merged = {name.lower(): (name, value) for name, value in [*request.items(), *text]}
     return tuple(sorted(merged.values()))
 
@@ -79,7 +79,7 @@ def _qualifiers(select: Select) -> frozenset[str]:
     if not isinstance(source, Table):
         return frozenset()
     name = source.name.rpartition(".")[2]
-    return frozenset(known.lower() for known in (name, source.alias, raw_name(name)) if known)
+    return frozenset(qualifier.lower() for qualifier in (name, source.alias, raw_name(name)) if qualifier)
 
 
 def _bind_outputs(nodes: Sequence[Node], binder: Binder, scope: Scope) -> tuple[tuple[Output, ...], dict[str, Expr]]:
@@ -104,19 +104,20 @@ def _bind_outputs(nodes: Sequence[Node], binder: Binder, scope: Scope) -> tuple[
 
 
 def _of_constants(node: Node, output: Output) -> Output:
-    """A constant of a query that selects nothing else, which Pinot labels in a way of its own."""
+    """Relabel a constant of a query that selects only constants, as Pinot does."""
     if isinstance(node, Alias) or not isinstance(output.expr, Literal):
         return output
     return Output(literal_label(output.expr), output.expr)
 
 
 def _rows_together(outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """Aggregates that give rows, told of one another: rows with the same measures stay together."""
-    found = {place: output.expr for place, output in enumerate(outputs) if _gives_rows(output.expr)}
-    if not found:
+    """Bind aggregates that give rows together: rows with the same measures stay together."""
+    row_exprs = {position: output.expr for position, output in enumerate(outputs) if _gives_rows(output.expr)}
+    if not row_exprs:
         return tuple(outputs)
-    made = dict(zip(found, together([expr for expr in found.values() if isinstance(expr, Aggregate)]), strict=True))
-    return tuple(Output(output.label, made.get(place, output.expr)) for place, output in enumerate(outputs))
+    combined = together([expr for expr in row_exprs.values() if isinstance(expr, Aggregate)])
+    replaced = dict(zip(row_exprs, combined, strict=True))
+    return tuple(Output(output.label, replaced.get(position, output.expr)) for position, output in enumerate(outputs))
 
 
 def _gives_rows(expr: Expr) -> bool:
@@ -125,22 +126,22 @@ def _gives_rows(expr: Expr) -> bool:
 
 def _label(node: Node, binder: Binder, scope: Scope) -> str:
     def column_name(column: ColumnNode) -> str:
-        found = scope.named(column.name, column.qualifier)
-        return found.name if isinstance(found, Column) else column.name
+        expr = scope.named(column.name, column.qualifier)
+        return expr.name if isinstance(expr, Column) else column.name
 
     def constant(part: Node) -> Literal | None:
-        found = binder.bind(part)
-        return found if isinstance(found, Literal) else None
+        expr = binder.bind(part)
+        return expr if isinstance(expr, Literal) else None
 
     def is_list(column: ColumnNode) -> bool:
-        found = scope.named(column.name, column.qualifier)
-        return found is not None and found.type.is_array
+        expr = scope.named(column.name, column.qualifier)
+        return expr is not None and expr.type.is_array
 
     return label(node, LabelNames(column_name, constant, is_list, binder.nulls))
 
 
 def bind_where(where: Node | None, binder: Binder) -> Expr | None:
-    """The filter, None if it keeps every row."""
+    """Return the filter; None if it keeps every row."""
     if where is None:
         return None
     bound = replace(binder, place="WHERE", allows_aggregates=False).condition(where)
@@ -149,7 +150,7 @@ def bind_where(where: Node | None, binder: Binder) -> Expr | None:
 
 
 def bind_group_by(nodes: Sequence[Node], outputs: Sequence[Output], binder: Binder) -> tuple[Expr, ...]:
-    """Distinct keys."""
+    """Return the distinct keys of GROUP BY."""
     clause = replace(binder, place="GROUP BY", allows_aggregates=False)
     keys: dict[Expr, None] = {}
     for node in nodes:
@@ -162,7 +163,7 @@ def bind_group_by(nodes: Sequence[Node], outputs: Sequence[Output], binder: Bind
 
 
 def bind_order_by(nodes: Sequence[Ordered], outputs: Sequence[Output], binder: Binder) -> tuple[OrderKey, ...]:
-    """Distinct keys, first ones first."""
+    """Return the distinct keys of ORDER BY, each as it stands first."""
     clause = replace(binder, place="ORDER BY")
     keys: dict[Expr, OrderKey] = {}
     for node in nodes:
@@ -173,7 +174,7 @@ def bind_order_by(nodes: Sequence[Ordered], outputs: Sequence[Output], binder: B
 
 
 def ordinal(node: Node, outputs: Sequence[Output], place: str) -> Output | None:
-    """The SELECT item a bare whole number points to."""
+    """Return the SELECT item that a bare whole number names; None for any other expression."""
     if not isinstance(node, Number) or not node.text.isdigit():
         return None
     position = int(node.text)
@@ -183,7 +184,7 @@ def ordinal(node: Node, outputs: Sequence[Output], place: str) -> Output | None:
 
 
 def _check(query: BoundQuery) -> None:
-    """Rules between clauses: what may be selected and ordered by when rows are grouped."""
+    """Check the rules between clauses: the expressions that may be selected and ordered by when rows are grouped."""
     aggregated = bool(query.group_by) or _any_aggregate(query)
     if query.distinct:
         _check_distinct(query)

@@ -1,4 +1,4 @@
-"""How long the planning of one query may go on: asked at every token and every expression."""
+"""Limit the time for planning a query; checked at every token and every expression."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ STEPS_A_LOOK: Final = 32
 
 
 class PlanningTimeoutError(UnavailableError):
-    """The query's deadline passed before it had a plan (Pinot's BROKER_TIMEOUT)."""
+    """Raised if the query's deadline passed before it had a plan (Pinot's BROKER_TIMEOUT)."""
 
     code: ClassVar[int] = 400
 
 
 class PlanningCancelledError(UnavailableError):
-    """Nobody waits for the plan any more (Pinot's QUERY_CANCELLATION)."""
+    """Raised if nobody waits for the plan any more (Pinot's QUERY_CANCELLATION)."""
 
     code: ClassVar[int] = 503
 
 
 class Budget:
-    """Used by the thread that plans; any thread may withdraw it."""
+    """Deadline of a query's planning. Used by the thread that plans; any thread may withdraw it."""
 
     def __init__(self, deadline: float | None = None, clock: Clock | None = None) -> None:
         self._deadline = deadline
@@ -34,16 +34,16 @@ class Budget:
         self._is_withdrawn = False
 
     def withdraw(self) -> None:
-        """Make the next look raise."""
+        """Make the next look raise PlanningCancelledError."""
         self._is_withdrawn = True
 
     def shorten(self, timeout_ms: int) -> None:
-        """End after so much time from the start, if that is earlier."""
+        """Move the deadline to `timeout_ms` after the start, if that is earlier."""
         deadline = self._started + timeout_ms / 1000
         self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
 
     def step(self) -> None:
-        """Count a token or an expression; now and then, look."""
+        """Count a token or an expression, and look at the clock now and then."""
         self._steps += 1
         if self._steps % STEPS_A_LOOK == 0:
             self.look()

@@ -1,6 +1,6 @@
-"""Expressions, from tokens to nodes: a method for each level of SQL's grammar. Pure and safe on any thread.
+"""Parse expressions from tokens to nodes: a method for each level of SQL's grammar. Pure and safe on any thread.
 
-What SQL has and no query here can have is refused by its name, everything else that does not fit as a syntax error.
+Parts of SQL that no query here can have are refused by name, everything else that does not fit as a syntax error.
 Recursion is as deep as parentheses, CASEs and signs, which are limited.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from merlot.sql import limits
+from merlot.sql.keywords import CALLED_FORMS, FORMS, QUERY_STARTS, RESERVED, SET_OPERATIONS, STRUCTURE, TYPED_TEXTS
 from merlot.sql.lexer import END, constants_in, is_list, text_in
 from merlot.sql.syntax import (
     And,
@@ -38,7 +39,6 @@ from merlot.sql.syntax import (
     Text,
 )
 from merlot.sql.token_reader import NAME_STARTS, QUOTES, TokenReader, qualifier_of, starts_name, too_many
-from merlot.sql.words import CALLED_FORMS, FORMS, QUERY_STARTS, RESERVED, SET_OPERATIONS, STRUCTURE, TYPED_TEXTS
 from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 _DIGITS: Final = frozenset("0123456789")
@@ -58,7 +58,7 @@ _OPERATIONS: Final = {
     "/": (2, "divide"),
     "%": (2, "mod"),
 }
-"""How tightly an operator binds, and its function."""
+"""Precedence of an operator, and its function; a higher precedence binds more tightly."""
 _NO_OPERATORS: Final = {
     "&": "the operator &: write BITAND",
     "|": "the operator |: write BITOR",
@@ -75,20 +75,20 @@ _AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "
 
 
 class ExpressionParser(TokenReader):
-    """Reads conditions and values."""
+    """Parses conditions and values."""
 
     # What expressions may hold of queries
 
     def _query(self) -> Query:
-        """A query, which a parser of queries reads."""
+        """Read a query. `Parser` implements it."""
         raise NotImplementedError
 
     def _form(self, word: str) -> Node:
-        """What follows a word of `FORMS`."""
+        """Read the expression after a keyword of `FORMS`. `FormParser` implements it."""
         raise NotImplementedError
 
     def _call(self, name: str) -> Node:
-        """The arguments of a call, and what may stand after them."""
+        """Read the arguments of a call, and the clauses after them. `FormParser` implements it."""
         raise NotImplementedError
 
     def _subquery(self) -> Query:
@@ -96,7 +96,7 @@ class ExpressionParser(TokenReader):
         return self._query()
 
     def _order_by(self) -> list[Ordered]:
-        """What follows ORDER BY."""
+        """Read the keys after ORDER BY."""
         return self._list(self._ordered)
 
     def _ordered(self) -> Ordered:
@@ -112,7 +112,8 @@ class ExpressionParser(TokenReader):
         return Ordered(value, is_descending, nulls_first)
 
     def _starts_query(self) -> bool:
-        """Whether a query begins here, perhaps in parentheses, and not an expression that begins with one."""
+        """Return True if a query begins here, perhaps in parentheses, rather than an expression that begins with a
+        query."""
         at = self._at
         while self._words[at] == "(":
             at += 1
@@ -124,7 +125,7 @@ class ExpressionParser(TokenReader):
         return after == ")" or after in SET_OPERATIONS or after in _QUERY_ENDS
 
     def _end_of(self, opening: int) -> int:
-        """Where what follows a parenthesis begins; the end of the text if nothing closes it."""
+        """Return the position after the parenthesis at `opening`; the end of the text if nothing closes it."""
         if self._ends is None:
             self._ends = _ends_of(self._words)
         return self._ends.get(opening, len(self._words) - 1)
@@ -132,7 +133,7 @@ class ExpressionParser(TokenReader):
     # Conditions
 
     def _expression(self) -> Node:
-        """Any expression."""
+        """Read any expression."""
         first = self._conjunction()
         if self._words[self._at] != "OR":
             if self._words[self._at] == "XOR":
@@ -159,8 +160,8 @@ class ExpressionParser(TokenReader):
         return And(parts)
 
     def _plain_run(self, word: str, parts: list[Node]) -> bool:
-        """Read `OR column = constant` as often as it follows; whether it does at all. Most conditions of long texts are
-        such, and take a third of the time."""
+        """Read `OR column = constant` (or AND) as often as it follows; return True if it did. Most conditions of long
+        texts have this form, and take a third of the time this way."""
         before = len(parts)
         while self._words[self._at] == word:
             comparison = self._plain_comparison(self._at + 1)
@@ -173,7 +174,7 @@ class ExpressionParser(TokenReader):
         return len(parts) > before
 
     def _plain_comparison(self, at: int) -> Node | None:
-        """`column = constant` at a token, with nothing more after it; None for any other condition."""
+        """Return the condition at a token if it is `column = constant` and nothing more; None for any other."""
         words = self._words
         function = _COMPARISONS.get(words[at + 1])
         if function is None or words[at + 3] not in _AFTER_COMPARISON:
@@ -187,7 +188,7 @@ class ExpressionParser(TokenReader):
         return Comparison(function, column, Text(text_in(constant))) if constant[:1] == "'" else None
 
     def _join(self) -> None:
-        """Count a condition that is joined to another."""
+        """Count a condition that AND, OR or WHEN adds."""
         self._num_joined += 1
         if self._num_joined > limits.MAX_PREDICATES:
             raise too_many("conditions joined by AND, OR and WHEN", limits.MAX_PREDICATES)
@@ -199,10 +200,10 @@ class ExpressionParser(TokenReader):
             num_nots += 1
             if num_nots > limits.MAX_RUN:
                 raise self._error(limits.TOO_DEEP, back=1)
-        found = self._test()
+        node = self._test()
         for _ in range(num_nots):
-            found = Not(found)
-        return found
+            node = Not(node)
+        return node
 
     def _test(self) -> Node:
         left = self._value()
@@ -210,18 +211,18 @@ class ExpressionParser(TokenReader):
         function = _COMPARISONS.get(word)
         if function is not None:
             self._at += 1
-            found: Node = Comparison(function, left, self._right_side())
+            node: Node = Comparison(function, left, self._right_side())
         elif word in _COMPARING or is_list(self._tokens[self._at]):
-            found = self._compared(left, word)
+            node = self._compared(left, word)
         else:
             return left
         word = self._words[self._at]
         if word in _COMPARISONS or word in _COMPARING or is_list(self._tokens[self._at]):
             raise self._error("a comparison of a comparison needs parentheses")
-        return found
+        return node
 
     def _right_side(self) -> Node:
-        """The right side of a comparison."""
+        """Read the right side of a comparison."""
         if self._words[self._at] not in _QUANTIFIERS or self._next() != "(":
             return self._value()
         is_all = self._words[self._at] == "ALL"
@@ -234,7 +235,7 @@ class ExpressionParser(TokenReader):
         return self._subquery()
 
     def _compared(self, left: Node, word: str) -> Node:
-        """What follows the left side of a comparison by words."""
+        """Read the rest of a comparison by keywords, after its left side."""
         if word == "NOT":
             if self._next() == "NULL":
                 self._at += 2
@@ -255,19 +256,19 @@ class ExpressionParser(TokenReader):
         return self._range(left, word)
 
     def _negated(self, left: Node) -> Node:
-        """What follows `a NOT`."""
+        """Read the condition after `a NOT`."""
         if is_list(self._tokens[self._at]):
             return Not(self._in_list(left))
         word = self._words[self._at]
         self._at += 1
-        found = self._range(left, word)
-        if isinstance(found, Like):
-            found.is_negated = True
-            return found
-        return Not(found)
+        node = self._range(left, word)
+        if isinstance(node, Like):
+            node.is_negated = True
+            return node
+        return Not(node)
 
     def _range(self, left: Node, word: str) -> Node:
-        """What follows BETWEEN, IN or LIKE."""
+        """Read the operands of BETWEEN, IN or LIKE."""
         if word == "BETWEEN":
             is_symmetric = self._takes("SYMMETRIC")
             if not is_symmetric:
@@ -324,18 +325,18 @@ class ExpressionParser(TokenReader):
             return Distinct(left, self._value(), is_same=is_negated)
         word = self._words[self._at]
         if word in ("NULL", "UNKNOWN"):
-            found: Node = IsNull(left)
+            node: Node = IsNull(left)
         elif word in ("TRUE", "FALSE"):
-            found = IsTruth(left, word == "TRUE")
+            node = IsTruth(left, word == "TRUE")
         else:
             raise self._error("expected NULL, TRUE, FALSE or DISTINCT FROM after IS")
         self._at += 1
-        return Not(found) if is_negated else found
+        return Not(node) if is_negated else node
 
     # Values
 
     def _value(self) -> Node:
-        """An operand of comparisons."""
+        """Read an operand of a comparison."""
         left = self._operand()
         if self._words[self._at] not in _OPERATIONS:
             if self._words[self._at] in _NO_OPERATORS or self._words[self._at] == "AT":
@@ -344,7 +345,7 @@ class ExpressionParser(TokenReader):
         return self._operations(left, 0)
 
     def _operations(self, left: Node, lowest: int) -> Node:
-        """The operators that follow an operand and bind at least as tightly as `lowest`."""
+        """Read the operators after an operand that bind at least as tightly as `lowest`."""
         num_operators = 0
         while (operation := _OPERATIONS.get(self._words[self._at])) is not None and operation[0] >= lowest:
             precedence, function = operation
@@ -385,31 +386,31 @@ class ExpressionParser(TokenReader):
             if num_signs > limits.MAX_RUN:
                 raise self._error(limits.TOO_DEEP)
             self._at += 1
-        found = self._primary(self._words[self._at])
+        node = self._primary(self._words[self._at])
         for _ in range(num_minuses):
-            found = Negative(found)
-        return found
+            node = Negative(node)
+        return node
 
     def _primary(self, word: str) -> Node:
         token = self._tokens[self._at]
         first = token[:1]
         following = self._words[self._at + 1] if word else END
-        found: Node
+        node: Node
         if first in _DIGITS and first:
-            found = self._number(token)
+            node = self._number(token)
         elif first == "'":
-            found = self._string(token)
+            node = self._string(token)
         elif word in FORMS and (following == "(" or word not in CALLED_FORMS):
             self._at += 1
-            found = self._form(word)
+            node = self._form(word)
         elif first in NAME_STARTS or first in QUOTES or starts_name(first):
-            found = self._named(token, word, following)
+            node = self._named(token, word, following)
         else:
             raise self._no_expression()
         while self._words[self._at] == "[":
             self._at += 1
-            found = self._element(found)
-        return found
+            node = self._element(node)
+        return node
 
     def _number(self, token: str) -> Node:
         self._at += 1
@@ -422,7 +423,7 @@ class ExpressionParser(TokenReader):
         return Text(token[1:-1].replace("''", "'") if "''" in token else token[1:-1])
 
     def _named(self, token: str, word: str, following: str) -> Node:
-        """A column, a call, or what begins as one."""
+        """Read a column, a call, or a form that begins like one."""
         if following == "(" and word not in STRUCTURE:
             self._at += 1
             return self._call(self._text(self._at - 1))
@@ -455,7 +456,7 @@ class ExpressionParser(TokenReader):
         return HexText(digits)
 
     def _refuse_prefix(self, word: str) -> None:
-        """Refuse `N'text'` and its like."""
+        """Refuse `N'text'` and the like."""
         at = self._at + 1
         if word == "U" and self._tokens[at] == "&" and self._tokens[at + 1][:1] == "'":
             raise UnsupportedSqlError("U&'…': write the characters themselves")
@@ -480,16 +481,16 @@ class ExpressionParser(TokenReader):
     def _element(self, subject: Node) -> Node:
         """`1]`"""
         self._deeper()
-        places = self._list(self._expression)
+        indexes = self._list(self._expression)
         self._open -= 1
         if self._words[self._at] == ":":
             raise UnsupportedSqlError("a part of a list ([a:b])")
         self._expect("]")
-        return Element(subject, places)
+        return Element(subject, indexes)
 
 
 def _ends_of(words: Sequence[str]) -> dict[int, int]:
-    """For each parenthesis that is closed, where what follows begins."""
+    """Map each opening parenthesis that is closed to the position after the closing one."""
     ends: dict[int, int] = {}
     opened: list[int] = []
     for at, word in enumerate(words):

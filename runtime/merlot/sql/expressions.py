@@ -1,4 +1,4 @@
-"""Expressions of the syntax tree to typed ones: one function per kind of node, anything else refused by its name."""
+"""Bind expressions of the syntax tree: a function for each kind of node; other nodes are refused by name."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from merlot.functions.conditional import typed_case
 from merlot.functions.date_fields import FIELD_NAMES
 from merlot.functions.instants import Moment
 from merlot.functions.time_words import TRUNC_UNITS
-from merlot.sql import chains, funnels, predicates
+from merlot.sql import condition_lists, funnels, predicates
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
+from merlot.sql.boolean_logic import conjunction, disjunction, predicate
 from merlot.sql.budget import Budget
-from merlot.sql.decimals import decimal_result
-from merlot.sql.features import feature_name
+from merlot.sql.decimal_constants import decimal_result
 from merlot.sql.labels import DISTINCT_FORMS, cast_type_name
-from merlot.sql.logic import conjunction, disjunction, predicate
-from merlot.sql.scope import Names
+from merlot.sql.scope import NameScope
 from merlot.sql.syntax import (
     And,
     Array,
@@ -62,6 +61,7 @@ from merlot.sql.syntax import (
     WithinGroup,
 )
 from merlot.sql.syntax import Call as SyntaxCall
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree import literals
 from merlot.tree.errors import MisplacedAggregateError, SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
@@ -71,26 +71,26 @@ from merlot.tree.types import BOOLEAN, BYTES, INT, STRING, SqlType
 from merlot.values.types import TypeName
 
 Fold = Callable[[Call], Expr]
-"""What a call is worth if its arguments are constants; else the call itself."""
+"""Computes a call whose arguments are constants; returns any other call as it is."""
 
 
 class StageBinder(Protocol):
-    """Binds what an expression needs of other stages, to the slot that stands for it."""
+    """Binds the parts of an expression that need other stages. Each becomes a slot that the expression refers to."""
 
     def window(self, binder: Binder, node: Window) -> Expr:
-        """A function OVER a window."""
+        """Bind a function OVER a window."""
         ...
 
     def subquery(self, binder: Binder, node: Node) -> Expr:
-        """A scalar subquery, EXISTS, or IN with a subquery."""
+        """Bind a scalar subquery, EXISTS, or IN with a subquery."""
         ...
 
     def compared(self, binder: Binder, node: Comparison, right: Quantified) -> Expr:
-        """A comparison with ANY or ALL of a subquery."""
+        """Bind a comparison with ANY or ALL of a subquery."""
         ...
 
     def typed(self, aggregate: Aggregate, *, is_distinct: bool) -> Aggregate:
-        """An aggregate, typed as stages type it."""
+        """Return the aggregate with its type in a query of several stages."""
         ...
 
 
@@ -98,7 +98,7 @@ class StageBinder(Protocol):
 class Binder:
     """Binds the expressions of one clause. `place` names the clause in messages."""
 
-    scope: Names
+    scope: NameScope
     fold: Fold
     moment: Moment | None
     nulls: bool
@@ -107,10 +107,10 @@ class Binder:
     aliases_first: bool = False
     budget: Budget = field(default_factory=Budget)
     stages: StageBinder | None = None
-    """None: the query has one stage."""
+    """Binder of slots; None if the query has one stage."""
 
     def bind(self, node: Node) -> Expr:
-        """The typed expression; raises errors of `sql.errors`."""
+        """Return the typed expression. Raise errors of `tree.errors`."""
         self.budget.step()
         handler = _HANDLERS.get(type(node))
         if handler is None:
@@ -118,38 +118,38 @@ class Binder:
         return handler(self, node)
 
     def call(self, name: str, args: tuple[Expr, ...]) -> Expr:
-        """The typed call of a function, worked out where all is constant."""
+        """Return the typed call of a function, computed if all arguments are constants."""
         function = registry.callable_as(name)
         if function.name == "regexplike" and len(args) > 1 and not isinstance(args[1], Literal):
             function = registry.callable_as("regexplikevar")
-        taken = fitted(function, args)
-        bound = function.bind(self, tuple(map(self._worked_out, taken, args)))
+        converted = fitted(function, args)
+        bound = function.bind(self, tuple(map(self._worked_out, converted, args)))
         return self.fold(bound) if isinstance(bound, Call) else bound
 
     def _worked_out(self, converted: Expr, given: Expr) -> Expr:
         return self.fold(converted) if converted is not given and isinstance(converted, Call) else converted
 
     def equal(self, left: Expr, right: Expr) -> Expr:
-        """The predicate that two expressions are equal."""
+        """Return the predicate that two expressions are equal."""
         return predicates.compare("equals", left, right, nulls=self.nulls)
 
     def predicate(self, expr: Expr) -> Expr:
-        """A condition as a predicate."""
+        """Return a condition as a predicate."""
         return predicate(expr, self.place)
 
     def now_ms(self) -> int:
-        """The instant that the query goes by."""
+        """Return the time of the query in ms."""
         if self.moment is None:
             raise SqlValidationError("NOW and AGO are of queries that somebody asks now")
         return self.moment.now_ms()
 
     def condition(self, node: Node) -> Expr:
-        """The typed expression as a predicate."""
+        """Bind an expression as a predicate."""
         return predicate(self.bind(node), self.place)
 
 
 def data_type(written: str) -> SqlType:
-    """The type a CAST names; raises UnsupportedSqlError."""
+    """Return the type that a CAST names. Raise UnsupportedSqlError if there is none."""
     name = cast_type_name(written)
     if name not in TypeName.__members__:
         raise UnsupportedSqlError(f"type {written}")
@@ -157,7 +157,7 @@ def data_type(written: str) -> SqlType:
 
 
 def cast(expr: Expr, target: SqlType) -> Expr:
-    """An explicit CAST; raises where no such conversion exists."""
+    """Return an explicit CAST. Raise if no such conversion exists."""
     if expr.type.is_array:
         raise UnsupportedSqlError("CAST of a multi-value column")
     if expr.type != target and BYTES in (expr.type, target) and not {expr.type.base, target.base} & {TypeName.STRING}:
@@ -182,9 +182,9 @@ def _column(binder: Binder, node: Column) -> Expr:
         aliased = binder.scope.alias(name)
         if aliased is not None:
             return _checked_alias(binder, name, aliased)
-    found = binder.scope.find(name) if not qualifier else None
-    if found is not None:
-        return found
+    column = binder.scope.find(name) if not qualifier else None
+    if column is not None:
+        return column
     aliased = binder.scope.alias(name) if not qualifier else None
     if aliased is None and not qualifier and not node.is_quoted and name.upper() in _MOMENTS:
         raise UnsupportedSqlError(f"{name.upper()}: write {_MOMENTS[name.upper()]}")
@@ -203,7 +203,7 @@ def _misplaced(binder: Binder, problem: str) -> SqlValidationError:
 
 
 def has_aggregate(expr: Expr) -> bool:
-    """Whether an aggregate stands anywhere in it."""
+    """Return True if the expression is, or contains, an aggregate."""
     if isinstance(expr, Aggregate):
         return True
     return isinstance(expr, Call) and any(has_aggregate(arg) for arg in expr.args)
@@ -234,7 +234,7 @@ def _operation(binder: Binder, node: Operation) -> Expr:
 
 
 def _operand(expr: Expr) -> Expr:
-    """A string constant in arithmetic is the number it spells."""
+    """Convert a string constant in arithmetic to the number that it spells."""
     if isinstance(expr, Literal) and expr.type == STRING:
         return literals.as_number(expr)
     return expr
@@ -249,7 +249,9 @@ def _comparison(binder: Binder, node: Comparison) -> Expr:
 
 
 def _joined(binder: Binder, node: And | Or) -> Expr:
-    return chains.bound(node, bind=binder.bind, condition=binder.condition, nulls=binder.nulls, budget=binder.budget)
+    return condition_lists.bind_conditions(
+        node, bind=binder.bind, condition=binder.condition, nulls=binder.nulls, budget=binder.budget
+    )
 
 
 def _negation(binder: Binder, node: Not) -> Expr:
@@ -266,8 +268,8 @@ def _negation(binder: Binder, node: Not) -> Expr:
 def _membership(binder: Binder, node: In, *, negated: bool = False) -> Expr:
     items = node.items
     if isinstance(node.subject, Row):
-        found = disjunction([_same_row(binder, node.subject, item) for item in items])
-        return predicates.invert(found) if negated else found
+        rows = disjunction([_same_row(binder, node.subject, item) for item in items])
+        return predicates.invert(rows) if negated else rows
     if isinstance(items[0], Constants):
         return _listed(binder.bind(node.subject), items[0], negated=negated, nulls=binder.nulls)
     bound = [binder.bind(item) for item in items]
@@ -281,12 +283,12 @@ def _membership_in_query(binder: Binder, node: InQuery) -> Expr:
 
 
 def _listed(subject: Expr, constants: Constants, *, negated: bool, nulls: bool) -> Expr:
-    found = predicates.member_of_values(subject, constants.values, negated=negated, nulls=nulls)
-    return found or predicates.member(subject, constants.literals, negated=negated, nulls=nulls)
+    listed = predicates.member_of_values(subject, constants.values, negated=negated, nulls=nulls)
+    return listed or predicates.member(subject, constants.literals, negated=negated, nulls=nulls)
 
 
 def _same_row(binder: Binder, row: Row, other: Node) -> Expr:
-    """`(a, b) = (1, 'x')`."""
+    """Bind the equality of two rows: `(a, b) = (1, 'x')`."""
     if not isinstance(other, Row) or len(other.items) != len(row.items):
         raise SqlValidationError(f"IN of {len(row.items)} values a row needs as many in each of its rows")
     pairs = zip(row.items, other.items, strict=True)
@@ -347,7 +349,7 @@ _UNITS = frozenset(TRUNC_UNITS) | {f"{unit}S" for unit in TRUNC_UNITS}
 
 
 def _with_unit(name: str, args: Sequence[Node]) -> Sequence[Node]:
-    """`TIMESTAMPADD(DAY, …)` is `TIMESTAMPADD('DAY', …)`, also where a column is called so."""
+    """Read the unit of `TIMESTAMPADD(DAY, …)` as the text 'DAY', even if a column has that name."""
     function = registry.find(name)
     first = args[0] if args else None
     if function is None or function.name not in _UNIT_FIRST or not isinstance(first, Column):
@@ -372,7 +374,7 @@ def _function(binder: Binder, node: SyntaxCall) -> Expr:
 
 
 def _grouping(binder: Binder, node: SyntaxCall) -> Expr:
-    """GROUPING(a, b), of keys alone."""
+    """Bind GROUPING(a, b), whose arguments must be keys."""
     if binder.stages is None:
         raise SqlValidationError(NEEDS_GROUPING_SETS)
     if not binder.allows_aggregates:
@@ -384,7 +386,7 @@ def _grouping(binder: Binder, node: SyntaxCall) -> Expr:
 
 NEEDS_GROUPING_SETS = "GROUPING needs GROUPING SETS, ROLLUP or CUBE"
 MAX_GROUPING_ARGUMENTS = 30
-"""Bits of an INT."""
+"""Bits of an INT that are not the sign."""
 
 
 def _array(binder: Binder, node: Array) -> Expr:
@@ -409,7 +411,7 @@ def _extract(binder: Binder, node: Extract) -> Expr:
 
 
 _IGNORING_REPEATS = frozenset({"min", "max", *DISTINCT_FORMS.values()})
-"""Aggregates that answer the same of distinct values."""
+"""Aggregates that have the same result with and without DISTINCT."""
 
 
 def _aggregate(binder: Binder, call: SyntaxCall, args: Sequence[Node], function: AggregationFunction) -> Expr:
@@ -460,7 +462,8 @@ def _filtered(binder: Binder, node: Filter) -> Expr:
 
 
 def _within_group(binder: Binder, node: WithinGroup) -> Expr:
-    """`LISTAGG(x, ',') WITHIN GROUP (ORDER BY x)`: in the order that it has anyway, and in no other."""
+    """Bind `LISTAGG(x, ',') WITHIN GROUP (ORDER BY x)`, which is the order that it always has; refuse any other
+    order."""
     bound = binder.bind(node.call)
     if not (isinstance(bound, Aggregate) and bound.function == "listagg"):
         raise UnsupportedSqlError("WITHIN GROUP of another aggregate than LISTAGG")

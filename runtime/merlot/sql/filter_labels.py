@@ -1,6 +1,7 @@
-"""The condition of `sum(x) FILTER(WHERE …)` in a label, as Pinot prints filters: `(color = 'red' AND b IN ('2'))`.
+"""Label the condition of `sum(x) FILTER(WHERE …)` as Pinot prints filters: `(color = 'red' AND b IN ('2'))`.
 
-A filter compares an expression with constants; where text does not, it is `minus(a,b) > '0'` or `flag = 'true'`.
+Pinot compares an expression with a constant. Where the text does not, the label is `minus(a,b) > '0'` or `flag =
+'true'`.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _SIGNS: Final = {
     "less_than": ("<", ">"),
     "less_than_or_equal": ("<=", ">="),
 }
-"""The sign of a comparison, and that with its sides changed."""
+"""Sign of a comparison, and the sign with its sides exchanged."""
 _PREDICATES: Final = frozenset({"regexplike", "textmatch", "textcontains", "jsonmatch"})
 
 
 def filter_text(node: Node, text: Callable[[Node], str], constant: Callable[[Node], str | None]) -> str:
-    """The condition; `text` prints an expression, `constant` one that has no columns, without quotes."""
+    """Label a condition. `text` prints an expression; `constant` prints one without columns, without quotes."""
     return _Filters(text, constant).write(node)
 
 
@@ -50,9 +51,9 @@ class _Filters:
 
     def write(self, node: Node) -> str:
         node = bare(node)
-        known = self._constant(node)
-        if known is not None:
-            return known
+        constant = self._constant(node)
+        if constant is not None:
+            return constant
         if isinstance(node, And | Or):
             word = " AND " if isinstance(node, And) else " OR "
             return f"({word.join(map(self.write, flattened(node)))})"
@@ -103,18 +104,18 @@ class _Filters:
 
 
 def flattened(node: And | Or) -> list[Node]:
-    """The operands of ANDs, or of ORs, those within parentheses too, first ones first."""
-    found: list[Node] = []
+    """Return the operands of ANDs, or of ORs, in order, including those within parentheses."""
+    operands: list[Node] = []
     for part in map(bare, node.parts):
         if isinstance(part, And | Or) and type(part) is type(node):
-            found += flattened(part)
+            operands += flattened(part)
         else:
-            found.append(part)
-    return found
+            operands.append(part)
+    return operands
 
 
 def _regex_of_like(pattern: str) -> str:
-    """The regular expression that Pinot makes of LIKE: no anchor where the pattern may go on."""
+    """Return the regular expression that Pinot makes of LIKE: no anchor where the pattern begins or ends with %."""
     begins, ends = pattern.startswith("%"), pattern.endswith("%")
     middle = pattern.strip("%") if begins or ends else pattern
     text = "".join({"%": ".*", "_": "."}.get(letter, _escaped(letter)) for letter in middle)

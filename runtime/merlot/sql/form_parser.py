@@ -1,4 +1,4 @@
-"""Forms with words of their own, from tokens to nodes: calls, windows, CASE, CAST and their like."""
+"""Parse forms with keywords of their own, from tokens to nodes: calls, windows, CASE, CAST and the like."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from merlot.sql.expression_parser import ExpressionParser
+from merlot.sql.keywords import RESERVED, STRUCTURE, TYPES
 from merlot.sql.syntax import (
     Array,
     Boolean,
@@ -33,7 +34,6 @@ from merlot.sql.syntax import (
 )
 from merlot.sql.syntax import Bound as FrameBound
 from merlot.sql.token_reader import QUOTES
-from merlot.sql.words import RESERVED, STRUCTURE, TYPES
 from merlot.tree.errors import UnsupportedSqlError
 
 _DIGITS: Final = frozenset("0123456789")
@@ -44,7 +44,7 @@ _WORDS_IN_CALLS: Final = {
     "OVERLAY": ("PLACING", "CONCAT and SUBSTR"),
     "POSITION": ("IN", "STRPOS"),
 }
-"""Words inside of calls that neither Pinot nor we have, and what to write instead."""
+"""Functions that SQL calls with a keyword between the arguments, which is refused, and what to write instead."""
 _MOST_WORDS_BEFORE: Final = 100
 _TYPE_ENDS: Final = (
     ("PRECISION",),
@@ -59,8 +59,8 @@ _TREATMENTS: Final = frozenset({"IGNORE", "RESPECT"})
 _FRAMES: Final = frozenset({"ROWS", "RANGE", "GROUPS"})
 
 
-class Forms(ExpressionParser):
-    """Reads what begins with a word of its own, or with a name and a parenthesis."""
+class FormParser(ExpressionParser):
+    """Parses expressions that begin with a keyword, or with a name and a parenthesis."""
 
     def _form(self, word: str) -> Node:
         return _FORMS[word](self)
@@ -68,28 +68,28 @@ class Forms(ExpressionParser):
     # Calls
 
     def _call(self, name: str) -> Node:
-        """Arguments, and what may stand after them."""
+        """Read the arguments of a call, and the clauses after them."""
         word, instead = _WORDS_IN_CALLS.get(name.upper(), ("", ""))
         if word:
             self._refuse_word(name, word, instead)
         return self._call_ends(self._within(lambda: self._arguments(name)))
 
     def _call_ends(self, call: Node) -> Node:
-        found = call
+        node = call
         if self._takes_all("WITHIN", "GROUP"):
-            found = WithinGroup(found, self._within(self._order_of_group))
+            node = WithinGroup(node, self._within(self._order_of_group))
         if self._takes("FILTER"):
-            found = Filter(found, self._within(self._filter))
-        found = self._nulls_treated(found)
+            node = Filter(node, self._within(self._filter))
+        node = self._nulls_treated(node)
         if self._takes("OVER"):
             self.has_stages = True
             if self._words[self._at] == "(":
-                return Window(found, self._within(self._window))
-            return Window(found, WindowDefinition(self._name()))
-        return found
+                return Window(node, self._within(self._window))
+            return Window(node, WindowDefinition(self._name()))
+        return node
 
     def _refuse_word(self, name: str, word: str, instead: str) -> None:
-        """Refuse SQL's `FLOOR(at TO DAY)`: it has the word between its parentheses, not far from the first."""
+        """Refuse SQL's `FLOOR(at TO DAY)`, which has the keyword between its parentheses, not far from the first."""
         depth = 0
         for other in self._words[self._at : self._at + _MOST_WORDS_BEFORE]:
             depth += {"(": 1, ")": -1}.get(other, 0)
@@ -131,17 +131,17 @@ class Forms(ExpressionParser):
     # Windows
 
     def _window(self) -> WindowDefinition:
-        found = WindowDefinition()
+        window = WindowDefinition()
         starts = self._words[self._at : self._at + 2]
         if starts[0] not in _FRAMES and starts not in (["PARTITION", "BY"], ["ORDER", "BY"]) and starts[0] != ")":
-            found.name = self._name()
+            window.name = self._name()
         if self._takes_all("PARTITION", "BY"):
-            found.partition_by = self._list(self._expression)
+            window.partition_by = self._list(self._expression)
         if self._takes_all("ORDER", "BY"):
-            found.order = self._order_by()
+            window.order = self._order_by()
         if self._words[self._at] in _FRAMES:
-            found.frame = self._frame()
-        return found
+            window.frame = self._frame()
+        return window
 
     def _frame(self) -> Frame:
         kind = self._words[self._at]
@@ -211,13 +211,13 @@ class Forms(ExpressionParser):
         self._deeper()
         operand = self._expression()
         self._expect("AS")
-        found = Cast(operand, self._type())
+        cast = Cast(operand, self._type())
         self._open -= 1
         self._expect(")")
-        return found
+        return cast
 
     def _type(self) -> str:
-        """Its words, without lengths in parentheses."""
+        """Read a type's words, without lengths in parentheses."""
         if not self._is_word(STRUCTURE) or self._tokens[self._at][0] in QUOTES:
             raise self._error("expected a type")
         name = self._words[self._at]
@@ -238,13 +238,13 @@ class Forms(ExpressionParser):
         field = self._any_word()
         self._expect("FROM")
         self._deeper()
-        found = Extract(field, self._expression())
+        extract = Extract(field, self._expression())
         self._open -= 1
         self._expect(")")
-        return found
+        return extract
 
     def _trim(self) -> Node:
-        """`TRIM(LEADING 'x' FROM a)` is `LTRIM(a, 'x')`; a column may be called LEADING."""
+        """Read `TRIM(LEADING 'x' FROM a)` as `LTRIM(a, 'x')`; a column may be called LEADING."""
         name = self._text(self._at - 1)
         return self._call_ends(self._within(lambda: self._trim_arguments(name)))
 
@@ -260,7 +260,7 @@ class Forms(ExpressionParser):
         return Call(name, args)
 
     def _substring(self) -> Node:
-        """`SUBSTRING(a FROM 2 FOR 3)` is `SUBSTRING(a, 2, 3)`."""
+        """Read `SUBSTRING(a FROM 2 FOR 3)` as `SUBSTRING(a, 2, 3)`."""
         name = self._text(self._at - 1)
         return self._call_ends(self._within(lambda: self._substring_arguments(name)))
 
@@ -281,7 +281,7 @@ class Forms(ExpressionParser):
         return self._subquery()
 
     def _interval(self) -> Node:
-        """`INTERVAL` as a name; `INTERVAL '1' DAY` is refused."""
+        """Read INTERVAL as a name; refuse `INTERVAL '1' DAY`."""
         token = self._tokens[self._at]
         if token[:1] in _DIGITS or token[:1] in ("'", "(") or self._is_word(RESERVED):
             raise UnsupportedSqlError("INTERVAL: write TIMESTAMPADD")
@@ -330,23 +330,23 @@ class Forms(ExpressionParser):
         raise UnsupportedSqlError("query parameter (@)")
 
 
-_FORMS: Final[dict[str, Callable[[Forms], Node]]] = {
-    "(": Forms._parenthesis,
-    "CASE": Forms._case,
-    "CAST": Forms._cast,
-    "TRY_CAST": Forms._try_cast,
-    "EXTRACT": Forms._extract,
-    "TRIM": Forms._trim,
-    "SUBSTRING": Forms._substring,
-    "EXISTS": Forms._exists,
-    "INTERVAL": Forms._interval,
-    "ARRAY": Forms._array,
-    "[": Forms._brackets,
-    ".": Forms._fraction,
-    "@": Forms._parameter,
-    ":": Forms._placeholder,
-    "?": Forms._placeholder,
-    "NULL": Forms._null,
-    "TRUE": Forms._true,
-    "FALSE": Forms._false,
+_FORMS: Final[dict[str, Callable[[FormParser], Node]]] = {
+    "(": FormParser._parenthesis,
+    "CASE": FormParser._case,
+    "CAST": FormParser._cast,
+    "TRY_CAST": FormParser._try_cast,
+    "EXTRACT": FormParser._extract,
+    "TRIM": FormParser._trim,
+    "SUBSTRING": FormParser._substring,
+    "EXISTS": FormParser._exists,
+    "INTERVAL": FormParser._interval,
+    "ARRAY": FormParser._array,
+    "[": FormParser._brackets,
+    ".": FormParser._fraction,
+    "@": FormParser._parameter,
+    ":": FormParser._placeholder,
+    "?": FormParser._placeholder,
+    "NULL": FormParser._null,
+    "TRUE": FormParser._true,
+    "FALSE": FormParser._false,
 }

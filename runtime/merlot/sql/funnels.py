@@ -1,4 +1,4 @@
-"""Funnels' conditions, made arguments: the clauses of FUNNEL_COUNT, and the steps of those over events in order."""
+"""Turn the conditions of funnels into arguments: the clauses of FUNNEL_COUNT, and the steps of funnels over events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merlot.tree.types import INT, LONG, STRING
 
 _CLAUSES: Final = ("steps", "correlateby", "settings")
 _BEFORE_STEPS: Final = 3
-"""Arguments of a funnel over events in order."""
+"""Arguments before the steps of a funnel over ordered events."""
 _SETTINGS: Final = re.compile(r"(set|bitmap|partitioned|sorted|theta_sketch|nominalentries)(=.*)?")
 
 
@@ -33,7 +33,8 @@ class Conditions(Protocol):
 
 
 def arguments(binder: Conditions, nodes: Sequence[Node]) -> list[Expr]:
-    """What holds of a row, a bit a step, how many steps there are, and what is counted; raises SqlValidationError."""
+    """Return the arguments of FUNNEL_COUNT: the bits of the steps that a row meets, the number of steps, and the
+    expressions to count. Raise SqlValidationError if the clauses do not fit."""
     clauses: dict[str, Sequence[Node]] = {}
     for node in nodes:
         key = canonical_key(node.name) if isinstance(node, Call) and not node.is_distinct else ""
@@ -49,8 +50,9 @@ def arguments(binder: Conditions, nodes: Sequence[Node]) -> list[Expr]:
 
 
 def window_arguments(binder: Conditions, name: str, nodes: Sequence[Node]) -> list[Expr]:
-    """The time of a row, the first step that holds of it, from 1 on, or 0, the window, how many steps there are, and
-    settings between semicolons, of `time, window, n, step, … [, setting, …]`; raises SqlValidationError."""
+    """Return the arguments of a funnel over ordered events from `time, window, n, step, … [, setting, …]`: the row's
+    time, the first step that the row meets (from 1 on; 0: none), the window, the number of steps, and the settings,
+    joined by semicolons. Raise SqlValidationError if they do not fit."""
     number = nodes[2].text if len(nodes) > 2 and isinstance(nodes[2], Number) else ""
     num_steps = int(number) if number.isdecimal() else 0
     if not 1 <= num_steps <= MAX_STEPS or len(nodes) < _BEFORE_STEPS + num_steps:
@@ -63,24 +65,25 @@ def window_arguments(binder: Conditions, name: str, nodes: Sequence[Node]) -> li
         if not isinstance(node, Text):
             raise SqlValidationError(f"{name} takes settings in quotes after {num_steps} steps got={node_text(node)}")
         settings.append("".join(node.value.split()))
-    cases = [(binder.condition(node), Literal(place, LONG)) for place, node in enumerate(steps, 1)]
+    cases = [(binder.condition(node), Literal(number, LONG)) for number, node in enumerate(steps, 1)]
     first = typed_case(cases, Literal(0, LONG), nulls=binder.nulls)
     text = ";".join(settings)
     return [binder.bind(nodes[0]), first, binder.bind(nodes[1]), Literal(num_steps, INT), Literal(text, STRING)]
 
 
 def _bits(binder: Conditions, steps: Sequence[Expr]) -> Expr:
-    """A step that is unknown does not hold."""
+    """Return a number with a bit for each step that a row meets. A step that is unknown is not met."""
     nothing = Literal(0, LONG)
-    found: Expr = nothing
+    bits: Expr = nothing
     for number, step in enumerate(steps):
         bit = typed_case([(step, Literal(1 << number, LONG))], nothing, nulls=binder.nulls)
-        found = bit if number == 0 else binder.call("bitor", (found, bit))
-    return found
+        bits = bit if number == 0 else binder.call("bitor", (bits, bit))
+    return bits
 
 
 def _check_settings(nodes: Sequence[Node]) -> None:
-    """They say how Pinot counts; here it counts exactly."""
+    """Raise SqlValidationError for an unknown setting. Known ones choose how Pinot counts; here the count is exact
+    anyway."""
     for node in nodes:
         text = "".join(node.value.split()).lower() if isinstance(node, Text) else ""
         if not _SETTINGS.fullmatch(text):

@@ -1,8 +1,8 @@
-"""Column labels of an answer, as Pinot prints expressions: `count(*)`, `sum(delay)`, `plus(a,'1')`.
+"""Label the columns of an answer as Pinot prints expressions: `count(*)`, `sum(delay)`, `plus(a,'1')`.
 
-Made from the text's own tree. Function names are lower case without underscores, but for those of predicates; operators
-have their function's name; constants are quoted, and what has no column is the constant that it comes to. An aggregate
-that is selected by itself is named otherwise than one inside of an expression.
+Labels are made from the syntax tree. Function names are in lower case without underscores, except those of predicates.
+Operators have their function's name. Constants are quoted, and an expression without columns is printed as its value.
+An aggregate that is selected by itself has another label than one inside an expression.
 """
 
 from __future__ import annotations
@@ -93,20 +93,20 @@ CAST_TYPES = {
     "VARBINARY": TypeName.BYTES,
     "BINARY": TypeName.BYTES,
 }
-"""Names of types in CAST: Pinot's, and what other dialects call them."""
+"""Types by their names in CAST: Pinot's, and those of other dialects."""
 
 DISTINCT_FORMS: Final = {"count": "distinctcount", "sum": "distinctsum", "avg": "distinctavg"}
 """Aggregates of DISTINCT values that have a name of their own."""
 
 
 def cast_type_name(written: str) -> str:
-    """The type of a CAST as Pinot names it; as written where it is no type of ours."""
+    """Return Pinot's name of a type in CAST; the name as written if it is not one of ours."""
     base = CAST_TYPES.get(written)
     return str(base) if base is not None else written
 
 
 _CAST_LABELS: Final = {"INT": "INTEGER", "VARCHAR": "VARCHAR", "DECIMAL": "DECIMAL"}
-"""What Calcite calls types of SQL; others are spelled as Pinot's."""
+"""Calcite's names of SQL types; other types have Pinot's names."""
 _SPELLED: Final = {
     "regexplike": "regexp_like",
     "textmatch": "text_match",
@@ -114,7 +114,7 @@ _SPELLED: Final = {
     "jsonmatch": "json_match",
     "ceiling": "ceil",
 }
-"""Functions whose names Pinot leaves as they are, or changes."""
+"""Names of functions that Pinot keeps as they are, or changes."""
 _NAMED_BY_ALL_ARGUMENTS: Final = frozenset(
     {"covarpop", "covarsamp", "corr", "firstwithtime", "lastwithtime", "funnelcount", "exprmin", "exprmax"}
 )
@@ -124,17 +124,17 @@ _BLANK: Final = "' '"
 
 @dataclass(frozen=True, slots=True)
 class LabelNames:
-    """What labels go by, beside the text."""
+    """Inputs for labels other than the SQL text."""
 
     column: Callable[[Column], str]
     constant: Callable[[Node], Literal | None]
-    """What an expression without columns is worth; None if it cannot be told."""
+    """Returns the value of an expression without columns; None if it cannot be computed."""
     is_list: Callable[[Column], bool]
     nulls: bool
 
 
 def label(node: Node, names: LabelNames) -> str:
-    """The label of a SELECT item without alias."""
+    """Return the label of a SELECT item without alias."""
     node = _bare(node)
     labels = _Labels(names, _varying(node))
     if isinstance(node, Filter):
@@ -144,13 +144,14 @@ def label(node: Node, names: LabelNames) -> str:
 
 
 def literal_label(literal: Literal) -> str:
-    """The label of a constant where a query selects nothing else: a text in quotes, any other without."""
+    """Return the label of a constant where a query selects nothing else: a text has quotes, other constants have
+    none."""
     text = constant_text(literal)
     return f"'{text}'" if literal.type == STRING and literal.value is not None else text
 
 
 def constant_text(literal: Literal) -> str:
-    """A constant as Pinot prints its value, without quotes."""
+    """Return a constant as Pinot prints its value, without quotes."""
     if literal.value is None:
         return "null"
     if isinstance(literal.value, str):
@@ -162,7 +163,7 @@ def constant_text(literal: Literal) -> str:
 class _Labels:
     names: LabelNames
     varying: frozenset[int]
-    """Ids of the nodes that have a column or an aggregate below them; others are constants."""
+    """Ids of the nodes that are, or contain, a column or an aggregate; others are constants."""
 
     def text(self, part: Node) -> str:
         part = _bare(part)
@@ -183,7 +184,7 @@ class _Labels:
         return f"{name}({','.join(shown)})"
 
     def constant(self, part: Node) -> str | None:
-        """What an expression without columns is worth, without quotes; None for any other."""
+        """Return the value of an expression without columns, without quotes; None for any other expression."""
         part = _bare(part)
         if isinstance(part, Text):
             return part.value
@@ -191,11 +192,11 @@ class _Labels:
             return part.text
         if id(part) in self.varying or not _may_be_constant(part):
             return None
-        found = self.names.constant(part)
-        return None if found is None else constant_text(found)
+        literal = self.names.constant(part)
+        return None if literal is None else constant_text(literal)
 
     def aggregate(self, node: Node) -> str:
-        """An aggregate that is selected by itself: most are named by their first argument alone."""
+        """Return the label of an aggregate that is selected by itself: most name their first argument only."""
         node = _bare(node)
         if not isinstance(node, Call):
             return self.text(node)
@@ -212,7 +213,8 @@ class _Labels:
         return f"{key}({', '.join(shown)})"
 
     def _operator(self, node: Node) -> tuple[str, Sequence[str]]:
-        """The function that an operator is in Pinot, and its arguments. What is negated has some of its own."""
+        """Return Pinot's function for an operator, and its arguments. A negated operator may have a function of its
+        own."""
         match node:
             case Case():
                 return "case", self._branches(node)
@@ -251,20 +253,20 @@ class _Labels:
         return [self.text(child) for child in children(node)]
 
     def _branches(self, node: Case) -> list[str]:
-        """Conditions and values in turn, and what else is answered. `CASE x WHEN 1` asks whether `x = 1`."""
+        """Return conditions and values in turn, then the value of ELSE. `CASE x WHEN 1` tests `x = 1`."""
         shown: list[str] = []
         for condition, value in node.branches:
-            asked = self.text(condition)
-            shown.append(asked if node.subject is None else f"equals({self.text(node.subject)},{asked})")
+            test = self.text(condition)
+            shown.append(test if node.subject is None else f"equals({self.text(node.subject)},{test})")
             shown.append(self.text(value))
         return [*shown, "'null'" if node.default is None else self.text(node.default)]
 
     def _call(self, node: Call) -> str:
         key = canonical_key(node.name)
-        known = aggregates.find(key) or functions.find(key)
+        function = aggregates.find(key) or functions.find(key)
         # An alias of a function keeps its own name, as in Pinot: `arraysortstring` is no `arraysortint`.
-        is_alias = known is not None and isinstance(known, ScalarFunction) and canonical_key(known.name) != key
-        name = _SPELLED.get(key, key if known is None or is_alias else known.name)
+        is_alias = function is not None and isinstance(function, ScalarFunction) and canonical_key(function.name) != key
+        name = _SPELLED.get(key, key if function is None or is_alias else function.name)
         args = node.args
         if node.is_distinct:
             return f"{self._of_list(DISTINCT_FORMS.get(name, name), args)}({','.join(map(self.text, args))})"
@@ -275,13 +277,13 @@ class _Labels:
         return f"{self._of_list(name, args)}({','.join(map(self.text, args))})"
 
     def _of_list(self, name: str, args: Sequence[Node]) -> str:
-        """The name of an aggregate of distinct values, which is another one of a multi-value column."""
+        """Return the name of an aggregate of distinct values; it differs for a multi-value column."""
         first = _bare(args[0]) if args and name in OF_LISTS else None
         return OF_LISTS[name] if isinstance(first, Column) and self.names.is_list(first) else name
 
 
 def operator_name(node: Node) -> str:
-    """The function that an operator is."""
+    """Return the function of an operator."""
     if isinstance(node, Operation | Comparison):
         return node.function
     if isinstance(node, Distinct):
@@ -300,17 +302,17 @@ def _is_aggregate(node: Node) -> bool:
 
 
 def _varying(item: Node) -> frozenset[int]:
-    found: set[int] = set()
-    _add_varying(item, found)
-    return frozenset(found)
+    ids: set[int] = set()
+    _add_varying(item, ids)
+    return frozenset(ids)
 
 
-def _add_varying(node: Node, found: set[int]) -> bool:
-    """Whether a node has a column or an aggregate, itself or below; adds all that have."""
-    below = [_add_varying(child, found) for child in children(node)]
+def _add_varying(node: Node, ids: set[int]) -> bool:
+    """Add the ids of the nodes that are, or contain, a column or an aggregate; return True if `node` is one of them."""
+    below = [_add_varying(child, ids) for child in children(node)]
     is_varying = any(below) or isinstance(node, Column | Star | Query) or _is_aggregate(node)
     if is_varying:
-        found.add(id(node))
+        ids.add(id(node))
     return is_varying
 
 

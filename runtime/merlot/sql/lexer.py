@@ -1,7 +1,7 @@
-"""A text's tokens, by one regular expression: words, numbers, texts and names with their quotes, and signs.
+"""Split a text into tokens with one regular expression: words, numbers, quoted texts and names, and signs.
 
-A long list of constants after IN is one token, its IN included: 50,000 values are read in 15 ms. Errors alone ask where
-a token stands, which a second reading of the text finds. Pure and safe on any thread.
+A long list of constants after IN is one token, its IN included: 50,000 values are read in 15 ms. Tokens have no
+positions. Only errors need them, and find them by reading the text again. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from merlot.tree.types import DOUBLE
 
 END: Final = ""
 MIN_VALUES: Final = 64
-"""Shorter lists are read value by value."""
+"""Fewest values of a list that is one token; shorter lists are read value by value."""
 MIN_LIST_CHARS: Final = 2 * MIN_VALUES
-"""No list of so many values is shorter."""
+"""Fewest characters of such a list."""
 
 _SPACE: Final = r"\s*+"
 _TEXT: Final = r"'(?:[^']++|'')*+'"
@@ -39,16 +39,17 @@ _TOKEN: Final = re.compile(
     rf'|{_TEXT}|"(?:[^"]++|"")*+"|`(?:[^`]++|``)*+`'
     r"|<=>|<>|!=|<=|>=|==|\|\||<<|>>|/\*|[^\s]|\Z)"
 )
-"""What is blank, then a token. The end of the text is one, so that no blank is looked at twice."""
+"""White space and comments, then a token. The end of the text is a token too, so that no blank is matched twice."""
 _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 _UNFINISHED: Final = frozenset({"'", '"', "`", "/*"})
 _ONE_TEXT: Final = re.compile(r"'((?:[^']++|'')*+)'")
 _EXACT_CHARS: Final = 16
-"""A decimal number of so many characters is the double that it reads as."""
+"""Longest text of a decimal number that is exactly the double it is read as."""
 
 
 def tokens_of(sql: str) -> tuple[str, list[str]]:
-    """The text without comments in comments, and its tokens; raises SqlParseError for what is opened and not closed."""
+    """Return the text without nested comments, and its tokens. Raise SqlParseError for a quote or comment that is not
+    closed."""
     tokens = _TOKEN.findall(sql)
     if "/*" in tokens:
         sql = _without_nested_comments(sql)
@@ -62,7 +63,7 @@ def tokens_of(sql: str) -> tuple[str, list[str]]:
 
 
 def _without_nested_comments(sql: str) -> str:
-    """The text with blanks for comments that hold others."""
+    """Replace comments that contain comments by blanks."""
     pieces: list[str] = []
     at = copied = 0
     while (match := _TOKEN.match(sql, at)) is not None and match[1]:
@@ -89,13 +90,13 @@ def _end_of_comment(sql: str, start: int) -> int | None:
 
 
 def place_of(sql: str, number: int) -> int:
-    """Where a token of the text begins."""
+    """Return the offset at which a token of the text begins."""
     match = next(islice(_TOKEN.finditer(sql), number, None), None)
     return len(sql) if match is None else match.start(1)
 
 
 def error_at(sql: str, start: int, problem: str) -> SqlParseError:
-    """An error of the text from `start` on, of one line."""
+    """Return an error of one line that names the line and column of `start`."""
     line = sql.count("\n", 0, start) + 1
     column = start - (sql.rfind("\n", 0, start) + 1) + 1
     near = sql[start : start + 20].split("\n")[0]
@@ -103,7 +104,7 @@ def error_at(sql: str, start: int, problem: str) -> SqlParseError:
 
 
 def text_in(token: str) -> str:
-    """What a token says: without quotes if it has some."""
+    """Return a token's text, without quotes if it has any."""
     quote = token[:1]
     if quote == "'" or quote == '"' or quote == "`":
         return token[1:-1].replace(quote + quote, quote)
@@ -111,12 +112,12 @@ def text_in(token: str) -> str:
 
 
 def is_list(token: str) -> bool:
-    """Whether a token is a long list of constants, its IN included."""
+    """Return True if the token is a long list of constants, its IN included."""
     return len(token) > MIN_LIST_CHARS and token[0] in "iI" and token[-1] == ")"
 
 
 def constants_in(token: str) -> Constants:
-    """The values of a long list, which a token with its IN is."""
+    """Return the values of a token that is a long list."""
     text = token[token.index("(") + 1 : -1].strip()
     return Constants(text, _texts(text) if text[0] == "'" else _numbers(text))
 
@@ -135,5 +136,5 @@ def _number(text: str) -> Literal:
 
 
 def _texts(text: str) -> tuple[str, ...]:
-    found = _ONE_TEXT.findall(text)
-    return tuple(one.replace("''", "'") for one in found) if "''" in text else tuple(found)
+    texts: list[str] = _ONE_TEXT.findall(text)
+    return tuple(text.replace("''", "'") for text in texts) if "''" in text else tuple(texts)

@@ -1,8 +1,8 @@
-"""Types for fields of a message that are no columns: nothing declares them, so each use says what it reads them as.
+"""Give types to fields of a message that are no columns: nothing declares them, so each use decides the type.
 
-Beside a number a field is a number, beside a truth or as a condition it is a truth, in JSONFORMAT it is JSON as the
-message has it, elsewhere it is text. A comparison that would set a text against a number is refused. Works on the
-syntax tree before it is bound: fields get the CAST that their use implies.
+Beside a number a field is a number; beside a boolean, or as a condition, it is a boolean; in JSONFORMAT it is JSON as
+the message has it; elsewhere it is text. A comparison of a text with a number is refused. Works on the syntax tree
+before it is bound: fields get the CAST that their use implies.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from merlot.tree.nodes import Expr, Literal
 from merlot.values.types import TypeName
 
 JSON_VIEW: Final = "json of "
-"""Before a field's name: the same field, as JSON. No column has a blank in its name."""
+"""Prefix of a field's name that stands for the same field as JSON. No column has a blank in its name."""
 _EXACT_DOUBLES: Final = 2**53
 _ORDERED: Final = frozenset({"greatest", "least"})
 _TEXTS: Final = (TypeName.STRING, TypeName.JSON)
 _OTHER_TYPES: Final = ("DOUBLE", "LONG", "BOOLEAN", "TIMESTAMP")
-"""Types that fields are tried as where a function does not take text."""
+"""Types that fields are tried as, in this order, where a function does not take text."""
 
 Bind = Callable[[Node], Expr]
 
 
 def typed(node: Node, fields: frozenset[str], bind: Bind, *, is_predicate: bool) -> Node:
-    """The same expression, in which the fields have types. Raises SqlValidationError where no type can be told, and
-    what `bind` raises."""
+    """Return the expression with types for its fields. Raise SqlValidationError if no type can be told, and the errors
+    of `bind`."""
     types = _Types(fields, bind)
-    # From the leaves up: an operand has its types before what it is an operand of.
-    found = transform(node, types.typed)
-    return types.cast(found, "BOOLEAN") if is_predicate else found
+    # From the leaves up, so that operands have types before the operator that uses them.
+    result = transform(node, types.typed)
+    return types.cast(result, "BOOLEAN") if is_predicate else result
 
 
 class _Types:
@@ -66,7 +66,7 @@ class _Types:
         self._bind = bind
 
     def typed(self, node: Node) -> Node:
-        """The node, with types for the fields that are operands of it."""
+        """Return the node with types for the fields among its operands."""
         match node:
             case Case():
                 return self._case(node)
@@ -84,7 +84,7 @@ class _Types:
         return node
 
     def cast(self, node: Node, type_: str) -> Node:
-        """The node, cast if it is a field, perhaps in parentheses."""
+        """Return the node, with a CAST if it is a field, perhaps in parentheses."""
         if self._field(node) is None:
             return node
         if isinstance(node, Paren):
@@ -102,7 +102,7 @@ class _Types:
         return None
 
     def _compared_as(self, operands: Sequence[Node], node: Node) -> str | None:
-        """The type of the fields among operands that are compared; None if they stay texts."""
+        """Return the type of the fields among compared operands; None if they stay texts."""
         rows = [operand for operand in operands if isinstance(operand, Row)]
         if any(self._field(item) is not None for row in rows for item in row.items):
             raise SqlValidationError(f"compare fields of a message one by one instead of as a row: {node_text(node)}")
@@ -120,14 +120,14 @@ class _Types:
         return None
 
     def _others(self, operands: Sequence[Node]) -> list[Expr]:
-        """The operands that are no fields, bound."""
-        found: list[Expr] = []
+        """Bind the operands that are no fields."""
+        bound: list[Expr] = []
         for operand in operands:
             if isinstance(operand, Constants):
-                found += operand.literals
+                bound += operand.literals
             elif self._field(operand) is None and not isinstance(operand, Row):
-                found.append(self._bind(operand))
-        return found
+                bound.append(self._bind(operand))
+        return bound
 
     def _case(self, node: Case) -> Node:
         conditions = [condition for condition, _ in node.branches]
@@ -142,7 +142,7 @@ class _Types:
 
     def _call(self, node: Call) -> Node:
         key = canonical_key(node.name)
-        fields = [found for arg in node.args if (found := self._field(arg)) is not None]
+        fields = [field for arg in node.args if (field := self._field(arg)) is not None]
         if key == "jsonformat" and len(fields) == len(node.args) == 1:
             return Call(node.name, [Column(JSON_VIEW + fields[0].name, is_quoted=True)])
         if key in _ORDERED and len(fields) == len(node.args) > 1:
@@ -150,16 +150,16 @@ class _Types:
         return self._with_types(node) if fields else node
 
     def _with_types(self, node: Call | Case) -> Node:
-        """Leave fields texts where a node takes them; else cast them to the first type that it takes."""
+        """Leave fields as texts where a node accepts them; otherwise cast them to the first type that it accepts."""
         if not any(self._field(result) is not None for result in _results(node)):
             return node
         try:
             self._bind(node)
         except SqlValidationError:
             for type_ in _OTHER_TYPES:
-                tried = self._results_cast(node, type_)
-                if self._is_taken(tried):
-                    return tried
+                candidate = self._results_cast(node, type_)
+                if self._is_taken(candidate):
+                    return candidate
             raise
         return node
 
@@ -181,18 +181,18 @@ _SQL_NAMES: Final = {"LONG": "BIGINT", "BIG_DECIMAL": "DECIMAL"}
 
 
 def _results(node: Call | Case) -> list[Node]:
-    """The arguments of a function, or what the branches of a CASE give."""
+    """Return the arguments of a function, or the values of a CASE's branches."""
     if isinstance(node, Call):
         return list(node.args)
     return [*(value for _, value in node.branches), *([] if node.default is None else [node.default])]
 
 
 def _beside(others: Sequence[Expr]) -> str | None:
-    """The type of fields that are compared with other operands; None: text."""
-    bound = [one for one in others if one.type.base is not TypeName.UNKNOWN]
-    if bound and all(one.type.is_numeric for one in bound):
+    """Return the type of fields that are compared with other operands; None: text."""
+    bound = [operand for operand in others if operand.type.base is not TypeName.UNKNOWN]
+    if bound and all(operand.type.is_numeric for operand in bound):
         return "DOUBLE" if all(map(_is_exact_as_double, bound)) else "BIG_DECIMAL"
-    kinds = {one.type.base for one in bound}
+    kinds = {operand.type.base for operand in bound}
     for kind in (TypeName.BOOLEAN, TypeName.TIMESTAMP):
         if kinds == {kind}:
             return str(kind)
@@ -200,7 +200,7 @@ def _beside(others: Sequence[Expr]) -> str | None:
 
 
 def _is_exact_as_double(other: Expr) -> bool:
-    """Whether a comparison with it says the same of doubles as of the numbers that messages write."""
+    """Return True if comparing with `other` has the same result for doubles as for the numbers that messages write."""
     if isinstance(other, Literal) and isinstance(other.value, int):
         return abs(other.value) < _EXACT_DOUBLES
     return other.type.base in (TypeName.INT, TypeName.FLOAT, TypeName.DOUBLE)

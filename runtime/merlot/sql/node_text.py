@@ -1,4 +1,4 @@
-"""A tree as text again: of errors that quote a piece of a query, and of tests that read it back."""
+"""Write a tree as text again: for errors that quote a part of a query, and for tests that read it back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIGNS: Final = {
 
 
 def node_text(node: Node) -> str:
-    """A text that is read as this tree."""
+    """Return a text that is read as this tree."""
     return _WRITERS[type(node)](node)
 
 
@@ -42,7 +42,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _words(*words: str) -> str:
-    """Those of the words that are not empty, with blanks between them."""
+    """Join the words that are not empty with blanks."""
     return " ".join(filter(None, words))
 
 

@@ -1,7 +1,7 @@
-"""A query's text without its constants: texts that ask the same of different values become one.
+"""Replace the constants of a query's text, so that queries that differ in constants only have one text.
 
-By one regular expression, without parsing: whatever the text is, two texts with one normal form differ in constants,
-white space and comments alone. Lists of constants count as one constant, however long they are.
+Works with a regular expression, without parsing: two texts of one normal form differ in constants, white space and
+comments only. A list of constants counts as one constant, whatever its length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIST: Final = re.compile(r"\(\s*-?\?(?:\s*,\s*-?\?)+\s*\)")
 
 
 def normalised(sql: str) -> str:
-    """The text with `?` for each constant, one blank for white space, and lists of constants as `(?)`."""
+    """Return the text with `?` for each constant, one blank for white space, and `(?)` for a list of constants."""
     return _LIST.sub("(?)", _TOKEN.sub(_replaced, sql)).strip().rstrip(";").rstrip()
 
 

@@ -1,6 +1,6 @@
-"""COUNTs that count more than they seem to, where nulls are default values: `COUNT(CASE WHEN … THEN 1 END)`.
+"""Warn of COUNTs that count every row while nulls are default values: `COUNT(CASE WHEN … THEN 1 END)`.
 
-Told from the form of a query, once for each that is planned. Pure and safe on any thread.
+Decided by the form of the query, once for each query that is planned. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WARNING: Final = (
 
 
 def counts_nulls(statement: ParsedStatement) -> bool:
-    """Whether a COUNT is of a CASE without ELSE, or of NULLIF."""
+    """Return True if the query has a COUNT of a CASE without ELSE, or of NULLIF."""
     text = statement.sql.upper()
     if "COUNT" not in text or ("CASE" not in text and "NULLIF" not in text):
         return False

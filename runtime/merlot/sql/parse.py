@@ -1,6 +1,8 @@
-"""SQL text to a syntax tree: options, EXPLAIN and one query; anything else is refused by its name.
+"""Parse SQL text to a syntax tree: options, EXPLAIN and one query. Anything else is refused by its name.
 
-Limits on size are in `limits`, that on time is the caller's `Budget`. Safe on any thread.
+This is the entry point of parsing. `_StatementTokens` takes options, EXPLAIN and OPTION(…) off the tokens, and
+`Parser` reads the query that is left. `limits` bounds the size of a text, the caller's `Budget` the time. Safe on any
+thread.
 """
 
 from __future__ import annotations
@@ -11,15 +13,15 @@ from typing import Final
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
-from merlot.sql.features import feature_name
 from merlot.sql.lexer import error_at, place_of, text_in, tokens_of
 from merlot.sql.parser import Parser
 from merlot.sql.syntax import Column, Comparison, Node, Number, Query, Select, Table, Text, children
 from merlot.sql.token_reader import QueryTokens
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 MAX_TREE_DEPTH: Final = 100
-"""Levels of a tree: those who walk it recurse on it."""
+"""Most levels of a tree: code that walks it is recursive."""
 _STATEMENT_WORDS: Final = frozenset(
     {
         *("ALTER", "ANALYZE", "ATTACH", "BEGIN", "CALL", "COMMIT", "COPY", "CREATE", "DELETE", "DESCRIBE", "DROP"),
@@ -42,36 +44,36 @@ _EXPLAIN_FORMS: Final = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedQuery:
-    """One SELECT, its names not yet looked up. `select` is for `bind` only."""
+    """A SELECT over at most one table, before names are looked up. `select` is for `bind` only."""
 
     sql: str
     table: str | None
-    """As written, without quotes: `flights`, `flights_OFFLINE`; None for a SELECT without FROM."""
+    """Table as written, without quotes: `flights`, `flights_OFFLINE`; None for a SELECT without FROM."""
     select: Select
     options: tuple[tuple[str, str], ...] = ()
-    """By SET and OPTION(…), in the order of the text; a later one wins."""
+    """Options by SET and OPTION(…), in the order of the text; a later one wins."""
     explain: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParsedStatement:
-    """A query of any number of stages, its names not yet looked up. `tree` is for binding only."""
+    """A query of any number of stages, before names are looked up. `tree` is for binding only."""
 
     sql: str
     tree: Query
     options: tuple[tuple[str, str], ...] = ()
     explain: bool = False
     has_stages: bool = False
-    """Whether it takes more than one SELECT over one table: joins, set operations, subqueries, WITH, windows."""
+    """True if the query needs more than a SELECT over one table: joins, set operations, subqueries, WITH, windows."""
 
 
 def parse(sql: str, budget: Budget | None = None) -> ParsedQuery:
-    """Read a query of one stage; raises as `parse_statement`, and UnsupportedSqlError for one that takes more."""
+    """Parse a query of one stage. Raise as `parse_statement`, and UnsupportedSqlError for a query of several stages."""
     return one_stage(parse_statement(sql, budget))
 
 
 def one_stage(statement: ParsedStatement) -> ParsedQuery:
-    """The statement as one SELECT over one table; raises UnsupportedSqlError if it is more."""
+    """Return the statement as a SELECT over one table. Raise UnsupportedSqlError if it is more."""
     select = statement.tree
     if not isinstance(select, Select):
         raise UnsupportedSqlError(feature_name(select))
@@ -94,7 +96,7 @@ def _table_name(select: Select) -> str | None:
 
 
 def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
-    """Read one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError, each of one line."""
+    """Parse one query. Raise SqlParseError, SqlValidationError or UnsupportedSqlError, each with a text of one line."""
     budget = budget or Budget()
     budget.look()
     limits.check_length(sql)
@@ -102,35 +104,35 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     budget.look()
     if len(tokens) > limits.MAX_TOKENS:
         raise SqlParseError(f"query has too many words limit={limits.MAX_TOKENS}")
-    found = _Text(text, tokens, list(map(str.upper, tokens)))
-    found.leave_query()
-    parser = Parser(QueryTokens(text, found.tokens, found.words, found.numbers), budget)
+    text_tokens = _StatementTokens(text, tokens, list(map(str.upper, tokens)))
+    text_tokens.leave_query()
+    parser = Parser(QueryTokens(text, text_tokens.tokens, text_tokens.words, text_tokens.numbers), budget)
     try:
         tree = parser.statement()
     except RecursionError as error:
         raise SqlParseError("query is nested too deeply") from error
-    if len(found.tokens) > MAX_TREE_DEPTH:
+    if len(text_tokens.tokens) > MAX_TREE_DEPTH:
         _check_depth(tree)
-    return ParsedStatement(sql, tree, tuple(found.options.items()), found.is_explained, parser.has_stages)
+    return ParsedStatement(sql, tree, tuple(text_tokens.options.items()), text_tokens.is_explained, parser.has_stages)
 
 
 @dataclass(slots=True)
-class _Text:
-    """A text's tokens, and what is read off them before the query."""
+class _StatementTokens:
+    """A text's tokens, and the facts that are read off them before the query."""
 
     sql: str
     tokens: list[str]
-    """First all of the text, in the end those of the query."""
+    """At first all tokens of the text, in the end those of the query."""
     words: list[str]
     """The tokens in upper case."""
     numbers: Sequence[int] | None = None
-    """Which of the text's tokens they are; None if they are all."""
+    """Position of each token among the text's tokens; None if no token was taken off."""
     options: dict[str, str] = field(default_factory=dict)
     is_explained: bool = False
     _num_options: int = 0
 
     def leave_query(self) -> None:
-        """Read what is not of the query."""
+        """Read and remove all tokens that are not part of the query."""
         words = self.words
         if ";" in words or words[:1] == ["SET"]:
             self._read_statements()
@@ -144,14 +146,14 @@ class _Text:
             self._take_explain()
         self._check_start()
 
-    def _place(self, at: int) -> int:
-        return place_of(self.sql, at if self.numbers is None else self.numbers[at])
+    def _place(self, index: int) -> int:
+        return place_of(self.sql, index if self.numbers is None else self.numbers[index])
 
-    def _keep(self, places: Sequence[int]) -> None:
-        """Keep the tokens in these places alone."""
-        self.numbers = [place if self.numbers is None else self.numbers[place] for place in places]
-        self.tokens = [self.tokens[place] for place in places]
-        self.words = [self.words[place] for place in places]
+    def _keep(self, positions: Sequence[int]) -> None:
+        """Keep only the tokens at these positions."""
+        self.numbers = [position if self.numbers is None else self.numbers[position] for position in positions]
+        self.tokens = [self.tokens[position] for position in positions]
+        self.words = [self.words[position] for position in positions]
 
     def _read_statements(self) -> None:
         query: list[int] = []
@@ -166,11 +168,11 @@ class _Text:
             raise SqlParseError("no query found in the text")
         self._keep(query)
 
-    def _read_set(self, places: Sequence[int]) -> None:
-        """`SET name = value`, where the value may be a string, a word or a signed number."""
-        words = [self.tokens[place] for place in places]
+    def _read_set(self, positions: Sequence[int]) -> None:
+        """Read `SET name = value`; the value may be a string, a word or a signed number."""
+        words = [self.tokens[position] for position in positions]
         if len(words) < 4 or words[2] != "=":
-            raise error_at(self.sql, self._place(places[0]), "expected SET name = value")
+            raise error_at(self.sql, self._place(positions[0]), "expected SET name = value")
         self._add_option(words[1], words[3:])
 
     def _add_option(self, name: str, value: Sequence[str]) -> None:
@@ -180,21 +182,21 @@ class _Text:
         self.options[text_in(name)] = "".join(map(text_in, value))
 
     def _take_options(self) -> None:
-        """Read and cut `OPTION(a = b, c = 'd')` wherever the text has it, as Pinot does; there may be several."""
+        """Read and remove `OPTION(a = b, c = 'd')` anywhere in the text, as Pinot does; there may be several."""
         tokens, words = self.tokens, self.words
-        kept: list[int] = []
+        remaining: list[int] = []
         at = 0
         while at < len(tokens):
             if words[at] != "OPTION" or tokens[at + 1 : at + 2] != ["("]:
-                kept.append(at)
+                remaining.append(at)
                 at += 1
                 continue
-            end = next((place for place in range(at, len(tokens)) if tokens[place] == ")"), None)
+            end = next((position for position in range(at, len(tokens)) if tokens[position] == ")"), None)
             if end is None:
                 raise error_at(self.sql, self._place(at), "expected OPTION(name = value, …)")
             self._read_option_list(at + 2, end)
             at = end + 1
-        self._keep(kept)
+        self._keep(remaining)
 
     def _read_option_list(self, start: int, end: int) -> None:
         entry: list[str] = []
@@ -208,13 +210,14 @@ class _Text:
             entry = []
 
     def _unquote_stars(self) -> None:
-        """A star in quotes is a star, as in Pinot, where a column cannot be called so: Trino writes `count("*")`."""
+        """Treat a star in quotes as a star, as Pinot does, which has no column of that name: Trino writes
+        `count("*")`."""
         for at, word in enumerate(self.words):
             if word in ('"*"', "`*`") and at and self.words[at - 1] in _BEFORE_STAR:
                 self.tokens[at] = self.words[at] = "*"
 
     def _take_explain(self) -> None:
-        """What servers would do is all there is to tell, and is told in every form that asks for it."""
+        """Read EXPLAIN in any form. All forms have the same answer: the servers' plan."""
         words = self.words[:10]
         for form in _EXPLAIN_FORMS:
             if words[: len(form)] == form:
@@ -235,7 +238,7 @@ class _Text:
 
 
 def _statements(tokens: Sequence[str]) -> list[list[int]]:
-    """The places of each statement's tokens."""
+    """Return the positions of each statement's tokens."""
     statements: list[list[int]] = [[]]
     for at, token in enumerate(tokens):
         if token == ";":
@@ -249,7 +252,7 @@ _BEFORE_STAR: Final = frozenset({"SELECT", "DISTINCT", "(", ","})
 
 
 def _check_depth(tree: Node) -> None:
-    """Refuse what is too deep for those who recurse on it."""
+    """Raise SqlParseError if the tree is too deep for the recursive code that walks it."""
     pending = [(tree, 0)]
     while pending:
         node, depth = pending.pop()

@@ -1,4 +1,4 @@
-"""Queries, from tokens to nodes: clauses in their order, relations and joins. Pure and safe on any thread."""
+"""Parse a query from tokens to nodes: clauses in their order, relations and joins. Pure and safe on any thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 from merlot.sql import limits
 from merlot.sql.expression_parser import ORDERED
-from merlot.sql.form_parser import Forms
+from merlot.sql.form_parser import FormParser
+from merlot.sql.keywords import JOIN_WORDS, NO_ALIASES, NO_RELATION_ALIASES, QUERY_STARTS, STRUCTURE
 from merlot.sql.syntax import (
     Alias,
     Common,
@@ -31,7 +32,6 @@ from merlot.sql.syntax import (
     Values,
     WindowDefinition,
 )
-from merlot.sql.words import JOIN_WORDS, NO_ALIASES, NO_RELATION_ALIASES, QUERY_STARTS, STRUCTURE
 from merlot.tree import literals
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 
@@ -43,16 +43,16 @@ _STAR_WORDS: Final = frozenset({"EXCEPT", "EXCLUDE", "REPLACE", "RENAME"})
 _TOTALS: Final = frozenset({"ROLLUP", "CUBE", "TOTALS"})
 _ROWS: Final = frozenset({"ROW", "ROWS"})
 _MAX_PARTS: Final = 3
-"""Catalog, database and table."""
+"""Most parts of a table's name: catalog, database and table."""
 
 
-class Parser(Forms):
-    """Reads one query."""
+class Parser(FormParser):
+    """Parses one query. Recursive descent: a method for each rule of the grammar."""
 
     _num_terms = 0
 
     def statement(self) -> Query:
-        """All of the text, which is one query; raises SqlParseError, SqlValidationError or UnsupportedSqlError."""
+        """Parse the whole text as one query. Raise SqlParseError, SqlValidationError or UnsupportedSqlError."""
         query = self._query()
         if self._words[self._at : self._at + 2] in (["FOR", "UPDATE"], ["FOR", "SHARE"]):
             raise UnsupportedSqlError("FOR UPDATE")
@@ -84,7 +84,7 @@ class Parser(Forms):
         return Common(name, columns, self._within(self._query))
 
     def _set_terms(self) -> Query:
-        """Queries joined by UNION and EXCEPT, from the left; INTERSECT binds more tightly."""
+        """Read queries that UNION and EXCEPT combine, from the left; INTERSECT binds more tightly."""
         left = self._intersections()
         while (kind := self._set_kind(("UNION", "EXCEPT"))) is not None:
             left = self._set_operation(kind, left, self._intersections)
@@ -97,7 +97,7 @@ class Parser(Forms):
         return left
 
     def _set_kind(self, kinds: tuple[str, ...]) -> str | None:
-        """The operation that follows, if it is one of these; MINUS between queries is EXCEPT."""
+        """Take the next word if it is one of these set operations; MINUS between queries is EXCEPT."""
         word = "EXCEPT" if self._is_minus() else self._words[self._at]
         if word not in kinds:
             return None
@@ -117,7 +117,7 @@ class Parser(Forms):
         return SetOperation(kind, is_all, left, read())
 
     def _is_minus(self) -> bool:
-        """Whether MINUS follows, and a query after it: it is a name, too."""
+        """Return True if MINUS and a query follow. MINUS may also be a name."""
         if self._words[self._at] != "MINUS":
             return False
         at = self._at + 1
@@ -139,8 +139,8 @@ class Parser(Forms):
         return Values(self._list(self._row))
 
     def _row(self) -> list[Node]:
-        found = self._value()
-        return list(found.items) if isinstance(found, Row) else [getattr(found, "inner", found)]
+        value = self._value()
+        return list(value.items) if isinstance(value, Row) else [getattr(value, "inner", value)]
 
     # SELECT
 
@@ -184,19 +184,19 @@ class Parser(Forms):
 
     def _output(self) -> Node:
         if self._takes("*"):
-            found: Node = Star()
+            output: Node = Star()
         else:
-            found = self._expression()
-        if isinstance(found, Star):
+            output = self._expression()
+        if isinstance(output, Star):
             if self._words[self._at] in _STAR_WORDS and self._next() == "(" and self._next(2) not in QUERY_STARTS:
                 raise UnsupportedSqlError("SELECT * with EXCEPT, REPLACE or RENAME")
-            return found
+            return output
         alias = self._alias(NO_ALIASES)
-        return Alias(found, alias) if alias is not None else found
+        return Alias(output, alias) if alias is not None else output
 
     def _alias(self, reserved: frozenset[str]) -> str | None:
-        """`AS name`, which may be a word that is a keyword elsewhere, or a name alone, which may not; a name in single
-        quotes, as Grafana writes it, is one too."""
+        """Read an alias: after AS also most keywords, without AS none. A name in single quotes, as Grafana writes it,
+        is an alias too."""
         if self._takes("AS"):
             if not self._is_word(STRUCTURE) and self._tokens[self._at][:1] != "'":
                 raise self._error("expected a name after AS")
@@ -341,7 +341,7 @@ class Parser(Forms):
     # ORDER BY, LIMIT, OFFSET and FETCH
 
     def _ordering(self, query: Query) -> None:
-        """Each at most once, ORDER BY first, the others in any order."""
+        """Read the clauses after a query: ORDER BY first, the others in any order, each at most once."""
         if self._takes("ORDER"):
             self._expect("BY")
             query.order = self._order_by()
@@ -360,7 +360,7 @@ class Parser(Forms):
                 query.limit = self._fetch()
 
     def _limit(self, query: Query, seen: set[str]) -> None:
-        """`LIMIT 10`, and `LIMIT 5, 10`, which leaves out the first five."""
+        """Read `10`, or `5, 10`, which skips the first five rows."""
         query.limit = self._whole_number("LIMIT")
         if self._takes(","):
             seen.add("OFFSET")
@@ -394,6 +394,6 @@ class Parser(Forms):
 
 
 _LIMITING: Final = {"LIMIT": ("LIMIT", "FETCH"), "FETCH": ("LIMIT", "FETCH"), "OFFSET": ("OFFSET",)}
-"""Clauses, and those of which there may be none before them."""
+"""Clauses of LIMIT, and for each the clauses that must not have come before it."""
 _ENDS: Final = frozenset({"ORDER", *_LIMITING})
 _NO_NUMBER: Final = "{} needs a whole number that is not negative"

@@ -1,8 +1,9 @@
-"""Comparisons with like types on both sides: literals take the type of what they are compared with.
+"""Build comparisons with the same type on both sides: literals take the type of the other operand.
 
-`intCol < 5.1` becomes `intCol <= 5`, a literal that no value of the type can equal decides at once, literals stand on
-the right. On a multi-value column a positive comparison asks for any value, `not_equals` and `not_in` for all.
-Off null handling, a comparison with NULL is FALSE; with it, the rewrites keep NULL for a null operand.
+`intCol < 5.1` becomes `intCol <= 5`; a literal that no value of the type can equal decides the comparison at once;
+literals stand on the right. On a multi-value column a positive comparison is met by any value, `not_equals` and
+`not_in` must be met by all. Without null handling, a comparison with NULL is FALSE; with it, the rewrites keep NULL for
+a null operand.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeGuard, cast
 
 from merlot.functions.comparisons import with_backslashes
 from merlot.functions.conversion import cast_to, common_type
-from merlot.sql.logic import conjunction, disjunction, negation
+from merlot.sql.boolean_logic import conjunction, disjunction, negation
 from merlot.tree import literals
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import FALSE, TRUE, Call, Expr, Literal, Value
@@ -46,7 +47,7 @@ MAX_DOUBLE: Final = sys.float_info.max
 
 
 def compare(function: str, left: Expr, right: Expr, *, nulls: bool) -> Expr:
-    """A comparison of two bound expressions; raises SqlValidationError where the types cannot be compared."""
+    """Compare two bound expressions. Raise SqlValidationError if their types cannot be compared."""
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right, function = right, left, FLIPPED[function]
     for side in (left, right):
@@ -60,7 +61,7 @@ def compare(function: str, left: Expr, right: Expr, *, nulls: bool) -> Expr:
 
 
 def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool) -> Expr:
-    """`expr IN (…)` or `NOT IN`; a list of literals becomes one call, other lists a chain of comparisons."""
+    """Build `expr IN (…)` or `NOT IN`. A list of literals becomes one call, any other list several comparisons."""
     candidates = tuple(candidates)
     function = "not_equals" if negated else "equals"
     combine = conjunction if negated else disjunction
@@ -82,24 +83,24 @@ def member(expr: Expr, candidates: Iterable[Expr], *, negated: bool, nulls: bool
 
 
 def member_of_values(expr: Expr, values: Sequence[int | str | Literal], *, negated: bool, nulls: bool) -> Expr | None:
-    """`member` of many whole numbers, or of many texts, at once; None where they are not what `expr` has."""
+    """Build `member` of many whole numbers, or many texts, at once; None if they do not have the type of `expr`."""
     base = expr.type.base
     whole = cast("Sequence[int]", values) if base in literals.INTEGER_RANGES else ()
     if isinstance(expr, Literal) or not isinstance(values[0], int if whole else str if base is TypeName.STRING else ()):
         return None
-    kept: Iterable[Value] = dict.fromkeys(cast("Sequence[Value]", values))
+    members: Iterable[Value] = dict.fromkeys(cast("Sequence[Value]", values))
     rest: list[Expr] = []
     if whole:
         low, high = literals.INTEGER_RANGES[base]
         if not low <= min(whole) <= max(whole) <= high:
-            kept = dict.fromkeys(value for value in whole if low <= value <= high)
+            members = dict.fromkeys(value for value in whole if low <= value <= high)
             rest.append(_always(expr, negated, nulls=nulls))
     element = SqlType(base)
-    return _member(expr, [Literal(value, element) for value in kept], rest, negated=negated)
+    return _member(expr, [Literal(value, element) for value in members], rest, negated=negated)
 
 
 def _member(expr: Expr, wanted: Sequence[Literal], rest: list[Expr], *, negated: bool) -> Expr:
-    """Of distinct values that `expr` may have, and of what the others say."""
+    """Combine the list of distinct values that `expr` may have with the verdicts on all other candidates."""
     if len(wanted) > 1:
         rest.append(Call("not_in" if negated else "in", (expr, *wanted), BOOLEAN))
     else:
@@ -112,7 +113,7 @@ def _is_plain(literal: Literal) -> bool:
 
 
 def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
-    """`expr BETWEEN low AND high`, both inclusive; a reversed range matches nothing."""
+    """Build `expr BETWEEN low AND high`, both inclusive; a reversed range matches nothing."""
     if isinstance(high, Literal) and _is_nan(high):
         return compare("greater_than_or_equal", expr, low, nulls=nulls)  # NaN is the largest
     if isinstance(low, Literal) and _is_nan(low):
@@ -138,7 +139,7 @@ def between(expr: Expr, low: Expr, high: Expr, *, nulls: bool) -> Expr:
 
 
 def _decided_range(expr: Expr, above: Expr, below: Expr) -> Expr | None:
-    """The verdict where a bound lies outside the type's range, so that it holds of every value or of none."""
+    """Return the verdict if a bound lies outside the type's range: every value meets it, or none. None otherwise."""
     if expr.type.base not in literals.INTEGER_RANGES:
         return None
     always, never = (_always(expr, verdict, nulls=True) for verdict in (True, False))
@@ -150,7 +151,7 @@ def _decided_range(expr: Expr, above: Expr, below: Expr) -> Expr | None:
 
 
 def like(expr: Expr, pattern: Expr, escape: Expr | None, *, nulls: bool) -> Expr:
-    """`expr LIKE pattern`; of a constant pattern, whatever ESCAPE says, the bound one is escaped by backslashes."""
+    """Build `expr LIKE pattern`. Whatever ESCAPE says, a constant pattern is bound with backslashes as escapes."""
     if any(isinstance(side, Literal) and side.value is None for side in (expr, pattern)):
         return _NULL_VERDICT if nulls else FALSE
     for side in (expr, pattern):
@@ -171,22 +172,22 @@ def _escape_character(escape: Expr) -> str:
 
 
 def is_null(expr: Expr, *, negated: bool) -> Expr:
-    """`expr IS [NOT] NULL`."""
+    """Build `expr IS [NOT] NULL`."""
     if isinstance(expr, Literal):
         return TRUE if (expr.value is None) != negated else FALSE
     return Call("is_not_null" if negated else "is_null", (expr,), BOOLEAN)
 
 
 def same(left: Expr, right: Expr, *, nulls: bool) -> Expr:
-    """`left IS NOT DISTINCT FROM right`: equal, or both null. True or false, never unknown, in either mode."""
+    """Build `left IS NOT DISTINCT FROM right`: equal, or both null. It is never NULL, with or without null handling."""
     if left.type.is_array or right.type.is_array:
         raise UnsupportedSqlError("IS DISTINCT FROM of a multi-value column")
     for side, other in ((left, right), (right, left)):
         if isinstance(side, Literal) and side.value is None:
             return is_null(other, negated=False)
     both_null = conjunction(is_null(side, negated=False) for side in (left, right))
-    known = [is_null(side, negated=True) for side in (left, right)]
-    return disjunction((conjunction((*known, compare("equals", left, right, nulls=nulls))), both_null))
+    not_null = [is_null(side, negated=True) for side in (left, right)]
+    return disjunction((conjunction((*not_null, compare("equals", left, right, nulls=nulls))), both_null))
 
 
 def _compare_constants(function: str, left: Literal, right: Literal) -> Expr:
@@ -200,7 +201,8 @@ def _compare_constants(function: str, left: Literal, right: Literal) -> Expr:
 
 
 def _order_key(literal: Literal) -> Any:
-    """A value that Python orders as the engine does: text by code point, exact numbers of any kind, NaN last."""
+    """Return a key that Python orders as the engine orders values: text by code point, numbers of any kind exactly, NaN
+    last."""
     return (True, 0) if _is_nan(literal) else (False, literal.value)
 
 
@@ -223,7 +225,7 @@ def _compare_with_literal(function: str, expr: Expr, literal: Literal, *, nulls:
 
 
 def _compare_integer(function: str, expr: Expr, value: Value, *, nulls: bool) -> Expr:
-    """Against any number: exact, by moving to the nearest whole number inside the comparison."""
+    """Compare an integer with any number exactly, by moving to the nearest whole number that meets the comparison."""
     assert isinstance(value, int | float | Decimal)
     low, high = literals.INTEGER_RANGES[expr.type.base]
     if not low <= value <= high:
@@ -252,7 +254,7 @@ def _compare_float(function: str, expr: Expr, literal: Literal, *, nulls: bool) 
         is_above = converted.value == math.inf
         if function in ("equals", "not_equals"):
             return _always(expr, function == "not_equals", nulls=nulls)
-        # A value beyond the type's range lies between its greatest number and infinity.
+        # A number beyond the type's range lies between its greatest number and infinity.
         if is_above:
             function = "less_than" if function.startswith("less") else "greater_than_or_equal"
         else:
@@ -261,7 +263,7 @@ def _compare_float(function: str, expr: Expr, literal: Literal, *, nulls: bool) 
 
 
 def _compare_nan(function: str, expr: Expr, *, nulls: bool) -> Expr:
-    """Against NaN, the one number above infinity."""
+    """Compare with NaN, which is greater than infinity."""
     if function in ("less_than_or_equal", "greater_than"):
         return _always(expr, function == "less_than_or_equal", nulls=nulls)
     infinity = Literal(math.inf, SqlType(expr.type.base))
@@ -272,14 +274,14 @@ def _compare_nan(function: str, expr: Expr, *, nulls: bool) -> Expr:
 
 
 def _decided(function: str, expr: Expr, *, is_above: bool, nulls: bool) -> Expr:
-    """The verdict where the constant lies outside the type's range, above or below it."""
+    """Return the verdict for a constant outside the type's range, above or below it."""
     if function in ("equals", "not_equals"):
         return _always(expr, function == "not_equals", nulls=nulls)
     return _always(expr, function.startswith("less") == is_above, nulls=nulls)
 
 
 def _always(expr: Expr, verdict: bool, *, nulls: bool) -> Expr:
-    """A constant verdict; with null handling it must still be NULL for a null operand."""
+    """Return a constant verdict; with null handling it is still NULL for a null operand."""
     if not nulls:
         return TRUE if verdict else FALSE
     base = expr.type.base
@@ -298,7 +300,7 @@ def _compare_expressions(function: str, left: Expr, right: Expr) -> Expr:
     floats = [side for side in (left, right) if side.type.base in _FLOATS]
     if target != BIG_DECIMAL or not floats:
         return verdict
-    # NaN and the infinities are no decimals, but have their places among numbers.
+    # NaN and the infinities are no decimals, but they are ordered among numbers.
     most = Literal(MAX_DOUBLE, DOUBLE)
     is_finite = Call("between", (cast_to(floats[0], DOUBLE), Literal(-MAX_DOUBLE, DOUBLE), most), BOOLEAN)
     as_doubles = Call(function, (cast_to(left, DOUBLE), cast_to(right, DOUBLE)), BOOLEAN)
@@ -306,7 +308,7 @@ def _compare_expressions(function: str, left: Expr, right: Expr) -> Expr:
 
 
 def _is_range_end(verdict: Expr, expr: Expr, function: str) -> TypeGuard[Call]:
-    """Whether a verdict is the comparison of the expression with a constant."""
+    """Return True if a verdict is the comparison of `expr` with a constant."""
     return (
         isinstance(verdict, Call)
         and verdict.function == function
@@ -316,7 +318,7 @@ def _is_range_end(verdict: Expr, expr: Expr, function: str) -> TypeGuard[Call]:
 
 
 def invert(expr: Expr) -> Expr:
-    """NOT of a predicate, written as the opposite call where the two agree on multi-value columns and on NULL."""
+    """NOT of a predicate, as the opposite call if the two agree on multi-value columns and on NULL."""
     if isinstance(expr, Call) and expr.function in _OPPOSITES:
         return Call(_OPPOSITES[expr.function], expr.args, BOOLEAN)
     return negation(expr)

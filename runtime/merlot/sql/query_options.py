@@ -1,7 +1,7 @@
-"""Pinot's query options: what each does here, which values it takes, and what is said of a name that nobody knows.
+"""Pinot's query options: their effect here, the values that they take, and warnings about unknown names.
 
-Pinot ignores names it does not know, and clients send many; so such a name fails no query, but the answer names it.
-A known option is done, or refused where ignoring it would answer another question, or needs nothing done: the reason
+Pinot ignores names it does not know, and clients send many. So such a name fails no query, but the answer warns of it.
+A known option has its effect, or is refused if ignoring it would change the answer, or needs no effect; the reason
 stands with its name below.
 """
 
@@ -18,12 +18,12 @@ from merlot.errors import InvalidInputError
 from merlot.tree.errors import UnsupportedSqlError
 
 MAX_SHOWN: Final = 5
-"""Unknown names in a warning; the others are counted."""
+"""Most unknown names in warnings; the others are counted."""
 MAX_SHOWN_CHARS: Final = 60
 
 
 class QueryOptionError(InvalidInputError):
-    """An option whose value makes no sense (Pinot's SQL_PARSING)."""
+    """Raised for an option whose value makes no sense (Pinot's SQL_PARSING)."""
 
     code = QueryErrorCode.SQL_PARSING
 
@@ -114,45 +114,46 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "sampler": ("", "every row is read"),
     "database": ("default", "there is one database"),
 }
-"""The one value that changes no answer, and what to do instead of another."""
+"""Value that changes no answer, and the advice for any other value."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOption:
-    """An option that Pinot knows, or Merlot alone."""
+    """An option of Pinot, or of Merlot alone."""
 
     name: str
     form: _Form
     reason: str
-    """Why nothing need be done; `done` if something is."""
+    """Reason why the option needs no effect; `done` if it has one."""
 
 
 KNOWN: Final[Mapping[str, QueryOption]] = {
     name.lower(): QueryOption(name, form, reason) for reason, form, names in _FAMILIES for name in names.split()
 }
-"""By name in lower case: names are found without regard to case."""
+"""Options by name in lower case: case does not matter."""
 
 
 def with_nulls(options: Mapping[str, str], *, null_handling: bool) -> Mapping[str, str]:
-    """A request's options, with null handling as tables have it where the request does not say."""
+    """Return a request's options; if they do not say, `null_handling` of the tables applies."""
     return {NULL_HANDLING: "true", **options} if null_handling else options
 
 
 def check(options: Iterable[tuple[str, str]]) -> None:
-    """Raise QueryOptionError for a value that an option does not take, UnsupportedSqlError for what is not done."""
+    """Raise QueryOptionError for a value that an option does not take, UnsupportedSqlError for an effect that is
+    missing here."""
     for name, value in options:
-        known = KNOWN.get(name.lower())
-        if known is None:
+        option = KNOWN.get(name.lower())
+        if option is None:
             continue
-        if known.form.pattern.fullmatch(value) is None:
-            raise QueryOptionError(f"{name} must be {known.form.words} got={_shown(value)!r}")
-        harmless, instead = _REFUSED.get(known.name, (value, ""))
+        if option.form.pattern.fullmatch(value) is None:
+            raise QueryOptionError(f"{name} must be {option.form.words} got={_shown(value)!r}")
+        harmless, instead = _REFUSED.get(option.name, (value, ""))
         if value.lower() != harmless.lower():
-            raise UnsupportedSqlError(f"query option {known.name}={_shown(value)}: {instead}")
+            raise UnsupportedSqlError(f"query option {option.name}={_shown(value)}: {instead}")
 
 
 def warnings(options: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """A line for each option that nobody knows, with the nearest name there is; the last one counts the rest."""
+    """Return a line for each unknown option, with the nearest known name; the last line counts the rest."""
     unknown = [name for name, _ in options if name.lower() not in KNOWN]
     lines = [_warning(name) for name in unknown[:MAX_SHOWN]]
     if len(unknown) > MAX_SHOWN:
@@ -167,6 +168,6 @@ def _warning(name: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """In one line, and short."""
+    """Return a short text in one line."""
     line = " ".join(text[:MAX_SHOWN_CHARS].split())
     return line if len(text) <= MAX_SHOWN_CHARS else f"{line}…"

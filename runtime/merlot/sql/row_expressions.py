@@ -1,7 +1,7 @@
-"""Expressions over single rows, outside of queries: the filter and the derived columns of a stream.
+"""Bind expressions over single rows, outside of queries: the filter and the derived columns of a stream.
 
-They are bound as a query's are, with null handling. `now()` and its kin are refused: a row would depend on when it is
-looked at.
+They are bound like those of a query with null handling. `now()` and its like are refused: a row would depend on when it
+is read.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from merlot.tree.nodes import Expr
 
 
 def names(text: str) -> frozenset[str]:
-    """Columns that an expression names, as they are written; raises errors of `tree.errors`."""
+    """Return the columns that an expression names, as written. Raise errors of `tree.errors`."""
     return frozenset(node.name for node in walk(_parsed(text)) if isinstance(node, Column))
 
 
 def bind(
     text: str, schema: TableSchema, fold: Fold, *, fields: frozenset[str] = frozenset(), is_predicate: bool = False
 ) -> Expr:
-    """The typed expression; raises errors of `tree.errors`. `fields`: those of the schema that no column declares, each
-    under its own name as text and under `message_fields.JSON_VIEW` as JSON."""
+    """Return the typed expression. Raise errors of `tree.errors`. `fields` are fields of `schema` that are no columns
+    of the table: each as text under its own name, and as JSON under `message_fields.JSON_VIEW` and its name."""
     node = _parsed(text)
     binder = Binder(Scope(None, schema), fold, None, nulls=True, place="an expression", allows_aggregates=False)
     node = message_fields.typed(node, fields, binder.bind, is_predicate=is_predicate)
@@ -44,14 +44,14 @@ def _parsed(text: str) -> Node:
 
 
 def _is_alone(select: Select) -> bool:
-    """Whether a SELECT has one expression and no other clause."""
+    """Return True if a SELECT has one expression and no other clause."""
     clauses = (select.source, select.where, select.group, select.having, select.order, select.offset)
     is_limited = select.limit is not None
     return len(select.items) == 1 and not select.is_distinct and not any(clauses) and not is_limited
 
 
 def _whole(node: Node) -> Node:
-    """A name with dots as the one name that it is: there are no tables here."""
+    """Read a name with dots as a single name: there are no tables here."""
     if not isinstance(node, Column) or not node.qualifier:
         return node
     return Column(f"{node.qualifier}.{node.name}", is_quoted=True)

@@ -1,4 +1,4 @@
-"""Names of a query: columns of the schema, the virtual columns, and aliases of the SELECT list."""
+"""Resolve the names of a query: columns of the schema, virtual columns, and aliases of the SELECT list."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _REFUSED_VIRTUAL = frozenset({"$partitionId"})
 
 
 def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
-    """A relation and its column that a name with dots may mean, the most likely first: `b.c` of `a`, `a.b.c` of any."""
+    """Yield the relation and column that a name with dots may mean, the most likely first: `b.c` of `a`, then `a.b.c`
+    of any."""
     words = [*qualifier.split("."), name] if qualifier else [name]
     if qualifier:
         yield qualifier, name
@@ -37,25 +38,28 @@ def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
     yield "", ".".join(words)
 
 
-class Names(Protocol):
-    """What an expression may name."""
+class NameScope(Protocol):
+    """NameScope that an expression may use."""
 
     def column(self, name: str, qualifier: str = "") -> Expr:
-        """The column of that name; raises UnknownColumnError."""
+        """Return the column of a name. Raise UnknownColumnError."""
         ...
 
     def find(self, name: str) -> Expr | None:
-        """The column of that name without a qualifier, or None."""
+        """Return the column of a name without a qualifier; None if there is none."""
         ...
 
     def alias(self, name: str) -> Expr | None:
-        """The SELECT item of that alias, or None."""
+        """Return the SELECT item of an alias; None if there is none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a query may name. Columns are found by exact name first, then by the only one that differs in case."""
+    """NameScope that a query of one stage may use.
+
+    A column is found by its exact name, or by the only name that differs in case.
+    """
 
     table: str | None
     schema: TableSchema | None
@@ -63,7 +67,8 @@ class Scope:
     aliases: Mapping[str, Expr] = field(default_factory=dict)
 
     def all_columns(self, qualifier: str = "") -> tuple[Column, ...]:
-        """List the columns that `*` stands for, in the schema's order; UnknownColumnError for another table's `u.*`."""
+        """Return the columns that `*` stands for, in the schema's order. Raise UnknownColumnError for another table's
+        `u.*`."""
         if self.schema is None:
             raise UnknownColumnError("SELECT * needs a FROM")
         if qualifier and qualifier.lower() not in self.qualifiers:
@@ -71,21 +76,24 @@ class Scope:
         return tuple(self._typed(name) for name in self.schema.names)
 
     def column(self, name: str, qualifier: str = "") -> Expr:
-        """The column of that name; raises UnknownColumnError, with the nearest name there is."""
-        found = self.named(name, qualifier)
-        if found is None:
+        """Return the column of a name. Raise UnknownColumnError, which suggests the nearest name."""
+        column = self.named(name, qualifier)
+        if column is None:
             raise self._unknown(name, qualifier)
-        return found
+        return column
 
     def named(self, name: str, qualifier: str = "") -> Expr | None:
-        """The column of a name after its table's, or of a name with dots in it, which Pinot takes without quotes."""
-        for place, rest in parts_of_name(name, qualifier):
-            if (not place or place.lower() in self.qualifiers) and (found := self.find(rest)) is not None:
-                return found
+        """Return the column of a qualified name, or of a name with dots in it, which Pinot accepts without quotes; None
+        if there is none."""
+        for relation, column_name in parts_of_name(name, qualifier):
+            is_own = not relation or relation.lower() in self.qualifiers
+            if is_own and (column := self.find(column_name)) is not None:
+                return column
         return None
 
     def find(self, name: str) -> Expr | None:
-        """The column of that name, or None. A derived column, `$ts$DAY`, is what it is computed by."""
+        """Return the column of a name; None if there is none. A derived column, `$ts$DAY`, is the call that computes
+        it."""
         if name.startswith("$"):
             if name in _REFUSED_VIRTUAL:
                 raise UnsupportedSqlError(
@@ -104,7 +112,8 @@ class Scope:
         return self._typed(same[0]) if len(same) == 1 else None
 
     def _derived(self, name: str) -> Expr | None:
-        """Of the type of its column's times: TIMESTAMP, or the numbers of a unit."""
+        """Return the call that computes a derived column. It has the type of its column's times: TIMESTAMP, or the
+        numbers of a unit."""
         derived = derived_of(name)
         column = None if derived is None else self._find(derived.column)
         if derived is None or column is None or column.type.is_array:
@@ -119,7 +128,7 @@ class Scope:
         return Call("cast", (call,), column.type) if column.type.base is TypeName.TIMESTAMP else call
 
     def alias(self, name: str) -> Expr | None:
-        """The SELECT item of that alias, or None."""
+        """Return the SELECT item of an alias; None if there is none."""
         return self.aliases.get(name)
 
     def _typed(self, name: str) -> Column:
@@ -131,7 +140,7 @@ class Scope:
     def _unknown(self, name: str, qualifier: str) -> UnknownColumnError:
         written = f"{qualifier}.{name}" if qualifier else name
         place = f" table={self.table}" if self.table else ""
-        known = () if self.schema is None else (*self.schema.names, *self.aliases)
-        near = difflib.get_close_matches(written, known, n=1) or difflib.get_close_matches(name, known, n=1)
+        names = () if self.schema is None else (*self.schema.names, *self.aliases)
+        near = difflib.get_close_matches(written, names, n=1) or difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return UnknownColumnError(f"unknown column name={written}{place}{hint}")

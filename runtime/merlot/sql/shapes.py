@@ -1,11 +1,14 @@
-"""Queries that differ only in the constants of WHERE, bound once: parsing costs ten times more than all the rest.
+"""Bind queries that differ only in the constants of WHERE once: parsing costs ten times as much as the rest of
+planning.
 
-A *shape* is a query's text with the numbers and strings of its WHERE clause taken out, found by one regular expression.
-A *template* is the bound query of a shape with places for constants. Places are found by binding the shape with marker
-constants, unlike any other, and looking where they end up: each must be what a column is compared with, once. Filling
-in calls the functions that binding calls (`predicates`, `logic`), so out-of-range numbers, texts that are timestamps
-and lists fold as ever. Whatever does not fit has no template and is bound from its text; so does what fails, which
-then fails in its own words. A template is checked against the query that it was made from.
+A *shape* is a query's text without the numbers and strings of its WHERE clause, which one regular expression finds. A
+*template* is the bound query of a shape with placeholders for these constants. To find where each constant goes, the
+shape is bound with marker constants that no query has. Each marker must end up once, as an operand that a column is
+compared with.
+
+Filling in calls the same functions as binding (`predicates`, `boolean_logic`), so out-of-range numbers, timestamps in
+texts and lists fold as usual. A query that does not fit has no template and is bound from its text. So is a query whose
+constants fail to fit, so that it gets the usual error. A template is checked against the query that it was made from.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from typing import Final
 
 from merlot.errors import InvalidInputError
 from merlot.sql import predicates
+from merlot.sql.boolean_logic import conjunction, disjunction, without_null_verdict
 from merlot.sql.direct import DirectFilter, direct_filter
-from merlot.sql.logic import conjunction, disjunction, without_null_verdict
 from merlot.tree import literals
 from merlot.tree.nodes import TRUE, BoundQuery, Call, Column, Expr, Literal, Value
 from merlot.tree.types import STRING
@@ -48,8 +51,8 @@ Rebuild = Callable[[Sequence[Literal]], Expr]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A text without its constants: `key` tells shapes apart, `pieces` surround the constants."""
+class QueryShape:
+    """A text without its constants. Queries of one shape have the same `key`; `pieces` surround the constants."""
 
     key: str
     pieces: tuple[str, ...]
@@ -57,11 +60,11 @@ class Shape:
 
 
 class _UnfitError(Exception):
-    """The shape has no template."""
+    """Raised if the shape has no template."""
 
 
-def shape_of(sql: str) -> Shape | None:
-    """The shape of a query, or None for those that are bound from their texts."""
+def shape_of(sql: str) -> QueryShape | None:
+    """Return the shape of a query; None for queries that are bound from their texts."""
     where = _WHERE.search(sql) if len(sql) <= MAX_CHARS else None
     if where is None or "\0" in sql:
         return None
@@ -88,26 +91,27 @@ def shape_of(sql: str) -> Shape | None:
     if not constants or len(constants) > MAX_CONSTANTS:
         return None
     pieces.append(sql[start:])
-    return Shape("".join(map("".join, zip(pieces, [*kinds, ""], strict=True))), tuple(pieces), tuple(constants))
+    return QueryShape("".join(map("".join, zip(pieces, [*kinds, ""], strict=True))), tuple(pieces), tuple(constants))
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A bound query whose WHERE is made anew from constants."""
+    """A bound query whose WHERE is built again from constants."""
 
     query: BoundQuery
     rebuild: Rebuild
     direct: DirectFilter | None = None
-    """A quicker way, for constants that it takes."""
+    """A faster way, for constants that it accepts."""
 
     def fill(self, constants: Sequence[Literal]) -> BoundQuery:
-        """The bound query with these constants; raises InvalidInputError if they do not fit their columns."""
+        """Return the bound query with these constants. Raise InvalidInputError if they do not fit their columns."""
         where = without_null_verdict(self.rebuild(constants))
         return replace(self.query, where=None if where == TRUE else where)
 
 
-def make_template(shape: Shape, bound: BoundQuery, bind: Bind) -> Template | None:
-    """The template of a shape, if it has one. `bound` is the shape's query with its constants, `bind` binds a text."""
+def make_template(shape: QueryShape, bound: BoundQuery, bind: Bind) -> Template | None:
+    """Make the template of a shape; None if it has none. `bound` is the shape's query with its own constants; `bind`
+    binds a text."""
     if bound.explain or not _stand_alone(shape.pieces):
         return None
     for is_time in (False, True):
@@ -127,7 +131,7 @@ def make_template(shape: Shape, bound: BoundQuery, bind: Bind) -> Template | Non
 
 
 def _stand_alone(pieces: Sequence[str]) -> bool:
-    """Whether every constant is an operand by itself: `x = lower('A')` and `x = 5::INT` compute with theirs."""
+    """Return True if every constant is an operand by itself; `x = lower('A')` and `x = 5::INT` compute with theirs."""
     is_in_list = False
     for before, after in pairwise(pieces):
         if _LIST_STARTS.search(before):
@@ -142,7 +146,8 @@ def _stand_alone(pieces: Sequence[str]) -> bool:
 
 
 def _marker(constant: Literal, number: int, *, is_time: bool) -> Literal:
-    """A constant that no query has, ascending, exact in every numeric type."""
+    """Return the marker of a constant: a value that no query has. Markers ascend and are exact in every numeric
+    type."""
     if constant.type == STRING:
         text = f"2001-02-03 04:{number // 60:02}:{number % 60:02}.123" if is_time else f" ~Marker {number:04}~ "
         return Literal(text, STRING)
@@ -151,7 +156,7 @@ def _marker(constant: Literal, number: int, *, is_time: bool) -> Literal:
 
 
 def _join(pieces: Sequence[str], markers: Sequence[Literal]) -> str:
-    texts = [f"'{one.value}'" if isinstance(one.value, str) else literals.to_text(one) for one in markers]
+    texts = [f"'{mark.value}'" if isinstance(mark.value, str) else literals.to_text(mark) for mark in markers]
     return "".join(map("".join, zip(pieces, [*texts, ""], strict=True)))
 
 
@@ -168,11 +173,12 @@ class _Rebuilder:
                 self._number_of[value] = number, is_negative
 
     def constant_of(self, value: Value) -> tuple[int, bool] | None:
-        """Number of the constant whose marker this is, and whether a minus sign stood before it."""
+        """Return the number of the constant whose marker has this value, and whether a minus sign stood before it."""
         return self._number_of.get(value)
 
     def rebuild_all(self, where: Expr) -> Rebuild:
-        """How to make the filter from constants; raises _UnfitError unless every marker is found once."""
+        """Return a function that builds the filter from constants. Raise _UnfitError unless every marker is found
+        once."""
         rebuild = self._rebuild(where)
         if len(self._found) != len(self._markers):
             raise _UnfitError
@@ -190,18 +196,18 @@ class _Rebuilder:
         column, arguments = expr.args[0], expr.args[1:]
         if not isinstance(column, Column) or not any(map(self._is_marker, arguments)):
             return lambda _constants: expr
-        return _predicate(expr.function, column, [self._place(one) for one in arguments], nulls=self._nulls)
+        return _predicate(expr.function, column, [self._operand(argument) for argument in arguments], nulls=self._nulls)
 
     def _is_marker(self, expr: Expr) -> bool:
         return isinstance(expr, Literal) and expr.value in self._number_of
 
-    def _place(self, expr: Expr) -> Callable[[Sequence[Literal]], Literal]:
+    def _operand(self, expr: Expr) -> Callable[[Sequence[Literal]], Literal]:
         if not isinstance(expr, Literal):
             raise _UnfitError
-        found = self._number_of.get(expr.value)
-        if found is None:
+        entry = self._number_of.get(expr.value)
+        if entry is None:
             return lambda _constants: expr
-        number, is_negative = found
+        number, is_negative = entry
         if number in self._found:
             raise _UnfitError
         self._found.add(number)
@@ -211,30 +217,30 @@ class _Rebuilder:
 
 
 def _predicate(
-    function: str, column: Column, places: Sequence[Callable[[Sequence[Literal]], Literal]], *, nulls: bool
+    function: str, column: Column, operands: Sequence[Callable[[Sequence[Literal]], Literal]], *, nulls: bool
 ) -> Rebuild:
     if function in _COMPARISONS:
-        (place,) = places
-        return lambda constants: predicates.compare(function, column, place(constants), nulls=nulls)
+        (operand,) = operands
+        return lambda constants: predicates.compare(function, column, operand(constants), nulls=nulls)
     if function == "between":
-        low, high = places
+        low, high = operands
         return lambda constants: predicates.between(column, low(constants), high(constants), nulls=nulls)
     if function == "like":
-        (place,) = places
-        return lambda constants: predicates.like(column, place(constants), None, nulls=nulls)
+        (operand,) = operands
+        return lambda constants: predicates.like(column, operand(constants), None, nulls=nulls)
     if function in ("in", "not_in"):
         negated = function == "not_in"
         return lambda constants: predicates.member(
-            column, [place(constants) for place in places], negated=negated, nulls=nulls
+            column, [operand(constants) for operand in operands], negated=negated, nulls=nulls
         )
     raise _UnfitError
 
 
 def _spellings(marker: Literal) -> list[tuple[Value, bool]]:
-    """Values that a marker may become when it is bound, and whether a minus sign stood before it."""
+    """Return the values that a marker may become when it is bound, each with whether a minus sign stood before it."""
     value = marker.value
     if isinstance(value, str):
-        # A text that is a time is one for TIMESTAMP columns only; STRING columns have the other marker.
+        # The marker of a time fits TIMESTAMP columns only; STRING columns have the other marker.
         return [(literals.timestamp_millis(value), False)] if value.startswith("2001") else [(value, False)]
     assert isinstance(value, int | float)
     return [(value, False), (-value, True)]

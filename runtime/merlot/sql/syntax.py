@@ -1,7 +1,7 @@
-"""The syntax tree of a query: what `parser` makes and binding reads. Names are not looked up, nothing has a type.
+"""The syntax tree of a query: `parser` makes it and binding reads it. Names are not looked up, and nodes have no types.
 
-Nodes have no parents and no places in the text. They are not frozen, since a frozen dataclass takes three times as
-long to make; nobody changes one after it was parsed.
+Nodes have no parents and no positions in the text. They are not frozen, since a frozen dataclass takes three times as
+long to create, but nothing changes them after parsing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _node(cls: type[T]) -> type[T]:
 
 
 class Node:
-    """A piece of a query."""
+    """A node of the tree."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ N = TypeVar("N", bound=Node)
 
 @_node
 class Column(Node):
-    """`name`, `t.name`; whatever stands before the last dot is the qualifier."""
+    """`name`, `t.name`; the qualifier is everything before the last dot."""
 
     name: str
     qualifier: str = ""
@@ -52,21 +52,21 @@ class Star(Node):
 
 @_node
 class Number(Node):
-    """A number without its sign, as it is written."""
+    """A number without its sign, as written."""
 
     text: str
 
 
 @_node
 class Text(Node):
-    """`'text'`, without its quotes."""
+    """Value of `'text'`, without quotes."""
 
     value: str
 
 
 @_node
 class HexText(Node):
-    """`X'00ff'`, its digits."""
+    """Digits of `X'00ff'`."""
 
     digits: str
 
@@ -85,20 +85,20 @@ class Null(Node):
 
 @_node
 class Constants(Node):
-    """The values of a long list, in place of as many nodes."""
+    """Values of a long list, instead of a node for each."""
 
     text: str
-    """As it is written between the parentheses."""
+    """The list as written between the parentheses."""
     values: tuple[int, ...] | tuple[str, ...] | tuple[Literal, ...]
 
     @property
     def literals(self) -> list[Literal]:
-        """The values, typed as they are when they are parsed one by one."""
+        """The values, with the types that they have when they are parsed one by one."""
         return [_typed(value) for value in self.values]
 
     @property
     def spelled(self) -> list[str]:
-        """The values as they are written, without quotes."""
+        """The values as written, without quotes."""
         if isinstance(self.values[0], str):
             return [str(value) for value in self.values]
         return [text.strip() for text in self.text.split(",")]
@@ -136,7 +136,7 @@ class Negative(Node):
 
 @_node
 class Operation(Node):
-    """Arithmetic, or `||`, by the name of its function: `plus`, `concat`."""
+    """Arithmetic or `||`, by the name of the function: `plus`, `concat`."""
 
     function: str
     left: Node
@@ -145,7 +145,7 @@ class Operation(Node):
 
 @_node
 class Comparison(Node):
-    """`a = b`, by the name of its function: `equals`."""
+    """`a = b`, by the name of the function: `equals`."""
 
     function: str
     left: Node
@@ -177,7 +177,7 @@ class Or(Node):
 
 @_node
 class Not(Node):
-    """NOT, also that of NOT IN, NOT BETWEEN and IS NOT."""
+    """NOT, including that of NOT IN, NOT BETWEEN and IS NOT."""
 
     operand: Node
 
@@ -246,7 +246,7 @@ class Quantified(Node):
 
 @_node
 class Case(Node):
-    """CASE, perhaps of a subject: conditions and values, and what else is answered."""
+    """CASE, perhaps with a subject: conditions with values, and the value of ELSE."""
 
     subject: Node | None
     branches: Sequence[tuple[Node, Node]]
@@ -255,7 +255,7 @@ class Case(Node):
 
 @_node
 class Cast(Node):
-    """`CAST(a AS type)`; the type's words in upper case."""
+    """`CAST(a AS type)`; `type` has the type's words in upper case."""
 
     operand: Node
     type: str
@@ -327,7 +327,7 @@ class Window(Node):
 
 @_node
 class WindowDefinition(Node):
-    """What stands in the parentheses of OVER; the name of a window alone has no parts."""
+    """Definition in the parentheses of OVER; `OVER w` has a name and nothing else."""
 
     name: str = ""
     partition_by: Sequence[Node] = ()
@@ -366,7 +366,7 @@ class Alias(Node):
 
 @_node
 class Ordered(Node):
-    """A key of ORDER BY. Nulls are the largest unless the text says where they go."""
+    """A key of ORDER BY. Nulls are the largest values unless the text says where they go."""
 
     value: Node
     is_descending: bool
@@ -432,7 +432,7 @@ class SetOperation(Query):
 
 @dataclass(slots=True, eq=False)
 class Subquery(Query):
-    """A query in parentheses, as an expression too; its clauses are those after the parentheses."""
+    """A query in parentheses, also as an expression. Its clauses are those after the parentheses."""
 
     query: Query
 
@@ -455,7 +455,7 @@ class Common(Node):
 
 @dataclass(slots=True, eq=False)
 class Relation(Node):
-    """An item of FROM with its alias and names for its columns."""
+    """An item of FROM, with its alias and the names of its columns."""
 
     alias: str = field(default="", kw_only=True)
     columns: Sequence[str] = field(default=(), kw_only=True)
@@ -463,7 +463,7 @@ class Relation(Node):
 
 @dataclass(slots=True, eq=False)
 class Table(Relation):
-    """A table by its name, without that of the only database."""
+    """A table by name, without the name of the only database."""
 
     name: str
 
@@ -493,7 +493,7 @@ class Unnest(Relation):
 
 @_node
 class Join(Node):
-    """A relation joined to those before it; `kind` in upper case without JOIN, empty for a comma."""
+    """A relation joined to those before it. `kind` is in upper case, without JOIN; it is empty for a comma."""
 
     relation: Relation
     kind: str
@@ -503,35 +503,35 @@ class Join(Node):
 
 
 def bare(node: Node) -> Node:
-    """The expression without the parentheses around it."""
+    """Return the expression without the parentheses around it."""
     while type(node) is Paren:
         node = node.inner
     return node
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The nodes right below a node, in the order of their fields."""
+    """Yield the nodes directly below a node, in the order of their fields."""
     for name in _fields_of(type(node)):
         yield from _nodes_in(getattr(node, name))
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """A node and all below it, a node before those below."""
+    """Yield a node and all nodes below it, each before those below it."""
     pending = [node]
     while pending:
-        found = pending.pop()
-        yield found
-        pending.extend(reversed(list(children(found))))
+        parent = pending.pop()
+        yield parent
+        pending.extend(reversed(list(children(parent))))
 
 
 def with_children(node: N, change: Callable[[Node], Node]) -> N:
-    """A node like this one, with the nodes right below it changed."""
+    """Return a copy of the node with the nodes directly below it changed."""
     changed = {name: _changed(getattr(node, name), change) for name in _fields_of(type(node))}
     return replace(node, **changed)  # type: ignore[type-var]
 
 
 def transform(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The tree with each node changed after those below it; the given tree stays as it is."""
+    """Return the tree with each node changed after those below it; the given tree stays as it is."""
     return change(with_children(node, lambda child: transform(child, change)))
 
 
@@ -552,10 +552,10 @@ def _nodes_in(value: Any) -> Iterator[Node]:
 
 
 def _fields_of(kind: type[Node]) -> Sequence[str]:
-    found = _FIELDS.get(kind)
-    if found is None:
-        found = _FIELDS[kind] = tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]
-    return found
+    names = _FIELDS.get(kind)
+    if names is None:
+        names = _FIELDS[kind] = tuple(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+    return names
 
 
 _FIELDS: Final[dict[type[Node], Sequence[str]]] = {Constants: ()}

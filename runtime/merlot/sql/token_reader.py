@@ -1,6 +1,6 @@
-"""The tokens of a query, taken one after the other, and what any rule of the grammar needs of them.
+"""Take the tokens of a query one after the other, and offer what any rule of the grammar needs.
 
-Keywords are compared in upper case; what is in quotes keeps its quotes, so it is no keyword. Pure and safe on any
+Keywords are compared in upper case. Quoted tokens keep their quotes, so they are no keywords. Pure and safe on any
 thread.
 """
 
@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
+from merlot.sql.keywords import RESERVED
 from merlot.sql.lexer import END, error_at, is_list, place_of, text_in
 from merlot.sql.syntax import Column
-from merlot.sql.words import RESERVED
 from merlot.tree.errors import SqlParseError, SqlValidationError
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ QUOTES: Final = frozenset('"`')
 _AFTER_EXPRESSION: Final = frozenset({",", ")", "FROM", "WHERE", "GROUP", "HAVING", "ORDER"})
 _BEFORE_EXPRESSION: Final = frozenset({"SELECT", "(", "BY"})
 _AFTER_THE_END: Final = (END,) * 5
-"""As many as a rule may look ahead, and more."""
+"""At least as many as a rule may look ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,47 +32,47 @@ class QueryTokens:
     """The tokens of one query."""
 
     sql: str
-    """The text that they are of."""
+    """Text that the tokens are from."""
     tokens: Sequence[str]
     words: Sequence[str]
     """The tokens in upper case."""
     numbers: Sequence[int] | None = None
-    """Which of the text's tokens they are; None if they are all."""
+    """Position of each token among the text's tokens; None if these are all of them."""
 
 
 class TokenReader:
-    """Reads the tokens of a query."""
+    """Base class of parsers: a position among the tokens, and methods that test and take the next ones."""
 
     def __init__(self, text: QueryTokens, budget: Budget) -> None:
         self._sql = text.sql
         self._tokens = [*text.tokens, *_AFTER_THE_END]
         self._words = [*text.words, *_AFTER_THE_END]
         self._numbers = text.numbers
-        """Of each token, which of the text's tokens it is; None if they are all of them."""
+        """Position of each token among the text's tokens; None if these are all of them."""
         self._budget = budget
         self._at = 0
         self._open = 0
         self._columns: dict[str, Column] = {}
-        """Columns without quotes and qualifiers, by their names: a node may stand in many places."""
+        """Columns without quotes and qualifiers, by name: a tree may have the same node more than once."""
         self._ends: dict[int, int] | None = None
-        """Where what follows each parenthesis begins, as soon as somebody asks."""
+        """Position after the closing parenthesis, by the position of the opening one; None until it is needed."""
         self._num_items = 0
         self._num_joined = 0
         self._num_values = 0
         self.has_stages = False
-        """Whether the query takes more than one SELECT over one table."""
+        """True if the query needs more than a SELECT over one table."""
 
     # Tokens
 
     def _takes(self, word: str) -> bool:
-        """Whether this word follows, which is taken."""
+        """Take the next word if it is `word`; return True if it was."""
         if self._words[self._at] != word:
             return False
         self._at += 1
         return True
 
     def _takes_all(self, *words: str) -> bool:
-        """Whether these words follow, which are taken."""
+        """Take the next words if they are `keywords`; return True if they were."""
         end = self._at + len(words)
         if self._words[self._at : end] != list(words):
             return False
@@ -91,11 +91,11 @@ class TokenReader:
         self._at += 1
 
     def _next(self, ahead: int = 1) -> str:
-        """The word after the one that follows."""
+        """Return a later word without taking it: by default the one after the next."""
         return self._words[self._at + ahead] if self._words[self._at] else END
 
     def _error(self, problem: str, back: int = 0) -> SqlParseError:
-        """A syntax error at the token that follows, or at the last one."""
+        """Return a syntax error at the next token, or at the last one if none is left."""
         at = max(0, min(self._at, len(self._tokens) - 1 - len(_AFTER_THE_END)) - back)
         return error_at(self._sql, self._place(at), problem)
 
@@ -103,7 +103,7 @@ class TokenReader:
         return place_of(self._sql, at if self._numbers is None else self._numbers[at])
 
     def _touches(self, at: int) -> bool:
-        """Whether nothing stands between a token and the one before it."""
+        """Return True if nothing stands between the token at `at` and the one before it."""
         return self._place(at - 1) + len(self._tokens[at - 1]) == self._place(at)
 
     def _no_expression(self) -> SqlParseError:
@@ -126,13 +126,13 @@ class TokenReader:
         return items
 
     def _within(self, read: Callable[[], T]) -> T:
-        """Read what stands in parentheses."""
+        """Read an expression or list in parentheses."""
         self._expect("(")
         self._deeper()
-        found = read()
+        result = read()
         self._open -= 1
         self._expect(")")
-        return found
+        return result
 
     def _deeper(self) -> None:
         self._open += 1
@@ -145,7 +145,7 @@ class TokenReader:
         return self._word_not_in(RESERVED)
 
     def _any_word(self) -> str:
-        """A name where no keyword could stand."""
+        """Read a name where no keyword can stand."""
         return self._word_not_in(frozenset())
 
     def _word_not_in(self, reserved: frozenset[str]) -> str:
@@ -155,7 +155,7 @@ class TokenReader:
         return self._text(self._at - 1)
 
     def _text(self, at: int) -> str:
-        """A name, which is not as long as a page: messages would be, too."""
+        """Return a token's name. Raise SqlParseError if it is as long as a page, since messages would be as long."""
         text = text_in(self._tokens[at])
         if len(text) > limits.MAX_NAME_CHARS:
             raise SqlParseError(f"name too long starts={text[:20]} chars={len(text)} limit={limits.MAX_NAME_CHARS}")
@@ -173,7 +173,7 @@ class TokenReader:
 
 
 def too_many(what: str, limit: int, got: int | None = None) -> SqlValidationError:
-    """An error of a text that has too much of something."""
+    """Return the error for a text that has too many of something."""
     return SqlValidationError(f"too many {what} got={limit + 1 if got is None else got} limit={limit}")
 
 
@@ -182,5 +182,5 @@ def starts_name(first: str) -> bool:
 
 
 def qualifier_of(names: list[str]) -> str:
-    """What stands before a column's name, without the name of the only database."""
+    """Return the qualifier of a column, without the name of the only database."""
     return ".".join(names[1:] if names[:1] == ["default"] else names)

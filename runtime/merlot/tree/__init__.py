@@ -1,5 +1,6 @@
-"""What a query is once it is understood: types (`types`), typed nodes (`nodes`), and both as JSON (`tree_json`).
+"""The typed tree of a query: types (`types`), nodes of one stage (`nodes`) and of several (`relations`), and JSON
+(`tree_json`).
 
-The vocabulary between those who make such trees (`sql`) and those who run them (`query`); knows neither text nor values
-in bulk. Immutable, so any thread may share them.
+`sql` makes such trees, and `query` plans and runs them; this package knows neither SQL text nor columns of values.
+Immutable, so any thread may share them.
 """

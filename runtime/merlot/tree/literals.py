@@ -1,7 +1,7 @@
-"""Constants: reading them, their types, and converting one to another type without loss of meaning.
+"""Constants: read them, and convert them from one type to another without loss of meaning.
 
-Integers are INT or LONG by size, larger ones BIG_DECIMAL; numbers with a point or exponent are DOUBLE, or BIG_DECIMAL
-where a double could not hold every digit written. TIMESTAMP is epoch milliseconds, UTC unless the text says otherwise.
+Integers are INT or LONG by size, larger ones BIG_DECIMAL. Numbers with a point or exponent are DOUBLE, or BIG_DECIMAL
+if a double cannot hold every digit written. TIMESTAMP is epoch milliseconds, UTC unless the text says otherwise.
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ _FAR_YEAR = re.compile(r"(?P<year>-[0-9]{4,9}|[0-9]{5,9}|0000)(?=-[0-9]{2}-[0-9]
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INFINITIES = {f"{sign}{word}": float(f"{sign}inf") for sign in ("", "+", "-") for word in ("inf", "infinity")}
 _SPECIAL = {**_INFINITIES, "nan": math.nan}
-"""What CAST of a text to FLOAT or DOUBLE takes besides numbers, in any case."""
+"""Texts, in any case, that CAST to FLOAT or DOUBLE accepts besides numbers."""
 
 
 def number(text: str) -> Literal:
-    """The literal of a number as SQL spells it, with or without a sign; raises SqlParseError, SqlValidationError."""
+    """Return the literal of a number as SQL writes it, with or without a sign. Raise SqlParseError or
+    SqlValidationError."""
     if text.lstrip("+-").isdigit():
         if len(text) > _MAX_DIGITS:
             raise SqlValidationError(f"number of more than {_MAX_DIGITS} digits")
         return integer(int(text))
-    if _NUMBER.fullmatch(text) is None:  # the tokenizer takes `1E` for one
+    if _NUMBER.fullmatch(text) is None:  # the tokenizer takes `1E` for a number
         raise SqlParseError(f"not a number value='{text}'")
     exact = _decimal(text)
     approximate = float(text)
@@ -55,7 +56,7 @@ def number(text: str) -> Literal:
 
 
 def integer(value: int) -> Literal:
-    """The literal of a whole number, in the smallest type that holds it."""
+    """Return the literal of a whole number, in the smallest type that holds it."""
     if INT_MIN <= value <= INT_MAX:
         return Literal(value, INT)
     if LONG_MIN <= value <= LONG_MAX:
@@ -64,7 +65,7 @@ def integer(value: int) -> Literal:
 
 
 def as_number(literal: Literal) -> Literal:
-    """A literal as a numeric one: strings are read, booleans become 0 or 1; raises SqlValidationError."""
+    """Return a literal as a numeric one: strings are read, booleans become 0 or 1. Raise SqlValidationError."""
     value = literal.value
     if isinstance(value, bool):
         return Literal(int(value), INT)
@@ -78,7 +79,7 @@ def as_number(literal: Literal) -> Literal:
 
 
 def convert(literal: Literal, target: SqlType) -> Literal:
-    """The literal as `target` sees it, as CAST does: numbers are truncated to integers; raises SqlValidationError."""
+    """Convert a literal as CAST does: numbers are truncated to integers. Raise SqlValidationError."""
     if literal.value is None or literal.type == target:
         return Literal(literal.value, target)
     base = target.base
@@ -98,12 +99,12 @@ def convert(literal: Literal, target: SqlType) -> Literal:
 
 
 def describe(literal: Literal) -> str:
-    """The literal for an error message."""
+    """Return the literal for an error message."""
     return "NULL" if literal.value is None else f"'{to_text(literal)}'"
 
 
 def to_text(literal: Literal) -> str:
-    """The literal as CAST(… AS STRING) gives it, Java's spelling of numbers and booleans."""
+    """Return the literal as CAST(… AS STRING) does, with Java's spelling of numbers and booleans."""
     value = literal.value
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -117,7 +118,7 @@ def to_text(literal: Literal) -> str:
 
 
 def to_float32(value: float) -> float:
-    """The nearest float32, as a Python float; infinite past its range."""
+    """Return the nearest float32 as a Python float; infinity beyond its range."""
     if math.isinf(value) or math.isnan(value):
         return value
     if abs(value) > FLOAT_MAX and abs(value) >= 3.4028235677973366e38:
@@ -127,9 +128,9 @@ def to_float32(value: float) -> float:
 
 
 def timestamp_millis(text: str) -> int:
-    """Epoch milliseconds of `2013-01-01`, `2013-01-01 05:00:00[.123]`, ISO 8601, or of digits.
+    """Return the epoch milliseconds of `2013-01-01`, `2013-01-01 05:00:00[.123]`, ISO 8601, or digits.
 
-    Years before 1 and after 9999 as `timestamp_text` writes them."""
+    Years before 1 and after 9999 are read as `timestamp_text` writes them."""
     stripped = text.strip()
     if re.fullmatch("-?[0-9]+", stripped) and len(stripped) != 8:
         return int(stripped)
@@ -147,9 +148,9 @@ def timestamp_millis(text: str) -> int:
 
 
 def timestamp_text(millis: int) -> str:
-    """`yyyy-MM-dd HH:mm:ss.S` in UTC, as Java's Timestamp prints it.
+    """Return `yyyy-MM-dd HH:mm:ss.S` in UTC, as Java's Timestamp prints it.
 
-    The calendar goes on to both ends of LONG: years have as many digits as they need, the year before 1 is 0000."""
+    The calendar extends to both ends of LONG: years have as many digits as they need, and the year before 1 is 0000."""
     cycles = (millis - _YEAR_2000_MS) // _CYCLE_MS
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis - cycles * _CYCLE_MS)
     year = moment.year + 400 * cycles
@@ -158,7 +159,7 @@ def timestamp_text(millis: int) -> str:
 
 
 def _decimal(text: str) -> Decimal | None:
-    """The number that a text spells as SQL does; Python's own reading takes `1_000`, and digits of other scripts."""
+    """Return the number that a text spells in SQL; Python alone also reads `1_000`, and digits of other scripts."""
     if not _NUMBER.fullmatch(text.strip()):
         return None
     try:

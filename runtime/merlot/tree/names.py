@@ -1,6 +1,6 @@
-"""How names of functions are compared."""
+"""Compare names of functions."""
 
 
 def canonical_key(name: str) -> str:
-    """Without case and underscores, as Pinot does: `DATE_TRUNC` is `datetrunc`."""
+    """Return the name without case and underscores, as Pinot compares it: `DATE_TRUNC` is `datetrunc`."""
     return name.replace("_", "").lower()

@@ -1,4 +1,4 @@
-"""The typed tree that binding makes of a query, and that broker and server both plan from.
+"""The typed tree that binding makes of a query of one stage. Broker and servers both plan from it.
 
 Immutable and hashable, so that plans can be cached by it. Function names are canonical: lower case, one name per
 function (`plus`, `equals`, `datetrunc`), as in `functions.registry`. `from_json(to_json(q)) == q` (`tree_json`).
@@ -75,7 +75,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class OrderKey:
-    """Nulls sort as largest unless stated: last when ascending, first when descending."""
+    """A key of ORDER BY. Nulls sort as the largest values unless stated: last when ascending, first when descending."""
 
     expr: Expr
     ascending: bool = True
@@ -84,31 +84,33 @@ class OrderKey:
 
 @dataclass(frozen=True, slots=True)
 class BoundQuery:
-    """One SELECT over one table, every name resolved and every expression typed."""
+    """A SELECT over one table, with every name resolved and every expression typed."""
 
     table: str
-    """As written: `flights`, `flights_OFFLINE`; empty for a SELECT without FROM, whose outputs are all literals."""
+    """Table as written: `flights`, `flights_OFFLINE`; empty for a SELECT without FROM, whose outputs are all
+    literals."""
     select: tuple[Output, ...]
     distinct: bool = False
     where: Expr | None = None
     group_by: tuple[Expr, ...] = ()
-    """Distinct keys. A column of arrays is taken apart (as by DISTINCT): its key has the element's type."""
+    """Distinct keys. A column of arrays counts for each of its values, as with DISTINCT: the key has the element's
+    type."""
     having: Expr | None = None
     order_by: tuple[OrderKey, ...] = ()
     limit: int = 10
     offset: int = 0
     options: tuple[tuple[str, str], ...] = field(default=())
-    """Query options by SET, OPTION(…) or the request, names as the user wrote them, sorted."""
+    """Query options by SET, OPTION(…) or the request, with names as the user wrote them, sorted."""
     explain: bool = False
 
     def option(self, name: str) -> str | None:
-        """Value of a query option, by name without regard to case."""
+        """Return the value of a query option, by name without regard to case."""
         wanted = name.lower()
         return next((value for key, value in self.options if key.lower() == wanted), None)
 
     @property
     def null_handling(self) -> bool:
-        """Whether SQL's three-valued logic is on (`enableNullHandling=true`); off, nulls are default values."""
+        """True if SQL's three-valued logic is on (`enableNullHandling=true`); off, nulls are default values."""
         return (self.option("enableNullHandling") or "").lower() == "true"
 
 

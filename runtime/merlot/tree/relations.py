@@ -1,8 +1,8 @@
-"""The typed tree of a query of more than one stage: relations over relations, every name resolved.
+"""The typed tree of a query of several stages: relations over relations, with every name resolved.
 
-Immutable. Each relation in a FROM has an id that no other of the statement has, and its columns are called `id.column`.
-Windows and subqueries are not expressions: an expression names their slot, a column that the block explains in `slots`.
-So what reads expressions reads these, too.
+Immutable. Each relation in a FROM has an id that is unique in the statement, and its columns are called `id.column`.
+Windows and subqueries are no expressions: an expression names their slot, a column that the block explains in `slots`.
+`Block.exprs` yields the expressions inside them too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from merlot.tree.types import SqlType
 
 
 class JoinKind(Enum):
-    """How two relations meet, by the word of SQL."""
+    """Kinds of joins, by the words of SQL."""
 
     INNER = "INNER JOIN"
     LEFT = "LEFT JOIN"
@@ -43,7 +43,7 @@ class Scan:
 
     id: str
     table: str
-    """As written."""
+    """Table as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A query of WITH, by its name's id; its columns are `id.c0`, …"""
+    """A query of WITH, by its id; the columns are `id.c0`, …"""
 
     id: str
     common: str
@@ -64,7 +64,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Rows of constants; columns as of `Derived`."""
+    """Rows of constants; columns are named as in `Derived`."""
 
     id: str
     rows: tuple[tuple[Expr, ...], ...]
@@ -73,9 +73,9 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Unnest:
-    """A row for each value of lists, which stand beside each other; the last column is their place, if that is asked.
+    """A row for each value of lists, which run in parallel; with `has_places`, the last column is the value's position.
 
-    The lists are of relations to its left. Columns as of `Derived`."""
+    The lists come from relations to the left. Columns are named as in `Derived`."""
 
     id: str
     lists: tuple[Expr, ...]
@@ -84,7 +84,7 @@ class Unnest:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Two relations; no condition makes it a CROSS JOIN."""
+    """Two joined relations; without a condition it is a CROSS JOIN."""
 
     kind: JoinKind
     left: Relation
@@ -98,7 +98,7 @@ Relation = Source | Join
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A function OVER rows near by; `frame` is the frame clause in canonical words, or empty."""
+    """A function OVER neighbouring rows; `frame` is the frame clause in canonical words, or empty."""
 
     function: str
     args: tuple[Expr, ...]
@@ -111,16 +111,16 @@ class Window:
 
     @property
     def has_distance(self) -> bool:
-        """Whether the frame goes so far from a row's key as a number says."""
+        """True if an end of the frame is a distance from the row's key."""
         return self.frame.startswith("RANGE") and any(letter.isdigit() for letter in self.frame)
 
 
 GROUPING = "grouping"
-"""The function of keys that tells which of them a group's set lacks: a bit each, the last one's the least."""
+"""Function of keys that tells which of them are missing in a group's set: a bit each, the last key's the lowest."""
 
 
 class SubqueryKind(Enum):
-    """What a subquery inside an expression is for."""
+    """Roles of a subquery inside an expression."""
 
     SCALAR = "scalar"
     EXISTS = "exists"
@@ -131,14 +131,14 @@ class SubqueryKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subquery:
-    """A subquery in an expression. `operands` are what IN, ANY and ALL compare with its columns."""
+    """A subquery in an expression. IN, ANY and ALL compare `operands` with its columns."""
 
     kind: SubqueryKind
     query: Query
     type: SqlType
     operands: tuple[Expr, ...] = ()
     function: str = "equals"
-    """The comparison of ANY and ALL."""
+    """Comparison of ANY and ALL."""
 
 
 Slot = Window | Subquery
@@ -146,14 +146,14 @@ Slot = Window | Subquery
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block:
-    """One SELECT."""
+    """A SELECT."""
 
     source: Relation | None
     outputs: tuple[Output, ...]
     where: Expr | None = None
     group_by: tuple[Expr, ...] = ()
     grouping_sets: tuple[tuple[int, ...], ...] = ()
-    """Places of the keys of each set of GROUPING SETS, ROLLUP and CUBE; none: one set of all keys."""
+    """Positions of the keys in each set of GROUPING SETS, ROLLUP and CUBE; empty: all keys form the only set."""
     having: Expr | None = None
     qualify: Expr | None = None
     is_distinct: bool = False
@@ -161,11 +161,11 @@ class Block:
     limit: int | None = None
     offset: int = 0
     slots: Mapping[str, Slot] = field(default_factory=dict)
-    """What columns called `w0`, `q1`, … of its expressions stand for."""
+    """Windows and subqueries by the columns `w0`, `q1`, … that stand for them in expressions."""
 
     @property
     def exprs(self) -> Iterator[Expr]:
-        """All of its expressions, those of windows and operands of subqueries included."""
+        """All expressions of the block, including those of windows and operands of subqueries."""
         yield from (output.expr for output in self.outputs)
         yield from (expr for expr in (self.where, self.having, self.qualify) if expr is not None)
         yield from self.group_by
@@ -176,14 +176,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SetOperation:
-    """Rows of two queries; ordered by the places of its columns."""
+    """Rows of two queries, ordered by columns of the result."""
 
     kind: SetKind
     is_all: bool
     left: Query
     right: Query
     outputs: tuple[Output, ...]
-    """Labels and types; the expressions are columns `c0`, `c1`, …"""
+    """Labels and types of the columns; the expressions are columns `c0`, `c1`, …"""
     order_by: tuple[OrderKey, ...] = ()
     limit: int | None = None
     offset: int = 0
@@ -194,31 +194,31 @@ Query = Block | SetOperation
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statement:
-    """A query of more than one stage, whole."""
+    """A whole query of several stages."""
 
     query: Query
     common: tuple[tuple[str, Query], ...] = ()
-    """Queries of WITH by id, each after those that it reads."""
+    """Queries of WITH by id, each after the queries that it reads."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """Tables as written, by the id of their scan."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Relations, their columns and queries of WITH as the query calls them, by what they are called here."""
+    """The query's own names of relations, columns and queries of WITH, by their names in this tree."""
     options: tuple[tuple[str, str], ...] = ()
     explain: bool = False
 
     def option(self, name: str) -> str | None:
-        """Value of a query option, by name without regard to case."""
+        """Return the value of a query option, by name without regard to case."""
         wanted = name.lower()
         return next((value for key, value in self.options if key.lower() == wanted), None)
 
     @property
     def null_handling(self) -> bool:
-        """Whether leaves see nulls (`enableNullHandling=true`); off, they read default values."""
+        """True if leaves see nulls (`enableNullHandling=true`); off, they read default values."""
         return (self.option("enableNullHandling") or "").lower() == "true"
 
 
 def slot_exprs(slot: Slot) -> Iterator[Expr]:
-    """Expressions of the block that a window or a subquery reads; not those inside the subquery."""
+    """Yield the block's expressions that a window or subquery reads, but not those inside the subquery."""
     if isinstance(slot, Subquery):
         yield from slot.operands
         return
@@ -230,7 +230,7 @@ def slot_exprs(slot: Slot) -> Iterator[Expr]:
 
 
 def columns_in(expr: Expr) -> Iterator[Column]:
-    """Columns that an expression names, aggregates and their filters included."""
+    """Yield the columns that an expression names, including those in aggregates and their filters."""
     if isinstance(expr, Column):
         yield expr
     elif isinstance(expr, Call | Aggregate):
@@ -241,13 +241,13 @@ def columns_in(expr: Expr) -> Iterator[Column]:
 
 
 def source_id(column: Column) -> str:
-    """The relation that a column is of; empty for a slot."""
+    """Return the id of a column's relation; empty for a slot."""
     owner, dot, _ = column.name.partition(".")
     return owner if dot else ""
 
 
 def relations_in(relation: Relation | None) -> Iterator[Source]:
-    """The relations of a FROM, joins left out."""
+    """Yield the relations of a FROM, without its joins."""
     if isinstance(relation, Join):
         yield from relations_in(relation.left)
         yield from relations_in(relation.right)
@@ -256,7 +256,7 @@ def relations_in(relation: Relation | None) -> Iterator[Source]:
 
 
 def conditions_in(relation: Relation | None) -> Iterator[Expr]:
-    """Expressions of a FROM: conditions of its joins, and lists that are taken apart."""
+    """Yield the expressions of a FROM: conditions of its joins, and lists of UNNEST."""
     if isinstance(relation, Unnest):
         yield from relation.lists
     if isinstance(relation, Join):
@@ -267,7 +267,7 @@ def conditions_in(relation: Relation | None) -> Iterator[Expr]:
 
 
 def queries_in(statement: Statement) -> Iterator[Query]:
-    """Every query of a statement, subqueries included."""
+    """Yield every query of a statement, subqueries included."""
     pending = [statement.query, *(query for _, query in statement.common)]
     while pending:
         query = pending.pop()
@@ -280,7 +280,7 @@ def queries_in(statement: Statement) -> Iterator[Query]:
 
 
 def is_correlated(query: Query) -> bool:
-    """Whether it reads columns of relations that are not its own."""
+    """Return True if the query reads columns of relations outside of it."""
     blocks = [block for block in queries_in(Statement(query=query)) if isinstance(block, Block)]
     own = {relation.id for block in blocks for relation in relations_in(block.source)}
     exprs = [expr for block in blocks for expr in (*block.exprs, *conditions_in(block.source))]

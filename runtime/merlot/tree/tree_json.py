@@ -1,10 +1,10 @@
-"""Bound queries as compact JSON, for the wire between broker and server: `from_json(to_json(q)) == q`.
+"""Encode bound queries as compact JSON, for the wire between broker and server: `from_json(to_json(q)) == q`.
 
 Expressions are arrays headed by a letter: L(iteral), C(olumn), F(unction), A(ggregate). Values that JSON lacks are
 objects: {"d": decimal text}, {"b": hex}, {"f": "inf"}.
 
-Readers are derived from the annotations of `nodes`, so that each field has the type that its node declares, whoever
-wrote the bytes. Whether the tree makes sense is for `query.plan.validity` to say.
+Readers are derived from the annotations of `nodes`, so each field has the type that its node declares, whoever wrote
+the bytes. `query.plan.validity` checks whether the tree makes sense.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from merlot.values.types import TypeName
 
 VERSION = 1
 Reader = Callable[[Any], Any]
-"""From a JSON value to a field; raises InvalidPlanError, or an error of `_NOT_ENCODED`."""
+"""Reads a field from a JSON value. Raises InvalidPlanError, or an error of `_NOT_ENCODED`."""
 
 _NOT_ENCODED = (
     orjson.JSONDecodeError,
@@ -40,11 +40,11 @@ _NOT_ENCODED = (
     RecursionError,
     InvalidInputError,
 )
-"""What decoding raises for bytes that nobody encoded."""
+"""Errors of decoding bytes that are no encoded query."""
 
 
 def to_json(query: BoundQuery) -> bytes:
-    """The query as bytes."""
+    """Encode a query."""
     return orjson.dumps(
         {
             "v": VERSION,
@@ -64,7 +64,7 @@ def to_json(query: BoundQuery) -> bytes:
 
 
 def from_json(data: bytes) -> BoundQuery:
-    """The query that `to_json` wrote; raises InvalidPlanError for anything else."""
+    """Decode a query. Raise InvalidPlanError for bytes that `to_json` did not write."""
     try:
         members = dict(orjson.loads(data))
         if members.pop("v") != VERSION:
@@ -75,17 +75,17 @@ def from_json(data: bytes) -> BoundQuery:
 
 
 def where_to_json(where: Expr | None) -> bytes:
-    """A WHERE by itself; empty if there is none."""
+    """Encode a WHERE by itself; empty if there is none."""
     return b"" if where is None else orjson.dumps(_encode(where))
 
 
 def both_wheres(first: bytes, second: bytes) -> bytes:
-    """Two of what `where_to_json` wrote, as one that keeps what both keep. The first one may be empty."""
+    """Combine two encoded WHEREs by AND. The first may be empty."""
     return b'["F","BOOLEAN","and",[%b,%b]]' % (first, second) if first else second
 
 
 def where_from_json(data: bytes) -> Expr | None:
-    """The WHERE that `where_to_json` wrote; raises InvalidPlanError for anything else."""
+    """Decode a WHERE. Raise InvalidPlanError for bytes that `where_to_json` did not write."""
     try:
         return _expr(orjson.loads(data)) if data else None
     except _NOT_ENCODED as error:
@@ -93,7 +93,8 @@ def where_from_json(data: bytes) -> Expr | None:
 
 
 def split(data: bytes) -> tuple[bytes, Expr | None]:
-    """A query without its WHERE, encoded, and the WHERE: queries that differ in constants share the first."""
+    """Split an encoded query into the encoded query without WHERE, and its WHERE. Queries that differ in constants have
+    the first part in common."""
     try:
         members = dict(orjson.loads(data))
         where = members["where"]
@@ -128,7 +129,7 @@ def _encode(expr: Expr) -> list[Any]:
 
 
 _LISTS = ("in", "not_in")
-"""Calls whose arguments after the first are literals of one type: there may be many of them."""
+"""Calls whose arguments after the first are literals of one type; there may be many of them."""
 _AS_THEY_ARE = frozenset({"INT", "LONG", "TIMESTAMP", "STRING"})
 """Types whose values JSON has."""
 
@@ -152,7 +153,7 @@ def _encode_value(value: Value) -> Any:
 
 
 def _reader(annotation: Any) -> Reader:
-    """The reader of a field's annotation."""
+    """Return the reader for a field's annotation."""
     origin, args = get_origin(annotation), get_args(annotation)
     if annotation in _PLAIN:
         return _PLAIN[annotation]
@@ -172,7 +173,7 @@ def _reader(annotation: Any) -> Reader:
 
 
 def _exactly(of: type) -> Reader:
-    """A value of a type that JSON has; `true` is no number."""
+    """Return a reader for a type that JSON has; `true` is no number."""
 
     def read(data: Any) -> Any:
         if type(data) is not of:
@@ -187,7 +188,8 @@ def _optional(reader: Reader) -> Reader:
 
 
 def _several(reader: Reader) -> Reader:
-    """An array of any length; without a frame of its own for each, trees are deep."""
+    """Return a reader for an array of any length. It adds no stack frame of its own per element, since trees are
+    deep."""
 
     def read(data: Any) -> Any:
         if type(data) is not list:
@@ -198,7 +200,7 @@ def _several(reader: Reader) -> Reader:
 
 
 def _row(make: Callable[..., Any], readers: Sequence[Reader]) -> Reader:
-    """An array with a value for each field, in their order."""
+    """Return a reader for an array with a value for each field, in their order."""
 
     def read(data: Any) -> Any:
         if type(data) is not list or len(data) != len(readers):
@@ -223,12 +225,12 @@ _PLAIN: Final[dict[Any, Reader]] = {**{of: _exactly(of) for of in (str, bool, in
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """Return the reader of a kind of node: its type comes first, and then its other fields in their order."""
+    """Reader of a kind of node, whose array has its type first, then its other fields in order."""
 
     make: Callable[..., Expr]
     size: int
     arranged: Callable[[Any], tuple[Any, ...]]
-    """The fields of an array in the order of the node's."""
+    """Returns the fields of an array in the order of the node's."""
     readers: tuple[Reader, ...]
 
 
@@ -236,8 +238,8 @@ def _node(of: type) -> _Node:
     hints = get_type_hints(of)
     names = [field.name for field in fields(of)]
     written = ["type", *(name for name in names if name != "type")]
-    places = [written.index(name) + 1 for name in names]
-    return _Node(of, len(written) + 1, itemgetter(*places), tuple(_reader(hints[name]) for name in names))
+    positions = [written.index(name) + 1 for name in names]
+    return _Node(of, len(written) + 1, itemgetter(*positions), tuple(_reader(hints[name]) for name in names))
 
 
 def _expr(data: Any) -> Expr:
@@ -261,7 +263,7 @@ _NODES: Final = {"C": _node(Column), "F": _node(Call), "A": _node(Aggregate)}
 
 
 def _listed(candidates: list[Any]) -> Sequence[Expr]:
-    """Literals of one type, as an IN may have a hundred thousand of; any other expressions one by one."""
+    """Decode the literals of an IN, which may have a hundred thousand of one type; other expressions one by one."""
     written = candidates[0][1]
     if written not in _AS_THEY_ARE:
         return list(map(_expr, candidates))
@@ -290,7 +292,7 @@ def _float(data: Any) -> float:
     written = _written("f", data)
     if written not in ("nan", "inf", "-inf"):
         raise InvalidPlanError("constant is not a number")
-    # One NaN: expressions are compared, and no NaN equals another.
+    # A single object for NaN: expressions are compared, and no NaN equals another.
     return math.nan if written == "nan" else float(written)
 
 
@@ -306,7 +308,7 @@ def _bytes(data: Any) -> bytes:
 
 
 def _written(kind: str, data: Any) -> str:
-    """The text of a value that JSON lacks."""
+    """Return the text of a value that JSON lacks."""
     if type(data) is not dict or list(data) != [kind] or type(data[kind]) is not str:
         raise InvalidPlanError(f"constant is not encoded as one got={type(data).__name__}")
     text: str = data[kind]
@@ -330,7 +332,7 @@ _VALUES: Final[dict[TypeName, Reader]] = {
     TypeName.BYTES: _bytes,
     TypeName.UNKNOWN: _nothing,
 }
-"""Python's types of a literal's value, by its type; NULL has none of them."""
+"""Readers of a literal's value, by its type; NULL has no value to read."""
 
 
 def _camel(name: str) -> str:
@@ -341,11 +343,11 @@ def _camel(name: str) -> str:
 _MEMBERS: Final = {
     _camel(field.name): (field.name, _reader(get_type_hints(BoundQuery)[field.name])) for field in fields(BoundQuery)
 }
-"""Members of an encoded query: the field that each becomes, and its reader."""
+"""Members of an encoded query, with the field that each becomes and its reader."""
 
 
 def _query(members: dict[str, Any]) -> BoundQuery:
-    """A member that is not known might change the answer: it is refused as one that is missing is."""
+    """Decode a query's members. An unknown member might change the answer, so it is refused like a missing one."""
     if members.keys() != _MEMBERS.keys():
         raise InvalidPlanError(f"plan has other members than it needs got={len(members)} expected={len(_MEMBERS)}")
     return BoundQuery(**{field: read(members[name]) for name, (field, read) in _MEMBERS.items()})

@@ -28,7 +28,7 @@ class SqlType:
 
     @classmethod
     def parse(cls, text: str) -> SqlType:
-        """Read `LONG` or `LONG_ARRAY`; raises InvalidInputError."""
+        """Read `LONG` or `LONG_ARRAY`. Raise InvalidInputError for other texts."""
         base = text.removesuffix("_ARRAY")
         if base not in TypeName.__members__:
             raise InvalidInputError(f"unknown type type={text}")

@@ -1,4 +1,4 @@
-"""Hashes of bytes that no partition function needs: signed integers as in Java, or bytes.
+"""Hashes of bytes that no partition function uses. Results are signed integers as in Java, or bytes.
 
 Pinot class MurmurHashFunctions (64 bits); Guava's murmur3_128; CRC-32C of RFC 3720.
 """
@@ -26,7 +26,7 @@ _CRC_TABLE: Final = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC of Castagnoli's polynomial, unsigned."""
+    """Return the CRC of Castagnoli's polynomial, unsigned."""
     crc = _MASK32
     for byte in data:
         crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
@@ -48,7 +48,7 @@ def murmur2_64(data: bytes, seed: int = 0xE17A1465) -> int:
 
 
 def murmur3_64(data: bytes, seed: int) -> int:
-    """The first word of murmur3_128."""
+    """Return the first word of murmur3_128."""
     return _signed(_murmur3(data, int(seed))[0])
 
 

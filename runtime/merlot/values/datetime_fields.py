@@ -1,9 +1,8 @@
-"""Fields of dates and times as Joda-Time sets them: what a text says by the letters of a pattern, made one instant.
+"""Set fields of dates and times as Joda-Time does: the values of a pattern's letters become one instant.
 
-Fields are set from the coarsest to the finest, and all that is finer begins anew after each. So a field that is missing
-is the first of its range, and a weekday moves the date to that day of its week. A text whose coarsest field is a month,
-a week or a day is of the year 2000. Weeks are ISO's: they begin on Monday, and the first of a year has its first
-Thursday.
+Fields are set from the coarsest to the finest, and each resets all finer fields. So a missing field is the first of its
+range, and a weekday moves the date to that day of its week. If the coarsest field of a text is a month, a week or a
+day, its year is 2000. Weeks are ISO's: they begin on Monday, and the first week of a year has its first Thursday.
 """
 
 from __future__ import annotations
@@ -18,25 +17,26 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 a clock on a wall
 _OF_WEEKS: Final = frozenset("xweE")
 
 
-class Field(NamedTuple):
-    """A letter of a pattern: how coarse it is, how it is set, and where its value begins."""
+class PatternField(NamedTuple):
+    """A letter of a pattern: its rank from coarse to fine, and how it is set."""
 
     rank: int
     put: Callable[[datetime, int], datetime]
-    """Everything else stays what it was, as far as the calendar allows; raises ValueError."""
+    """Sets the field and keeps all others, as far as the calendar allows. Raises ValueError."""
     floor: Callable[[datetime], datetime]
 
 
 def assemble(values: Sequence[tuple[str, int]]) -> datetime:
-    """The clock's time that letters and their values give, in order of the text; raises ValueError if there is none."""
-    fields = sorted(((FIELDS[letter], value) for letter, value in values), key=lambda one: one[0].rank)
+    """Return the wall-clock time for letters and their values, in order of the text. Raise ValueError if there is
+    none."""
+    fields = sorted(((FIELDS[letter], value) for letter, value in values), key=lambda entry: entry[0].rank)
     if fields and _FIRST_WITHOUT_YEAR <= fields[0][0].rank <= _LAST_WITHOUT_YEAR:
         fields.insert(0, (FIELDS["y"], DEFAULT_YEAR))
     moment = _EPOCH
     for field, value in fields:
         moment = field.floor(field.put(moment, value))
     if not _OF_WEEKS.isdisjoint(letter for letter, _ in values):
-        # A weekday may have left the month, which then is set once more.
+        # A weekday may have left the month, so set all fields once more.
         for field, value in fields:
             moment = field.put(moment, value)
         moment = fields[-1][0].floor(moment)
@@ -100,7 +100,7 @@ def _hour_of_half(moment: datetime, value: int) -> datetime:
 
 
 def _from_one(put: Callable[[datetime, int], datetime], last: int) -> Callable[[datetime, int], datetime]:
-    """An hour that is counted from 1 to `last`, which is 0."""
+    """Return the setter of an hour that is counted from 1 to `last`, where `last` is hour 0."""
 
     def set_hour(moment: datetime, value: int) -> datetime:
         _check(value, 1, last)
@@ -138,30 +138,32 @@ def _hour_start(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
-FIELDS: Final[dict[str, Field]] = {
-    "G": Field(0, _era, lambda moment: _year_start(moment.replace(year=1, day=1))),
-    "C": Field(1, _century, lambda moment: _year_start(moment.replace(year=moment.year // 100 * 100, day=1))),
-    "y": Field(2, _year, _year_start),
-    "Y": Field(2, _year, _year_start),
-    "x": Field(2, _week_year, _week_year_start),
-    "M": Field(3, _month, lambda moment: _day_start(moment.replace(day=1))),
-    "w": Field(4, _week, _week_start),
-    "D": Field(5, _day_of_year, _day_start),
-    "d": Field(6, lambda moment, value: moment.replace(day=value), _day_start),
-    "e": Field(7, _weekday, _day_start),
-    "E": Field(7, _weekday, _day_start),
-    "a": Field(8, _half_day, lambda moment: _hour_start(moment.replace(hour=moment.hour // 12 * 12))),
-    "H": Field(9, _hour, _hour_start),
-    "k": Field(9, _from_one(_hour, 24), _hour_start),
-    "K": Field(10, _hour_of_half, _hour_start),
-    "h": Field(10, _from_one(_hour_of_half, 12), _hour_start),
-    "m": Field(
+FIELDS: Final[dict[str, PatternField]] = {
+    "G": PatternField(0, _era, lambda moment: _year_start(moment.replace(year=1, day=1))),
+    "C": PatternField(1, _century, lambda moment: _year_start(moment.replace(year=moment.year // 100 * 100, day=1))),
+    "y": PatternField(2, _year, _year_start),
+    "Y": PatternField(2, _year, _year_start),
+    "x": PatternField(2, _week_year, _week_year_start),
+    "M": PatternField(3, _month, lambda moment: _day_start(moment.replace(day=1))),
+    "w": PatternField(4, _week, _week_start),
+    "D": PatternField(5, _day_of_year, _day_start),
+    "d": PatternField(6, lambda moment, value: moment.replace(day=value), _day_start),
+    "e": PatternField(7, _weekday, _day_start),
+    "E": PatternField(7, _weekday, _day_start),
+    "a": PatternField(8, _half_day, lambda moment: _hour_start(moment.replace(hour=moment.hour // 12 * 12))),
+    "H": PatternField(9, _hour, _hour_start),
+    "k": PatternField(9, _from_one(_hour, 24), _hour_start),
+    "K": PatternField(10, _hour_of_half, _hour_start),
+    "h": PatternField(10, _from_one(_hour_of_half, 12), _hour_start),
+    "m": PatternField(
         11,
         lambda moment, value: moment.replace(minute=value),
         lambda moment: moment.replace(second=0, microsecond=0),
     ),
-    "s": Field(12, lambda moment, value: moment.replace(second=value), lambda moment: moment.replace(microsecond=0)),
-    "S": Field(13, lambda moment, value: moment.replace(microsecond=value * 1_000), lambda moment: moment),
+    "s": PatternField(
+        12, lambda moment, value: moment.replace(second=value), lambda moment: moment.replace(microsecond=0)
+    ),
+    "S": PatternField(13, lambda moment, value: moment.replace(microsecond=value * 1_000), lambda moment: moment),
 }
-"""Milliseconds are the value of S."""
+"""Fields by letter. The value of S is in milliseconds."""
 _FIRST_WITHOUT_YEAR, _LAST_WITHOUT_YEAR = FIELDS["M"].rank, FIELDS["E"].rank

@@ -25,9 +25,9 @@ WRITTEN_UNITS: Final = {
     "MONTHS": "SIMPLE_DATE_FORMAT|yyyyMM",
     "YEARS": "SIMPLE_DATE_FORMAT|yyyy",
 }
-"""Units that can be written, but not read, and a format that can be read instead."""
+"""Units that can be written but not read, and a format that can be read instead."""
 MAX_DIGITS = 30
-"""Of a count of units; more is no instant of any calendar."""
+"""Most digits of a count of units; a larger count is no instant of any calendar."""
 FORMS = "TIMESTAMP, EPOCH|DAYS or SIMPLE_DATE_FORMAT|yyyyMMdd"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CALENDAR_COUNT = re.compile(
@@ -39,14 +39,14 @@ _TZ = re.compile(r"^(?P<pattern>.*?)\s*tz\((?P<zone>[^)]+)\)$")
 
 
 class DateTimeFormat(Protocol):
-    """How one column writes an instant."""
+    """The way in which a column writes an instant."""
 
     def to_millis(self, value: int | str) -> int:
-        """Epoch milliseconds of a stored value; raises InvalidInputError."""
+        """Return the epoch milliseconds of a stored value. Raise InvalidInputError."""
         ...
 
     def from_millis(self, millis: int) -> int | str:
-        """The stored value of an instant, rounded down to what the format can hold."""
+        """Return the stored value of an instant, rounded down to what the format can hold."""
         ...
 
 
@@ -108,12 +108,12 @@ class PatternFormat:
         return self.pattern.format(datetime_of(millis).astimezone(self.zone))
 
     def from_day(self, day: int) -> str:
-        """The stored value of a day since 1970: the day as it is called, at midnight by the clocks of the zone."""
+        """Return the stored value of a day since 1970: the day of that name, at midnight in the zone."""
         return self.pattern.format(datetime_of(day * DAY_MS).replace(tzinfo=self.zone))
 
 
 def parse(text: str) -> DateTimeFormat:
-    """Read a format; raises InvalidInputError that says what would be right."""
+    """Read a format. Raise InvalidInputError, which says what would be right."""
     if "|" in text or text in ("TIMESTAMP", "EPOCH", "SIMPLE_DATE_FORMAT"):
         return _parse_pipes(text)
     if ":" in text:
@@ -122,7 +122,7 @@ def parse(text: str) -> DateTimeFormat:
 
 
 def parse_target(text: str) -> DateTimeFormat | CalendarCount:
-    """Read a format that values are written in; raises InvalidInputError."""
+    """Read a format that values are written in. Raise InvalidInputError."""
     match = _CALENDAR_COUNT.fullmatch(text)
     if match is None:
         return parse(text)
@@ -130,7 +130,7 @@ def parse_target(text: str) -> DateTimeFormat | CalendarCount:
 
 
 def parse_timestamp(text: str) -> int:
-    """Epoch milliseconds of timestamp text; raises InvalidInputError."""
+    """Return the epoch milliseconds of timestamp text. Raise InvalidInputError."""
     stripped = text.strip(BLANKS)
     if is_integer(stripped) and len(stripped) <= MAX_DIGITS:
         return int(stripped)
@@ -144,12 +144,12 @@ def parse_timestamp(text: str) -> int:
 
 
 def millis_of(moment: datetime) -> int:
-    """Epoch milliseconds of an aware datetime, exactly."""
+    """Return the epoch milliseconds of an aware datetime, exactly."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def datetime_of(millis: int) -> datetime:
-    """The UTC datetime of an instant; raises InvalidInputError outside years 1 to 9999."""
+    """Return the UTC datetime of an instant. Raise InvalidInputError outside of years 1 to 9999."""
     try:
         return _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:
@@ -157,7 +157,7 @@ def datetime_of(millis: int) -> datetime:
 
 
 def _whole(text: str, unit: str) -> int:
-    """`12`, `12.0` or `1.2e1`; a part of a unit is refused, since it would be lost."""
+    """Read `12`, `12.0` or `1.2e1`; refuse a fraction of a unit, which would be lost."""
     try:
         number = decimal_of(text)
         if abs(number.adjusted()) > MAX_DIGITS or number != number.to_integral_value():
@@ -216,8 +216,8 @@ def _epoch(text: str, unit: str, size: str) -> EpochFormat:
 
 def _pattern(pattern: str, zone: str) -> PatternFormat:
     try:
-        found = PatternFormat(DateTimePattern.compile(pattern), zone_of(zone))
+        date_format = PatternFormat(DateTimePattern.compile(pattern), zone_of(zone))
     except (ZoneInfoNotFoundError, ValueError):
         raise InvalidInputError(f"unknown time zone {zone!r}; write one like UTC or America/New_York") from None
-    found.pattern.check_zone(found.zone)
-    return found
+    date_format.pattern.check_zone(date_format.zone)
+    return date_format

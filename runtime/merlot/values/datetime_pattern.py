@@ -1,12 +1,12 @@
 """Date patterns of Joda-Time (`yyyyMMdd HH:mm:ss.SSS`), compiled once to a regular expression and a formatter.
 
 Letters: G C Y x w e E y D M d a K h H k m s S z Z; others are refused, and so is `zzzz`, the long name of a zone. Text
-in quotes is itself. Z is an offset, ZZ one with a colon, ZZZ the id of a zone. Texts are English.
+in quotes is literal. Z is an offset, ZZ an offset with a colon, ZZZ the id of a zone. Texts are English.
 
-A number takes the digits that there are, up to as many as its greatest value has, or as its letters are where those are
-more. A year takes up to 9, or as many as its letters are directly before another number. Two letters are a year of 1946
-to 2045: Joda takes 80 years back and 20 ahead of the day it runs on; here that is 2026, since a text must not become
-another instant as years go by. `datetime_fields` says what fields that are missing are.
+A number takes as many digits as there are, up to the digits of its greatest value, or the number of its letters if that
+is more. A year takes up to 9 digits; directly before another number, it takes as many as it has letters. Two letters
+are a year of 1946 to 2045. Joda takes 80 years back and 20 ahead of the day it runs on; here that day is in 2026, since
+a text must not become another instant as years go by. `datetime_fields` gives missing fields their values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from merlot.values.datetime_fields import assemble
 from merlot.values.time_zones import short_names, zone_id, zone_of
 
 MAX_LETTERS: Final = 1_000
-"""Longest pattern: queries name patterns, and one of 10,000 letters takes half a second to compile."""
+"""Longest pattern: queries name patterns, and compiling 10,000 letters takes half a second."""
 FIRST_SHORT_YEAR: Final = 1946
 """First of the hundred years that `yy` stands for."""
 MONTHS: Final = (
@@ -37,7 +37,7 @@ LETTERS: Final = "GCYxweEyDMdaKhHkmsSzZ"
 _YEARS: Final = "yYx"
 _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _MOST_DIGITS: Final = {"e": 1, "D": 3}
-"""Of numbers that are no years and no fractions; 2 of all others."""
+"""Most digits of numbers that are no years and no fractions; 2 for all others."""
 _SIGNED: Final = frozenset("yxC")
 _OFFSET: Final = (
     r"(?>[Zz]|[+-](?:[01]\d|2[0-3])"
@@ -51,7 +51,7 @@ _SHORT_ZONES: Final = {
     **dict.fromkeys(("MST", "MDT"), "America/Denver"),
     **dict.fromkeys(("PST", "PDT"), "America/Los_Angeles"),
 }
-"""All that Joda reads by the letter z."""
+"""All names that Joda reads for the letter z."""
 
 _NUMBERS: Final[dict[str, Callable[[datetime], int]]] = {
     "C": lambda moment: moment.year // 100,
@@ -99,13 +99,13 @@ class DateTimePattern:
 
     @classmethod
     def compile(cls, text: str) -> Self:
-        """Compile a pattern; raises InvalidInputError for letters that are not supported, and for too many."""
+        """Compile a pattern. Raise InvalidInputError for letters that are not supported, and for too many letters."""
         if len(text) > MAX_LETTERS:
             raise InvalidInputError(f"date pattern of more than {MAX_LETTERS} letters: {text[:40]!r}…")
         tokens = _tokenize(text)
         followers = (*tokens[1:], Token("", 0, ""))
         parts = [
-            _expression(one, is_before_number=next_.is_number) for one, next_ in zip(tokens, followers, strict=True)
+            _expression(token, is_before_number=next_.is_number) for token, next_ in zip(tokens, followers, strict=True)
         ]
         return cls(text, tokens, re.compile("".join(parts), re.ASCII))
 
@@ -118,7 +118,7 @@ class DateTimePattern:
             )
 
     def parse(self, text: str, zone: tzinfo) -> datetime:
-        """Read text as an aware datetime; raises InvalidInputError."""
+        """Read text as an aware datetime. Raise InvalidInputError."""
         match = self.expression.fullmatch(text)
         if match is None:
             raise InvalidInputError(f"{text!r} does not follow the date pattern {self.text!r}")
@@ -128,13 +128,13 @@ class DateTimePattern:
             raise InvalidInputError(f"{text!r} is no date of pattern {self.text!r}: {error}") from None
 
     def format(self, moment: datetime) -> str:
-        """Write a datetime, in its own time zone."""
+        """Write a datetime in its own time zone."""
         return "".join(_format(token, moment) for token in self.tokens)
 
     def _instant(self, texts: Iterable[str], zone: tzinfo) -> datetime:
         values = []
         offset = None
-        for token, text in zip((one for one in self.tokens if one.letter), texts, strict=True):
+        for token, text in zip((token for token in self.tokens if token.letter), texts, strict=True):
             if token.letter == "z" or (token.letter == "Z" and token.width > 2):
                 zone = _named_zone(_SHORT_ZONES.get(text, text) if token.letter == "z" else text)
             elif token.letter == "Z":
@@ -167,7 +167,8 @@ def _tokenize(text: str) -> tuple[Token, ...]:
 
 
 def _expression(token: Token, *, is_before_number: bool) -> str:
-    """A group of every letter. Nothing is tried again with less, as Joda tries nothing again."""
+    """Return the regular expression of a token, with a group for a letter. Quantifiers are possessive, as Joda never
+    backtracks."""
     names = _names(token)
     if not token.letter:
         return re.escape(token.literal)
@@ -193,7 +194,7 @@ def _any_of(texts: Iterable[str]) -> str:
 
 
 def _names(token: Token) -> tuple[str, ...]:
-    """Texts that a field of names is read from, in both lengths."""
+    """Return the texts that a field of names is read from, long and short."""
     match token.letter:
         case "G":
             return (*ERAS, "BCE", "CE")
@@ -266,12 +267,12 @@ def _format(token: Token, moment: datetime) -> str:
 
 
 def named(token: Token, names: tuple[str, ...]) -> list[str]:
-    """Names in the length that the letters ask for."""
+    """Return the names in the length that the letters ask for."""
     return [name if token.width > 3 else name[:3] for name in names]
 
 
 def zone_name(moment: datetime) -> str:
-    """The short name of a datetime's zone, which `check_zone` found to have one."""
+    """Return the short name of a datetime's zone; `check_zone` made sure that it has one."""
     if not isinstance(moment.tzinfo, ZoneInfo):
         return "UTC"
     standard, summer = short_names(moment.tzinfo) or ("", "")

@@ -14,7 +14,7 @@ Duration = Annotated[str, Field(pattern=DURATION)]
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration; raises ValueError."""
+    """Return the milliseconds of a duration. Raise ValueError."""
     if not re.match(DURATION, text):
         raise ValueError(f"not a duration: {text!r}")
     return int(text[:-1]) * _DURATION_UNIT_MS[text[-1]]

@@ -1,7 +1,7 @@
-"""Numbers as text: the one grammar that manifests and sources share.
+"""Numbers as text: the grammar that manifests and sources share.
 
-ASCII digits with an optional sign, point and exponent, blanks around them: `-12`, `+5`, `1.50`, `.5`, `5.`, `1e3`. What
-Python reads beyond that, `1_000` and digits of other scripts, is no number.
+ASCII digits with an optional sign, point and exponent, and blanks around them: `-12`, `+5`, `1.50`, `.5`, `5.`, `1e3`.
+`1_000` and digits of other scripts, which Python reads too, are no numbers.
 """
 
 import math
@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 
 BLANKS = " \t\n\v\f\r"
 NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
-"""Without blanks around it; for Python and RE2 alike."""
+"""Numbers without blanks around them; for Python and RE2 alike."""
 NOT_FINITE = r"^[+-]?(?:[iI][nN][fF](?:[iI][nN][iI][tT][yY])?|[nN][aA][nN])$"
 """`NaN`, `inf` and `Infinity` in any case."""
 _NUMBER = re.compile(NUMBER)
@@ -19,13 +19,13 @@ _INTEGER = re.compile(r"^[+-]?[0-9]+$")
 
 
 def is_integer(text: str) -> bool:
-    """Whether the text is digits with an optional sign, blanks around them."""
+    """Return True if the text is digits with an optional sign and blanks around them."""
     stripped = text.strip(BLANKS)
     return bool(_INTEGER.fullmatch(stripped))
 
 
 def decimal_of(text: str) -> Decimal:
-    """Exactly the number; ValueError if it is none, or has an exponent that no Decimal holds."""
+    """Return exactly the number. Raise ValueError if the text is none, or has an exponent that no Decimal holds."""
     stripped = text.strip(BLANKS)
     if not _NUMBER.fullmatch(stripped):
         raise ValueError(f"not a number: {text!r}")
@@ -36,7 +36,8 @@ def decimal_of(text: str) -> Decimal:
 
 
 def double_of(text: str) -> float:
-    """The nearest double; ValueError if the text is no number, OverflowError if it is finite and no double is."""
+    """Return the nearest double. Raise ValueError if the text is no number, and OverflowError if it is finite but
+    beyond every double."""
     stripped = text.strip(BLANKS)
     if _NOT_FINITE.fullmatch(stripped):
         return float(stripped)
@@ -49,7 +50,7 @@ def double_of(text: str) -> float:
 
 
 def java_text(shortest: str) -> str:
-    """A float's shortest decimal text, laid out as by Java's `Double.toString`: `1.0E7`, `0.001`, `1.0E-4`."""
+    """Format a float's shortest decimal text like Java's `Double.toString`: `1.0E7`, `0.001`, `1.0E-4`."""
     number = Decimal(shortest)
     if not number.is_finite():
         return "NaN" if number.is_nan() else "-Infinity" if number < 0 else "Infinity"

@@ -1,7 +1,7 @@
-"""The hashes behind partition functions: bytes or text to a signed integer, bit for bit as in Java.
+"""Hashes behind partition functions: bytes or text to a signed integer, bit for bit as in Java.
 
-Pinot classes MurmurHashFunctions and FnvHashFunctions; Kafka's murmur2; Guava's murmur3_32_fixed; Infinispan's
-variant of murmur3 x64.
+Pinot classes MurmurHashFunctions and FnvHashFunctions; Kafka's murmur2; Guava's murmur3_32_fixed; Infinispan's variant
+of murmur3 x64.
 """
 
 _MASK32 = 0xFFFFFFFF
@@ -9,7 +9,7 @@ _MASK64 = 0xFFFFFFFFFFFFFFFF
 
 
 def utf8(text: str) -> bytes:
-    """UTF-8 as Java writes it: an unpaired surrogate becomes '?'."""
+    """Encode as UTF-8 as Java does: an unpaired surrogate becomes '?'."""
     return text.encode("utf-8", "replace")
 
 
@@ -48,12 +48,12 @@ def _scramble32(block: int) -> int:
 
 
 def murmur3_x64_32(data: bytes, seed: int) -> int:
-    """The high 32 bits of the first word of Infinispan's murmur3 x64."""
+    """Return the high 32 bits of the first word of Infinispan's murmur3 x64."""
     return _signed(_murmur3_x64(data, seed)[0] >> 32, 32)
 
 
 def murmur3_x64_128(data: bytes, seed: int) -> bytes:
-    """Both words of Infinispan's murmur3 x64, big-endian."""
+    """Return both words of Infinispan's murmur3 x64, big-endian."""
     return b"".join(word.to_bytes(8, "big") for word in _murmur3_x64(data, seed))
 
 
@@ -78,19 +78,19 @@ def _murmur3_x64(data: bytes, seed: int) -> tuple[int, int]:
 
 
 def _mix64(state: tuple[int, int, int, int], low: int, high: int) -> tuple[int, int, int, int]:
-    first, second, one, two = state
-    first ^= _rotated(low * one & _MASK64, 23, 64) * two & _MASK64
+    first, second, factor, other = state
+    first ^= _rotated(low * factor & _MASK64, 23, 64) * other & _MASK64
     first = first + second & _MASK64
     second = _rotated(second, 41, 64)
-    second ^= _rotated(high * two & _MASK64, 23, 64) * one & _MASK64
+    second ^= _rotated(high * other & _MASK64, 23, 64) * factor & _MASK64
     second = second + first & _MASK64
     first = first * 3 + 0x52DCE729 & _MASK64
     second = second * 3 + 0x38495AB5 & _MASK64
-    return first, second, one * 5 + 0x7B7D159C & _MASK64, two * 5 + 0x6BCE6396 & _MASK64
+    return first, second, factor * 5 + 0x7B7D159C & _MASK64, other * 5 + 0x6BCE6396 & _MASK64
 
 
 def _sign_extended(tail: bytes) -> int:
-    """The tail's bytes as a word; Java's bytes are signed, so a high byte also turns the bits above it."""
+    """Return the tail's bytes as a word. Java's bytes are signed, so a high byte also flips the bits above it."""
     word = 0
     for position, byte in enumerate(tail):
         word ^= (byte - 256 if byte > 127 else byte) << 8 * position & _MASK64

@@ -1,7 +1,7 @@
 """Time buckets: fixed periods such as `1h` and `7d`, and calendar months such as `1mo`, all in UTC.
 
-A fixed period's buckets are counted from 1970-01-01T00:00Z, so those of `1w` and `7d` begin on Thursdays; a period of
-months begins with January 1970. Everything before 1970 rounds down, not towards zero.
+Buckets of a fixed period are counted from 1970-01-01T00:00Z, so those of `1w` and `7d` begin on Thursdays. A period of
+months begins with January 1970. Instants before 1970 round down, not towards zero.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ class Period:
 
     @property
     def is_zero(self) -> bool:
-        """A buffer may be 0d; a bucket may not."""
+        """True if the period has no length: a buffer may be 0d, a bucket may not."""
         return not self.fixed_ms and not self.months
 
     @property
     def nominal_ms(self) -> int:
-        """To order periods by length: a month counts as 30 days."""
+        """Length to order periods by: a month counts as 30 days."""
         return self.fixed_ms + self.months * _MONTH_MS
 
     def floor(self, millis: int) -> int:
-        """Start of the bucket that an instant is in."""
+        """Return the start of the bucket that an instant is in."""
         if self.months:
             return _month_start(_month_of(millis) // self.months * self.months)
         return millis // self.fixed_ms * self.fixed_ms
 
     def next(self, millis: int) -> int:
-        """Start of the bucket after the one that an instant is in."""
+        """Return the start of the bucket after the one that an instant is in."""
         if self.months:
             return _month_start((_month_of(millis) // self.months + 1) * self.months)
         return self.floor(millis) + self.fixed_ms
 
     def count(self, start_ms: int, end_ms: int) -> int:
-        """How many buckets begin at or after the bucket of `start_ms` and before that of `end_ms`; never negative."""
+        """Count the buckets from that of `start_ms` up to, and without, that of `end_ms`; never negative."""
         if self.months:
             return max(0, _month_of(end_ms) // self.months - _month_of(start_ms) // self.months)
         return max(0, end_ms // self.fixed_ms - start_ms // self.fixed_ms)
 
     def before(self, millis: int) -> int:
-        """The instant that is this period earlier; a month earlier than the 31st may be the 30th."""
+        """Return the instant that is this period earlier; a month before the 31st may be the 30th."""
         if not self.months:
             return millis - self.fixed_ms
         month = _month_of(millis)
@@ -71,7 +71,7 @@ class Period:
         return start + min(into_month, _month_start(month - self.months + 1) - start - 1)
 
     def is_multiple_of(self, finer: Period) -> bool:
-        """Whether each bucket of this period is made of whole buckets of the finer one."""
+        """Return True if each bucket of this period consists of whole buckets of the finer one."""
         if self.is_zero or finer.is_zero:
             return False
         if finer.months:
@@ -85,7 +85,7 @@ class Period:
 
 @functools.lru_cache(maxsize=1024)
 def parse(text: str) -> Period:
-    """Read `1h`, `7d` or `1mo`; raises InvalidInputError."""
+    """Read `1h`, `7d` or `1mo`. Raise InvalidInputError."""
     if not re.match(PERIOD, text):
         raise InvalidInputError(f'"{text}" is no period; write one such as 1h, 1d, 7d or 1mo')
     if text.endswith("mo"):
@@ -94,7 +94,8 @@ def parse(text: str) -> Period:
 
 
 def _month_of(millis: int) -> int:
-    """Months since January 1970; what is before year 1 or after 9999 counts as 30 days each, which sorts the same."""
+    """Return the months since January 1970. Before year 1 and after 9999 a month counts 30 days, which sorts the
+    same."""
     try:
         moment = _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""Values of columns as Python objects: reading them from manifests, and the ones that stand for null.
+"""Values of columns as Python objects: reading them from manifests, and the values that stand for null.
 
-INT, LONG → int; FLOAT, DOUBLE → float; BOOLEAN → bool; TIMESTAMP → int (epoch milliseconds); STRING, JSON → str;
-BYTES → bytes (hex in manifests); BIG_DECIMAL → Decimal.
+INT, LONG → int; FLOAT, DOUBLE → float; BOOLEAN → bool; TIMESTAMP → int (epoch milliseconds); STRING, JSON → str; BYTES
+→ bytes (hex in manifests); BIG_DECIMAL → Decimal.
 """
 
 import json
@@ -45,7 +45,7 @@ DATE_TIME_TYPES = (TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.STR
 
 
 def parse(type_name: TypeName, value: bool | int | float | str) -> FieldValue:
-    """Read a manifest's scalar as a value of a type; raises InvalidInputError."""
+    """Read a manifest's scalar as a value of a type. Raise InvalidInputError."""
     try:
         return _PARSERS[type_name](value)
     except (ValueError, TypeError, InvalidOperation, OverflowError, InvalidInputError):
@@ -73,7 +73,7 @@ def _double(value: object) -> float:
 
 
 def _float(value: object) -> float:
-    """The nearest 32-bit value, so that what is declared is what is stored."""
+    """Return the nearest 32-bit value, so that what is declared is what is stored."""
     rounded: float = struct.unpack("<f", struct.pack("<f", _double(value)))[0]
     return rounded
 
@@ -118,7 +118,7 @@ def _json(value: object) -> str:
 
 
 def _no_constant(text: str) -> None:
-    """Python reads NaN and Infinity, which are no JSON."""
+    """Refuse NaN and Infinity, which Python reads but JSON does not have."""
     raise ValueError(text)
 
 

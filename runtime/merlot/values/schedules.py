@@ -1,11 +1,12 @@
-"""When something repeats: cron text of five fields, or a period such as `10m`. UTC.
+"""Schedules of repeated work: cron text of five fields, or a period such as `10m`. UTC.
 
-Cron is that of Unix: minute, hour, day of month, month, day of week; `*`, lists, ranges, steps, English names, 7 for
-Sunday, and `@hourly` and its like. Where both days are restricted, either one is enough.
+Cron is Unix's: minute, hour, day of month, month, day of week; `*`, lists, ranges, steps, English names, 7 for Sunday,
+and `@hourly` and the like. If both kinds of day are restricted, either is enough.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,23 +29,23 @@ _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month"
 _ITEM = re.compile(r"^(?P<range>\*|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>\d+))?$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEARCH_DAYS = 366 * 8 + 1
-"""February 29th comes at least once in eight years."""
+"""Days to search for the next moment: February 29th comes at least once in eight years."""
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Once in a period, counted from 1970."""
+    """A schedule with one moment in each period, counted from 1970."""
 
     period: periods.Period
 
     def next(self, after_ms: int) -> int:
-        """The first moment after this one."""
+        """Return the first moment after `after_ms`."""
         return self.period.next(after_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """The minutes, hours and days on which it happens."""
+    """A schedule by minutes, hours and days."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -52,17 +53,18 @@ class Cron:
     months: frozenset[int]
     weekdays: frozenset[int]
     is_either_day: bool
-    """Both kinds of day are restricted: one of them is enough."""
+    """True if both kinds of day are restricted; then either is enough."""
 
     def next(self, after_ms: int) -> int:
-        """The first moment after this one."""
+        """Return the first moment after `after_ms`."""
         start = _EPOCH + timedelta(minutes=after_ms // 60_000 + 1)
         midnight = start.replace(hour=0, minute=0)
         for number in range(_SEARCH_DAYS):
             day = midnight + timedelta(days=number)
             if not self._is_on(day):
                 continue
-            for moment in (day + timedelta(hours=hour, minutes=one) for hour in self.hours for one in self.minutes):
+            for hour, minute in itertools.product(self.hours, self.minutes):
+                moment = day + timedelta(hours=hour, minutes=minute)
                 if moment >= start:
                     return (moment - _EPOCH) // timedelta(milliseconds=1)
         raise InvalidInputError("schedule never comes true")
@@ -78,7 +80,7 @@ Schedule = Every | Cron
 
 
 def parse(text: str) -> Schedule:
-    """Read cron text or a period; raises InvalidInputError that says what would be right."""
+    """Read cron text or a period. Raise InvalidInputError, which says what would be right."""
     text = text.strip()
     if re.match(periods.PERIOD, text):
         period = periods.parse(text)

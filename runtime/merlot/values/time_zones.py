@@ -1,6 +1,7 @@
-"""Time zones by the names that Pinot takes: IANA's, offsets (`+05:30`, `GMT+8`, `Z`), and Java's short names.
+"""Time zones by the names that Pinot accepts: IANA's, offsets (`+05:30`, `GMT+8`, `Z`), and Java's short names.
 
-Of an offset a zone is made as its TZif file (RFC 8536) would be, so that whoever reads zones reads it like any other.
+For an offset, a zone is made from the TZif file (RFC 8536) that it would have, so that it is read like any other
+zone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
 _MAX_SECONDS: Final = 18 * 3_600
-"""As in Java."""
+"""Longest offset, as in Java."""
 _FIRST_NAMED_YEAR: Final = 1970
 _LAST_NAMED_YEAR: Final = 2037
 _SHORT: Final = {
@@ -47,12 +48,12 @@ _SHORT: Final = {
     "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }
-"""java.time.ZoneId.SHORT_IDS, but for those that the data base has."""
+"""java.time.ZoneId.SHORT_IDS, except those that the time zone database has."""
 
 
 @lru_cache(maxsize=256)
 def zone_of(name: str) -> ZoneInfo:
-    """The zone of a name; raises ZoneInfoNotFoundError, ValueError or OSError for one that nobody knows."""
+    """Return the zone of a name. Raise ZoneInfoNotFoundError, ValueError or OSError for an unknown name."""
     content = fixed_zone(name)
     if content is not None:
         return ZoneInfo.from_file(BytesIO(content), key=name)
@@ -60,7 +61,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def fixed_zone(name: str) -> bytes | None:
-    """The TZif content of a zone with one offset; None of a name that is no offset."""
+    """Return the TZif content of a zone with a single offset; None if the name is no offset."""
     match = _OFFSET.fullmatch(name)
     if match is None:
         return None
@@ -72,7 +73,7 @@ def fixed_zone(name: str) -> bytes | None:
 
 
 def zone_id(zone: tzinfo | None) -> str:
-    """The id of a zone as Joda-Time writes it: `+08:00` of every zone with one offset, else the name."""
+    """Return the id of a zone as Joda-Time writes it: `+08:00` for a zone with a single offset, otherwise the name."""
     name = str(zone or "UTC")
     match = _OFFSET.fullmatch(name)
     if match is None:
@@ -83,16 +84,16 @@ def zone_id(zone: tzinfo | None) -> str:
 
 @lru_cache(maxsize=256)
 def short_names(zone: ZoneInfo) -> tuple[str, str] | None:
-    """The names of a zone's standard time and of its summer time, such as PST and PDT; one name twice if it has no
-    other. None if the time zone data base knows the zone by offsets alone; an offset is its own name."""
+    """Return the names of a zone's standard time and summer time, such as PST and PDT; the same name twice if it has
+    only one. None if the time zone database knows only offsets for the zone; an offset is its own name."""
     if _OFFSET.fullmatch(zone.key):
         return zone_id(zone), zone_id(zone)
-    found: dict[bool, str] = {}
+    names: dict[bool, str] = {}
     moment = datetime(_LAST_NAMED_YEAR, 12, 31, tzinfo=UTC)
-    while len(found) < 2 and moment.year >= _FIRST_NAMED_YEAR:
+    while len(names) < 2 and moment.year >= _FIRST_NAMED_YEAR:
         shown = moment.astimezone(zone)
-        found.setdefault(bool(shown.dst()), shown.tzname() or "")
+        names.setdefault(bool(shown.dst()), shown.tzname() or "")
         moment -= timedelta(days=28)
-    if not all(name.isalpha() for name in found.values()):
+    if not all(name.isalpha() for name in names.values()):
         return None
-    return found.get(False, found.get(True, "")), found.get(True, found.get(False, ""))
+    return names.get(False, names.get(True, "")), names.get(True, names.get(False, ""))

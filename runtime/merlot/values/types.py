@@ -6,7 +6,7 @@ from enum import StrEnum
 class TypeName(StrEnum):
     """Base types, named as Pinot's `DataSchema.ColumnDataType`. UNKNOWN is the type of NULL; no column has it."""
 
-    # Enum's own is written in Python, and expressions, keys of many dictionaries, hash the types of all their nodes.
+    # Enum's own hash is written in Python, and dictionaries keyed by expressions hash the types of all their nodes.
     __hash__ = str.__hash__
 
     INT = "INT"

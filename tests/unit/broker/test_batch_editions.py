@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable, Mapping, Set
 
 from merlot.broker.routing import pruning
-from merlot.broker.routing.behind import follow
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.edition_steps import follow
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build, reroute
 from merlot.cluster.records import PartitionRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments.editions import editions_of, is_edition
@@ -88,7 +88,7 @@ def inputs_of(
     return RoutingInputs(
         view=TableView(TABLE, RootRecord(epoch=epoch, num_buckets=1), 1, {0: bucket}),
         reports=reports,
-        standings=dict.fromkeys(reports, Standing.PREFERRED),
+        standings=dict.fromkeys(reports, ServerStanding.PREFERRED),
         now_ms=now_ms,
         is_strict=True,
         partitioning=PARTITIONING,

@@ -10,7 +10,7 @@ import pytest
 
 from merlot import telemetry
 from merlot.broker.routing import pruning, routes
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.pruning import TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
 from merlot.cluster.records import BucketRecord, PartitionRecord, RootRecord, SegmentRecord
@@ -73,7 +73,7 @@ def snapshot_of(*records: SegmentRecord, holders: dict[InstanceId, set[str]] | N
     bucket = Bucket("x", {one.name: one for one in records}, {one.name: (A,) for one in records})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
     reports = holders or {A: {str(one.key) for one in records}}
-    everyone = dict.fromkeys(reports, Standing.PREFERRED)
+    everyone = dict.fromkeys(reports, ServerStanding.PREFERRED)
     return routes.build(RoutingInputs(view=view, reports=reports, standings=everyone, now_ms=1 << 60))
 
 
@@ -228,7 +228,7 @@ def test_only_unavailable_segments_that_a_query_needs_are_missed() -> None:
                 {0: Bucket("x", {one.name: one for one in RECORDS}, {one.name: (A,) for one in RECORDS})},
             ),
             reports={A: {"s0@1", "s2@1", "s3@1"}, B: {"s1@1"}},
-            standings={A: Standing.PREFERRED},
+            standings={A: ServerStanding.PREFERRED},
             now_ms=1 << 60,
         )
     )

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from merlot.broker import refresher
-from merlot.broker.asking.channels import Channels
 from merlot.broker.directory import Directory
 from merlot.broker.routing import health
 from merlot.broker.routing.health import CallOutcome
+from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.tables import TableLostError
 from merlot.clock import SystemClock
 from merlot.cluster import paths

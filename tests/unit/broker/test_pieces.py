@@ -9,8 +9,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.broker.asking.pieces import Piece, Pieces
 from merlot.broker.routing.routes import ServerRoute
+from merlot.broker.scatter_gather.pieces import Pieces, RoutePiece
 from merlot.ids import InstanceId
 from merlot.tree.nodes import Call, Literal
 from merlot.tree.tree_json import where_from_json
@@ -19,7 +19,7 @@ Doc = tuple[str, int]
 SIZES = st.lists(st.none() | st.integers(0, 60), max_size=12)
 
 
-def docs_of(piece: Piece, sizes: Mapping[str, int | None]) -> list[Doc]:
+def docs_of(piece: RoutePiece, sizes: Mapping[str, int | None]) -> list[Doc]:
     """What a server would answer with: docs of a segment, or of the range that the filter says."""
     if not piece.is_range:
         return [(key, doc) for key in piece.route.segments for doc in range(sizes[key] or 0)]
@@ -42,7 +42,7 @@ def test_every_doc_is_in_one_piece_and_halves_of_pieces_keep_it_so(
         for at, some in enumerate(servers)
     ]
     pieces, turns = Pieces(routes, sizes.__getitem__), deque(wanted)
-    taken: list[Piece] = []
+    taken: list[RoutePiece] = []
     while (piece := pieces.take(turns[0])) is not None:
         assert piece.num_docs <= turns[0]
         assert {key.partition("_")[0] for key in piece.route.segments} == {f"s{piece.route.instance[-1]}"}
@@ -65,7 +65,7 @@ def test_servers_take_turns() -> None:
 
 
 def test_the_filter_of_a_query_holds_in_each_range() -> None:
-    (first, rest) = Piece(ServerRoute(InstanceId("Server_0"), ("a@1",)), (10,)).cut(4)
+    (first, rest) = RoutePiece(ServerRoute(InstanceId("Server_0"), ("a@1",)), (10,)).cut(4)
     mine = b'["L","BOOLEAN",true]'
     for piece in (first, rest):
         kind, _, function, (own, _) = orjson.loads(piece.where(mine))

@@ -264,7 +264,7 @@ async def test_fifty_dashboards_do_not_evict_one_another() -> None:
 
     for carrier in ("AA", "B6", "DL", "UA", "UA", "AA"):
         await ask(carrier)
-    assert planner.counts == PlanCounts(made=2 * num_panels, filled=3 * num_panels, found=num_panels)
+    assert planner.counts == PlanCounts(made=2 * num_panels, filled=3 * num_panels, cached=num_panels)
 
 
 async def test_long_texts_do_not_fill_the_memory() -> None:

@@ -43,7 +43,7 @@ async def test_queries_that_differ_in_constants_are_one_entry() -> None:
         log.observe(f"SELECT a FROM t WHERE b = {number}", "", answered("t"), 0.002)
     log.observe("SELECT a FROM t", "", answered("t"), 0.5)
     log.observe("SELECT a FROM u", "", answered("u"), 0.5)
-    first, second = log.told("t")["queries"]
+    first, second = log.report("t")["queries"]
     assert (first["query"], first["count"], first["timeMs"]) == ("SELECT a FROM t", 1, 500.0)
     assert (second["query"], second["count"], second["timeMs"]) == ("SELECT a FROM t WHERE b = ?", 3, 6.0)
     assert (second["numDocsScanned"], second["numEntriesScannedInFilter"], second["numSegmentsProcessed"]) == (
@@ -59,21 +59,21 @@ async def test_options_that_only_tell_who_asks_make_no_other_entry() -> None:
     for number in range(3):
         options = f"clientQueryId=q{number};enableNullHandling=true;timeoutMs={number + 1}"
         log.observe("SELECT a FROM t", options, answered("t"), 0.1)
-    (entry,) = log.told("t")["queries"]
+    (entry,) = log.report("t")["queries"]
     assert (entry["count"], entry["options"]) == (3, "enableNullHandling=true")
 
 
 async def test_without_samples_no_constant_is_kept() -> None:
     log = a_log(query_log_samples=0)
     log.observe("SELECT a FROM t WHERE b = 'secret'", "", answered("t"), 0.1)
-    assert "secret" not in repr(log.told("t"))
-    assert log.told("t")["queries"][0]["samples"] == []
+    assert "secret" not in repr(log.report("t"))
+    assert log.report("t")["queries"][0]["samples"] == []
 
 
 async def test_a_log_of_no_forms_keeps_nothing() -> None:
     log = a_log(query_log_forms=0)
     log.observe("SELECT a FROM t", "", answered("t"), 0.1)
-    assert log.told("t")["queries"] == []
+    assert log.report("t")["queries"] == []
 
 
 async def test_failed_and_very_long_queries_are_left_out() -> None:
@@ -82,14 +82,14 @@ async def test_failed_and_very_long_queries_are_left_out() -> None:
     failed.exceptions = (named(QueryErrorCode.INTERNAL, "no"),)
     log.observe("SELECT a FROM t", "", failed, 0.1)
     log.observe("SELECT a FROM t" + " " * MOST_CHARS, "", answered("t"), 0.1)
-    assert log.told("t")["queries"] == []
+    assert log.report("t")["queries"] == []
 
 
 async def test_queries_beyond_a_burst_are_counted_by_those_that_were_looked_at() -> None:
     log = a_log()
     for _ in range(4 * MOST_PENDING):
         log.observe("SELECT a FROM t", "", answered("t"), 0.001)
-    (entry,) = log.told("t")["queries"]
+    (entry,) = log.report("t")["queries"]
     assert entry["count"] == 4 * MOST_PENDING
     assert entry["timeMs"] == pytest.approx(4 * MOST_PENDING)
 
@@ -98,8 +98,8 @@ async def test_the_forms_that_were_asked_longest_ago_go_first() -> None:
     log = a_log(query_log_forms=2)
     for name in ("a", "b", "a", "c"):
         log.observe(f"SELECT {name} FROM t", "", answered("t"), 0.1)
-        log.told("t")
-    assert {one["query"] for one in log.told("t")["queries"]} == {"SELECT a FROM t", "SELECT c FROM t"}
+        log.report("t")
+    assert {one["query"] for one in log.report("t")["queries"]} == {"SELECT a FROM t", "SELECT c FROM t"}
 
 
 async def test_a_day_is_kept_beside_the_one_that_runs_and_then_goes() -> None:
@@ -108,7 +108,7 @@ async def test_a_day_is_kept_beside_the_one_that_runs_and_then_goes() -> None:
     seen = []
     for day in range(3):
         log.observe(f"SELECT d{day} FROM t", "", answered("t"), 0.1)
-        seen.append({one["query"] for one in log.told("t")["queries"]})
+        seen.append({one["query"] for one in log.report("t")["queries"]})
         clock.advance(DAY_MS / 1000)
     assert [len(one) for one in seen] == [1, 2, 2]
     assert "SELECT d0 FROM t" not in seen[-1]

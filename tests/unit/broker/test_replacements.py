@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import LineageRecord, LineageState, RootRecord, SegmentRecord
 from merlot.cluster.segments.transaction import (
@@ -220,7 +220,7 @@ class Broker:
         inputs = RoutingInputs(
             view=table.views[self._view],
             reports=table.reports[self._reports],
-            standings=dict.fromkeys(SERVERS, Standing.PREFERRED),
+            standings=dict.fromkeys(SERVERS, ServerStanding.PREFERRED),
             now_ms=table.now_ms,
             is_whole=table.is_whole,
         )
@@ -241,7 +241,7 @@ class Broker:
         lost = due - self.table.gone - rows.keys()
         assert not lost, f"rows are routed no more rows={lost}"
         settled = {one for one, mark in inputs.view.lineage.items() if mark.state is LineageState.COMPLETED}
-        if not snapshot.exchanges and not snapshot.pending and snapshot.completed == settled:
+        if not snapshot.swaps and not snapshot.pending and snapshot.completed == settled:
             assert set(snapshot.segments) == set(inputs.view.visible)
 
     def _routed(self, snapshot: RoutingSnapshot) -> Counter[int]:

@@ -9,7 +9,7 @@ import pytest
 from tests.budget import count
 from tests.unit.broker.test_routing import NOW_MS, record, view_of
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.records import SegmentRecord
@@ -89,7 +89,7 @@ class Cluster:
             view=view_of(*self.records.values()),
             reports={one: report.loaded for one, report in reports.items()},
             served=frozenset[str]().union(*(report.served for report in reports.values())),
-            standings={one.name: Standing.PREFERRED for one in self.servers if one.is_up},
+            standings={one.name: ServerStanding.PREFERRED for one in self.servers if one.is_up},
             now_ms=self.now_ms,
         )
         snapshot = self.brokers[broker] = build(inputs, self.brokers[broker])

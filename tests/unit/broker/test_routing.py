@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build, reroute
 from merlot.cluster.records import RECOVERED, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
@@ -30,10 +30,10 @@ def view_of(*records: SegmentRecord, epoch: int = 1, servers: tuple[InstanceId, 
 def inputs(
     view: TableView,
     reports: Mapping[InstanceId, set[str]],
-    standings: Mapping[InstanceId, Standing] | None = None,
+    standings: Mapping[InstanceId, ServerStanding] | None = None,
     now_ms: int = NOW_MS,
 ) -> RoutingInputs:
-    everyone = dict.fromkeys(reports, Standing.PREFERRED)
+    everyone = dict.fromkeys(reports, ServerStanding.PREFERRED)
     return RoutingInputs(view=view, reports=reports, standings=standings or everyone, now_ms=now_ms)
 
 
@@ -80,13 +80,13 @@ def test_a_broker_whose_clock_is_wrong_does_not_take_an_old_segment_for_new() ->
 
 def test_served_segment_without_live_replica_is_unavailable() -> None:
     served = build(inputs(view_of(record("s")), {A: {"s@1"}}))
-    lost = build(inputs(view_of(record("s")), {A: {"s@1"}}, {B: Standing.PREFERRED}), served)
+    lost = build(inputs(view_of(record("s")), {A: {"s@1"}}, {B: ServerStanding.PREFERRED}), served)
     assert lost.unavailable == ("s@1",)
     assert lost.total_docs == 10
 
 
 def test_broker_that_just_started_knows_from_a_dead_servers_report_what_is_missing() -> None:
-    snapshot = build(inputs(view_of(record("s")), {A: {"s@1"}}, {B: Standing.PREFERRED}))
+    snapshot = build(inputs(view_of(record("s")), {A: {"s@1"}}, {B: ServerStanding.PREFERRED}))
     assert snapshot.unavailable == ("s@1",)
 
 
@@ -108,14 +108,14 @@ def test_broker_that_starts_during_a_refresh_routes_the_version_that_is_served()
 
 def test_backup_servers_are_asked_only_for_what_nobody_else_has() -> None:
     reports = {A: {"s@1", "t@1"}, B: {"s@1"}}
-    standings = {A: Standing.BACKUP, B: Standing.PREFERRED}
+    standings = {A: ServerStanding.BACKUP, B: ServerStanding.PREFERRED}
     snapshot = build(inputs(view_of(record("s"), record("t")), reports, standings))
     assert all(keys_of(snapshot, turn) == {A: {"t@1"}, B: {"s@1"}} for turn in range(4))
 
 
 def test_a_backup_server_is_asked_when_all_preferred_ones_turn_out_to_be_lost() -> None:
     view = view_of(record("s"))
-    standings = {A: Standing.BACKUP, B: Standing.PREFERRED}
+    standings = {A: ServerStanding.BACKUP, B: ServerStanding.PREFERRED}
     snapshot = build(inputs(view, {A: {"s@1"}, B: {"s@1"}}, standings))
     again = reroute(snapshot, ("s@1",), {B}, set())
     assert ([route.instance for route in again.routes], again.lost) == ([A], ())
@@ -130,7 +130,7 @@ def test_replaced_segments_stay_until_all_their_successors_are_loaded() -> None:
     assert keys_of(published) == keys_of(half) == {A: hours}
     assert published.total_docs == half.total_docs == 20
     done = build(inputs(merged, {A: hours | {"d1@1", "d2@1"}}), half)
-    assert (keys_of(done), done.total_docs, done.exchanges) == ({A: {"d1@1", "d2@1"}}, 20, ())
+    assert (keys_of(done), done.total_docs, done.swaps) == ({A: {"d1@1", "d2@1"}}, 20, ())
 
 
 def test_replacement_that_takes_too_long_ends_with_unavailable_segments() -> None:
@@ -139,7 +139,7 @@ def test_replacement_that_takes_too_long_ends_with_unavailable_segments() -> Non
     published = build(inputs(merged, {A: {"h@1"}}), before)
     assert published.stale_at_ms is not None
     late = build(inputs(merged, {A: {"h@1"}}, now_ms=published.stale_at_ms), published)
-    assert (late.unavailable, late.exchanges) == (("d@1",), ())
+    assert (late.unavailable, late.swaps) == (("d@1",), ())
 
 
 def test_broker_that_starts_during_a_replacement_does_not_take_successors_for_new() -> None:
@@ -186,7 +186,7 @@ STEPS = st.lists(
         st.tuples(st.just("replace"), st.sampled_from(NAMES), st.sampled_from(NAMES)),
         st.tuples(st.just("load"), st.sampled_from(NAMES), st.integers(1, 2), st.sampled_from(SERVERS)),
         st.tuples(st.just("unload"), st.sampled_from(NAMES), st.integers(1, 2), st.sampled_from(SERVERS)),
-        st.tuples(st.just("stand"), st.sampled_from(SERVERS), st.sampled_from([*Standing, None])),
+        st.tuples(st.just("stand"), st.sampled_from(SERVERS), st.sampled_from([*ServerStanding, None])),
         st.tuples(st.just("wait"), st.integers(0, 2 * NEW_SEGMENT_MS)),
     ),
     max_size=30,
@@ -199,7 +199,7 @@ class Cluster:
     def __init__(self) -> None:
         self.records: dict[str, SegmentRecord] = {}
         self.reports: dict[InstanceId, set[str]] = {one: set() for one in SERVERS}
-        self.standings: dict[InstanceId, Standing] = dict.fromkeys(SERVERS, Standing.PREFERRED)
+        self.standings: dict[InstanceId, ServerStanding] = dict.fromkeys(SERVERS, ServerStanding.PREFERRED)
         self.now_ms = NOW_MS
 
     def apply(self, step: tuple[object, ...]) -> None:
@@ -215,7 +215,7 @@ class Cluster:
                 self.reports[InstanceId(server)].add(f"{name}@{crc}")
             case ("unload", str(name), int(crc), str(server)):
                 self.reports[InstanceId(server)].discard(f"{name}@{crc}")
-            case ("stand", str(server), Standing() as standing):
+            case ("stand", str(server), ServerStanding() as standing):
                 self.standings[InstanceId(server)] = standing
             case ("stand", str(server), None):
                 self.standings.pop(InstanceId(server), None)
@@ -257,7 +257,7 @@ def check_turns(snapshot: RoutingSnapshot, cluster: Cluster) -> None:
 
 def check_continuity(snapshot: RoutingSnapshot, previous: RoutingSnapshot | None, cluster: Cluster) -> None:
     """A segment in service stays, or its record is gone and no successor is being waited for."""
-    frozen = {name for exchange in snapshot.exchanges for name in exchange.names}
+    frozen = {name for swap in snapshot.swaps for name in swap.names}
     before = previous.segments if previous is not None else {}
     for name in before.keys() & frozen:
         assert snapshot.segments[name].key == before[name].key

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from merlot.broker.asking import scatter
-from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.scatter import Gathered, ScatterRequest
-from merlot.broker.routing.health import CallOutcome, Standing
+from merlot.broker.routing.health import CallOutcome, ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
+from merlot.broker.scatter_gather import scatter
+from merlot.broker.scatter_gather.channels import Channels
+from merlot.broker.scatter_gather.scatter import Gathered, ScatterRequest
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
 from merlot.errors import CorruptionError, UnavailableError
@@ -58,7 +58,7 @@ def snapshot_of(reports: Mapping[InstanceId, set[str]]) -> RoutingSnapshot:
     records = [SegmentRecord(name=name, crc=1, size_bytes=1, url="", total_docs=1) for name in ("s1", "s2")]
     bucket = Bucket("x", {one.name: one for one in records}, {})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
-    standings = dict.fromkeys(reports, Standing.PREFERRED)
+    standings = dict.fromkeys(reports, ServerStanding.PREFERRED)
     return build(RoutingInputs(view=view, reports=reports, standings=standings, now_ms=10**12))
 
 

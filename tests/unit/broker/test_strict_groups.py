@@ -10,11 +10,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merlot.broker.asking import scatter
-from merlot.broker.asking.channels import Channels
-from merlot.broker.asking.scatter import Gathered, ScatterRequest
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, ServerRoute, build, reroute
+from merlot.broker.scatter_gather import scatter
+from merlot.broker.scatter_gather.channels import Channels
+from merlot.broker.scatter_gather.scatter import Gathered, ScatterRequest
 from merlot.cluster.records import (
     ConsumingStatus,
     InstanceRecord,
@@ -74,12 +74,12 @@ def batch(number: int) -> SegmentRecord:
 def snapshot_of(
     records: list[SegmentRecord],
     reports: Mapping[InstanceId, set[str]],
-    standings: Mapping[InstanceId, Standing] | None = None,
+    standings: Mapping[InstanceId, ServerStanding] | None = None,
     previous: RoutingSnapshot | None = None,
 ) -> RoutingSnapshot:
     bucket = Bucket("x", {one.name: one for one in records}, {one.name: SERVERS for one in records})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
-    standings = standings or dict.fromkeys(reports, Standing.PREFERRED)
+    standings = standings or dict.fromkeys(reports, ServerStanding.PREFERRED)
     inputs = RoutingInputs(view=view, reports=reports, standings=standings, now_ms=10**15, is_strict=True)
     return build(inputs, previous)
 
@@ -118,7 +118,7 @@ def test_all_of_a_partition_is_asked_of_one_server_that_holds_it(data: st.DataOb
         possible |= keys_of(partition, num_done)
     holding = st.sets(st.sampled_from(sorted(possible)))
     reports = {server: data.draw(holding, server) for server in SERVERS}
-    standings = {server: data.draw(st.sampled_from(Standing), server) for server in SERVERS}
+    standings = {server: data.draw(st.sampled_from(ServerStanding), server) for server in SERVERS}
     snapshot = snapshot_of(records, reports, standings)
     for routes in snapshot.turns:
         asked = [key for route in routes for key in route.segments]

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from merlot.broker.routing.exchanges import LONGEST_MS
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.atomic_swaps import LONGEST_MS
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import LineageMark, LineageState, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
@@ -44,7 +44,7 @@ def inputs(
         for entry, state in states.items()
     }
     view = TableView(TABLE, RootRecord(num_buckets=1, lineage=lineage), 1, {0: bucket})
-    standings: Mapping[InstanceId, Standing] = {A: Standing.PREFERRED}
+    standings: Mapping[InstanceId, ServerStanding] = {A: ServerStanding.PREFERRED}
     return RoutingInputs(view=view, reports={A: frozenset(loaded)}, standings=standings, now_ms=now_ms)
 
 
@@ -88,7 +88,7 @@ def test_reversal_brings_the_inputs_back_in_one_step() -> None:
 def test_cleaning_changes_no_route() -> None:
     switched = build(inputs(EVERYTHING, LOADED | {"d1@1", "d2@1"}, day1=COMPLETED, day2=COMPLETED))
     cleaned = build(inputs([record("d1"), record("d2")], {"d1@1", "d2@1"}), switched)
-    assert (keys(cleaned), cleaned.exchanges, cleaned.completed) == ({"d1@1", "d2@1"}, (), frozenset())
+    assert (keys(cleaned), cleaned.swaps, cleaned.completed) == ({"d1@1", "d2@1"}, (), frozenset())
 
 
 def test_cleaning_that_overtakes_the_loading_of_outputs_loses_no_row() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.budget import count
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import ConsumingStatus, LineageRecord, RootRecord, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, Cut
@@ -277,7 +277,7 @@ class World:
         inputs = RoutingInputs(
             view=self.view,
             reports=reports,
-            standings=dict.fromkeys(reports, Standing.PREFERRED),
+            standings=dict.fromkeys(reports, ServerStanding.PREFERRED),
             now_ms=self.now_ms,
             rule=RULE,
         )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.unit.operator.pool_parts import CONFIG, DEMAND
 
 from merlot.broker.echo import echo_of
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.instances.reports import ServerReport
 from merlot.cluster.records import (
@@ -135,7 +135,9 @@ class World:
 
     def route(self) -> None:
         """The broker takes up what is so, and says so."""
-        standings = {one: Standing.BACKUP if one in self.drains else Standing.PREFERRED for one in self.live}
+        standings = {
+            server: ServerStanding.BACKUP if server in self.drains else ServerStanding.PREFERRED for server in self.live
+        }
         reports = {server.instance: set(server.loaded) for server in self.servers.values()}
         inputs = RoutingInputs(view=self.view, reports=reports, standings=standings, now_ms=10**12)
         self.snapshot = build(inputs, self.snapshot)

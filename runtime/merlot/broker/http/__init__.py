@@ -1,1 +1,1 @@
-"""The broker's HTTP: the fast path for short POSTs, aiohttp for the rest. Runs on the role's event loop."""
+"""Serve the broker's HTTP: a fast path for plain query POSTs, aiohttp for the rest. Runs on the role's event loop."""

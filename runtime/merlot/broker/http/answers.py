@@ -1,4 +1,4 @@
-"""Shapes of what the broker's paths take and answer, for the OpenAPI document. An answer's members are read off one."""
+"""Shapes of the requests and answers of the broker's paths, for the OpenAPI document. Members are read off a sample."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import orjson
 
-from merlot.broker.cursors import Kept
+from merlot.broker.cursors import StoredAnswer
 from merlot.broker.http.queries import CORRELATION_HEADER, STATUS_HEADER
 from merlot.broker.response import BrokerAnswer, ResultRows
 from merlot.http.described import ANY, FLAG, TEXT, WHOLE, Schema, array, header, nullable, query, record
 
 _KINDS: Final[dict[type, Schema]] = {bool: FLAG, int: WHOLE, str: TEXT}
 _SAMPLE: Final = BrokerAnswer(request_id="", client_request_id=None, broker_id="", result=ResultRows([], [], []))
-_KEPT: Final = Kept(_SAMPLE, 0, 0)
+_KEPT: Final = StoredAnswer(_SAMPLE, 0, 0)
 _TYPED: Final[dict[str, Schema]] = {
     "resultTable": record(
         {
@@ -29,7 +29,7 @@ _TYPED: Final[dict[str, Schema]] = {
 
 
 def _answer_of(sample: dict[str, Any]) -> Schema:
-    """Members of an answer; one that failed has no rows, and only some have warnings."""
+    """Return the shape of an answer. Rows are optional, as a failed answer has none, and so are warnings."""
     members = {name: _TYPED.get(name) or _kind_of(value) for name, value in sample.items()}
     rows = members.pop("resultTable", _TYPED["resultTable"])
     return record(members, resultTable=rows, queryWarnings=_TYPED["queryWarnings"])

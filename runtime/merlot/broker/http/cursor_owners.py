@@ -1,7 +1,7 @@
-"""Cursors of other brokers. A cursor's id ends in the broker that keeps it: whoever is asked for it asks that one.
+"""Pass requests for cursors on to the brokers that keep them. A cursor's id ends in its broker's host and port.
 
-Only brokers that the metastore tells of are called, whatever an id says. A request that was passed on is answered by
-its receiver alone, so that none goes round.
+Only brokers that the metastore knows are called, whatever an id says. A request that was passed on is answered by its
+receiver alone, so that none goes round in circles.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LiveBrokers = Callable[[], Awaitable[Mapping[InstanceId, InstanceRecord]]]
 
 
 def cursor_id(broker_id: str) -> str:
-    """Draw an id that nobody guesses: `{number}_{host}_{port}`."""
+    """Return a random id that cannot be guessed: `{number}_{host}_{port}`."""
     return f"{secrets.randbits(63)}_{broker_id.removeprefix(_PREFIX)}"
 
 
 def owner_of(wanted: str) -> InstanceId:
-    """The broker that an id names; NotFoundError of a text that is none."""
+    """Return the broker that an id names. Raise NotFoundError if the text is no id."""
     number, _, owner = wanted.partition("_")
     if not number.isdecimal() or not owner:
         raise NotFoundError(f"no such cursor: its id is number_host_port requestId={wanted:.200}")
@@ -44,13 +44,13 @@ def owner_of(wanted: str) -> InstanceId:
 
 
 def is_passed_on(request: web.Request) -> bool:
-    """Whether another broker asks for what is kept here."""
+    """Return True if another broker has passed the request on to this one."""
     return PASSED_ON_HEADER in request.headers
 
 
 async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers) -> web.StreamResponse:
-    """Have the owner answer, its rows passed through as they come. NotFoundError if it is gone, and its cursors with
-    it; UnavailableError if it is announced and cannot be reached."""
+    """Let the owner answer, and pass its rows through as they come. Raise NotFoundError if the owner is gone, and its
+    cursors with it; UnavailableError if it is registered and cannot be reached."""
     record = (await brokers()).get(owner)
     if record is None:
         raise NotFoundError(
@@ -69,20 +69,21 @@ async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers)
 
 
 async def lists_of_others(own: str, brokers: LiveBrokers) -> list[Any]:
-    """Summaries of the cursors that all other live brokers keep. UnavailableError if one of them does not tell."""
+    """Return the summaries of the cursors that all other live brokers keep. Raise UnavailableError if a broker does not
+    answer."""
     others = [record for name, record in sorted((await brokers()).items()) if name != own]
     timeout = aiohttp.ClientTimeout(total=_LIST_S, connect=_CONNECT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         lists = await asyncio.gather(*(_list(session, record) for record in others))
-    return [summary for one in lists for summary in one]
+    return [summary for summaries in lists for summary in summaries]
 
 
 async def _list(session: aiohttp.ClientSession, record: InstanceRecord) -> list[Any]:
     try:
         async with session.get(f"{_url(record)}/responseStore", headers={PASSED_ON_HEADER: "1"}) as answer:
             answer.raise_for_status()
-            found: list[Any] = orjson.loads(await answer.read())
-            return found
+            summaries: list[Any] = orjson.loads(await answer.read())
+            return summaries
     except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
         raise UnavailableError(f"a broker does not tell which cursors it keeps broker={record.id}") from error
 
@@ -93,8 +94,8 @@ def _url(record: InstanceRecord) -> str:
 
 
 async def _passed_through(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-    kept = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
-    response = web.StreamResponse(status=answer.status, headers=kept)
+    headers = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
+    response = web.StreamResponse(status=answer.status, headers=headers)
     response.content_length = answer.content_length
     await response.prepare(request)
     if request.method == "HEAD":
@@ -103,7 +104,7 @@ async def _passed_through(request: web.Request, answer: aiohttp.ClientResponse) 
         async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
             await response.write(chunk)
     except (aiohttp.ClientError, TimeoutError):
-        # The head is sent: all that is left to say is that the body is not whole.
+        # The head is sent; only breaking off can now show that the body is incomplete.
         if request.transport is not None:
             request.transport.abort()
     return response

@@ -1,4 +1,4 @@
-"""Cursors over HTTP: `?getCursor=true` on a query, and Pinot's `/responseStore`. Any broker answers for all of them."""
+"""Serve cursors: `?getCursor=true` on a query, and Pinot's `/responseStore`. Any broker answers for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from merlot.broker.cursors import Kept, ResponseStore, page_offset, page_size
+from merlot.broker.cursors import ResponseStore, StoredAnswer, page_offset, page_size
 from merlot.broker.http import answers
 from merlot.broker.http.cursor_owners import (
     LiveBrokers,
@@ -27,16 +27,16 @@ from merlot.errors import InvalidInputError, MerlotError, NotFoundError, Unavail
 from merlot.http.described import TEXT, WHOLE, describe, query, record
 
 INLINE_ROWS: Final = 1_000
-"""More are written in a thread."""
+"""Most rows of a page that is written on the event loop; larger pages are written in a thread."""
 
 
 def wants_cursor(query: Mapping[str, str]) -> bool:
-    """Whether the answer is to be kept, and only its first page sent."""
+    """Return True if the answer is to be kept, and only its first page sent."""
     return query.get("getCursor", "").lower() == "true"
 
 
 class CursorPaths:
-    """Handlers over one store, and those of the other brokers."""
+    """Handlers for the cursors of this broker's store and of the other brokers."""
 
     def __init__(self, broker: Answers, store: ResponseStore, brokers: LiveBrokers) -> None:
         self._broker = broker
@@ -44,7 +44,7 @@ class CursorPaths:
         self._brokers = brokers
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes."""
+        """Return all routes."""
         return [
             web.get("/responseStore", self.cursors),
             web.get("/responseStore/{id}", self.cursor),
@@ -55,7 +55,7 @@ class CursorPaths:
         ]
 
     async def begin(self, request: web.Request, fields: object, *, wants_status: bool) -> HttpAnswer:
-        """Run a query, keep its answer, and send the first page; an error is the answer, and nothing is kept."""
+        """Run a query, keep its answer, and return the first page. If it fails, return the error and keep nothing."""
         try:
             num_rows = page_size(request.query.get("numRows"))
         except InvalidInputError as error:
@@ -68,21 +68,21 @@ class CursorPaths:
             return _refused(answer, wants_status)
         answer.request_id = cursor_id(self._broker.broker_id)
         try:
-            kept = self._store.keep(answer, request.remote or "")
+            stored = self._store.keep(answer, request.remote or "")
         except MerlotError as error:
             answer.exceptions, answer.result = (QueryException.of(error),), None
             return _refused(answer, wants_status)
-        return HttpAnswer(200, NO_ERROR, await _page(kept, 0, num_rows))
+        return HttpAnswer(200, NO_ERROR, await _page(stored, 0, num_rows))
 
     @describe(answer=answers.CURSORS)
     async def cursors(self, request: web.Request) -> web.StreamResponse:
         """Cursors that are kept, by all brokers."""
 
         async def read() -> web.Response:
-            told = [kept.summary() for kept in self._store.all()]
+            summaries = [stored.summary() for stored in self._store.all()]
             if not is_passed_on(request):
-                told += await lists_of_others(self._broker.broker_id, self._brokers)
-            return _json(orjson.dumps(told))
+                summaries += await lists_of_others(self._broker.broker_id, self._brokers)
+            return _json(orjson.dumps(summaries))
 
         return await _found(read)
 
@@ -104,9 +104,9 @@ class CursorPaths:
         """`?offset=&numRows=`: some rows of an answer that is kept."""
 
         async def read() -> web.Response:
-            kept = self._store.get(request.match_info["id"])
+            stored = self._store.get(request.match_info["id"])
             offset, num_rows = page_offset(request.query.get("offset")), page_size(request.query.get("numRows"))
-            return _json(await _page(kept, offset, num_rows))
+            return _json(await _page(stored, offset, num_rows))
 
         return await self._by_owner(request, read)
 
@@ -123,7 +123,7 @@ class CursorPaths:
     async def _by_owner(
         self, request: web.Request, read: Callable[[], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """What this broker reads of its own store, or the broker of the cursor of its."""
+        """Answer from this broker's store if it keeps the cursor, otherwise through the broker that does."""
 
         async def answer() -> web.StreamResponse:
             owner = owner_of(request.match_info["id"])
@@ -134,10 +134,10 @@ class CursorPaths:
         return await _found(answer)
 
 
-async def _page(kept: Kept, offset: int, num_rows: int) -> bytes:
-    if min(num_rows, kept.num_rows) > INLINE_ROWS:
-        return await asyncio.to_thread(kept.page, offset, num_rows)
-    return kept.page(offset, num_rows)
+async def _page(stored: StoredAnswer, offset: int, num_rows: int) -> bytes:
+    if min(num_rows, stored.num_rows) > INLINE_ROWS:
+        return await asyncio.to_thread(stored.page, offset, num_rows)
+    return stored.page(offset, num_rows)
 
 
 async def _found(read: Callable[[], Awaitable[web.StreamResponse]]) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""The broker's HTTP paths, as Pinot's clients call them.
+"""Serve the broker's HTTP paths as Pinot's clients call them.
 
 Plain queries do not come here: `front` answers them. A client that hangs up cancels its query, if the server that runs
 this app is started with `handler_cancellation=True`.
@@ -50,8 +50,8 @@ T = TypeVar("T")
 QUERY_LIMITS: Final = dict.fromkeys(("/query/sql", "/query"), BodyLimit(MAX_BODY_BYTES))
 
 
-class BrokerFace(Answers, Protocol):
-    """What the paths need of a broker."""
+class BrokerInterface(Answers, Protocol):
+    """The part of a broker that the HTTP paths need."""
 
     @property
     def directory(self) -> Directory:
@@ -59,7 +59,7 @@ class BrokerFace(Answers, Protocol):
         ...
 
     def unready_reason(self) -> str | None:
-        """Why it should get no queries now; None if it may."""
+        """Return why clients should send no queries now; None if they may."""
         ...
 
     @property
@@ -68,24 +68,24 @@ class BrokerFace(Answers, Protocol):
         ...
 
     def query_log(self, table: str) -> Mapping[str, object]:
-        """What was asked of a table lately, by its raw name."""
+        """Return the log of the queries that named the table lately; `table` is its raw name."""
         ...
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Cancel a running query; False if there is none of that id."""
+        """Cancel a running query; return False if no query has the id."""
         ...
 
 
-def make_app(broker: BrokerFace) -> web.Application:
-    """An application of the broker's paths; unknown paths are 404, for HEAD too."""
+def make_app(broker: BrokerInterface) -> web.Application:
+    """Create an application of the broker's paths; unknown paths are 404, for HEAD too."""
     app = web.Application()
     app[BODY_LIMITS] = QUERY_LIMITS
     app.add_routes(with_description([*routes(broker), *table_routes(broker)], "Merlot broker"))
     return app
 
 
-def routes(broker: BrokerFace) -> list[web.RouteDef]:
-    """The same paths, for a node that serves several roles on one port."""
+def routes(broker: BrokerInterface) -> list[web.RouteDef]:
+    """Return the broker's routes, for a node that serves several roles on one port."""
     paths = _Paths(broker)
     return [
         web.post("/query/sql", paths.post_query),
@@ -107,8 +107,9 @@ def routes(broker: BrokerFace) -> list[web.RouteDef]:
     ]
 
 
-def table_routes(broker: BrokerFace) -> list[web.RouteDef]:
-    """What clients ask a controller for, where none shares the port: pinotdb's reflection needs only these."""
+def table_routes(broker: BrokerInterface) -> list[web.RouteDef]:
+    """Return the routes that clients expect of a controller, for a port without one: pinotdb's reflection needs only
+    these."""
     paths = _Paths(broker)
     return [
         web.get("/tables", paths.table_names),
@@ -117,12 +118,12 @@ def table_routes(broker: BrokerFace) -> list[web.RouteDef]:
 
 
 class _Paths:
-    def __init__(self, broker: BrokerFace) -> None:
+    def __init__(self, broker: BrokerInterface) -> None:
         self._broker = broker
         self._cursors = CursorPaths(broker, ResponseStore(SystemClock()), broker.directory.live_brokers)
 
     def cursor_routes(self) -> list[web.RouteDef]:
-        """Of answers that are kept."""
+        """Return the routes for answers that are kept."""
         return self._cursors.routes()
 
     @describe(
@@ -137,7 +138,7 @@ class _Paths:
         headers = request.headers
         wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
         if wants_cursor(request.query):
-            with contextlib.suppress(orjson.JSONDecodeError):  # what is no JSON is refused below
+            with contextlib.suppress(orjson.JSONDecodeError):  # a body that is not JSON is refused below
                 fields = orjson.loads(body)
                 return _response(await self._cursors.begin(request, fields, wants_status=wants_status))
         return _response(
@@ -162,7 +163,7 @@ class _Paths:
 
     @describe(body=answers.SQL_ONLY, answer=answers.VALIDATED)
     async def validate_syntax(self, request: web.Request) -> web.Response:
-        """Whether a text is a query, of its grammar alone: tables and columns are not looked up."""
+        """Check whether a text is a query by its grammar alone: tables and columns are not looked up."""
         sql = await _sql_of(request)
         try:
             await asyncio.to_thread(parse_statement, sql)
@@ -225,11 +226,11 @@ class _Paths:
             raise web.HTTPBadRequest(text=str(error)) from error
         if name is None:
             raise web.HTTPBadRequest(text="the query is of no single table")
-        found: dict[str, list[str]] = {}
+        by_server: dict[str, list[str]] = {}
         for routes in self._routes(name).values():
             for server, segments in routes.items():
-                found.setdefault(server, []).extend(segments)
-        return _json(found)
+                by_server.setdefault(server, []).extend(segments)
+        return _json(by_server)
 
     def _routes(self, name: str) -> Mapping[TableName, Mapping[str, Sequence[str]]]:
         table = self._broker.directory.find(raw_name(name))
@@ -243,8 +244,8 @@ class _Paths:
         table = self._broker.directory.find(raw_name(name))
         if table is None:
             raise web.HTTPNotFound(text="no routing for this table")
-        told = {"epoch": table.snapshot.epoch, "completed": sorted(table.snapshot.completed)}
-        return _json(_of_halves(name, dict.fromkeys(typed_names(table.raw_name, table.spec), told)))
+        state = {"epoch": table.snapshot.epoch, "completed": sorted(table.snapshot.completed)}
+        return _json(_of_halves(name, dict.fromkeys(typed_names(table.raw_name, table.spec), state)))
 
     @describe(answer=record({"queries": array(OBJECT)}))
     async def query_log(self, request: web.Request) -> web.Response:
@@ -266,22 +267,22 @@ class _Paths:
 
 
 def _routes_by_half(table: ServedTable) -> Mapping[TableName, Mapping[str, Sequence[str]]]:
-    """Names of segments by half and server."""
-    found: dict[TableName, dict[str, list[str]]] = {half: {} for half in typed_names(table.raw_name, table.spec)}
+    """Return the names of segments by half of the table and by server."""
+    by_half: dict[TableName, dict[str, list[str]]] = {half: {} for half in typed_names(table.raw_name, table.spec)}
     for route in table.snapshot.select(0):
         for key in route.segments:
             half = typed_name(table.raw_name, half_of(table.snapshot.by_key[key].record))
-            found.setdefault(half, {}).setdefault(route.instance, []).append(key.rpartition("@")[0])
-    return found
+            by_half.setdefault(half, {}).setdefault(route.instance, []).append(key.rpartition("@")[0])
+    return by_half
 
 
 def _of_halves(name: str, by_half: Mapping[TableName, T]) -> Mapping[TableName, T]:
-    """Of the half that a name says, or of all; 404 if there is none."""
+    """Return the entry of the half that a name says, or all entries if it says none. Raise 404 if there is none."""
     is_typed = raw_name(name) != name
-    asked = {half: told for half, told in by_half.items() if not is_typed or half.lower() == name.lower()}
-    if not asked:
+    chosen = {half: entry for half, entry in by_half.items() if not is_typed or half.lower() == name.lower()}
+    if not chosen:
         raise web.HTTPNotFound(text="no routing for this table")
-    return asked
+    return chosen
 
 
 async def _sql_of(request: web.Request) -> str:

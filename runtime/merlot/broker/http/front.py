@@ -1,10 +1,9 @@
-"""The first to hear a connection: answers plain queries itself, and leaves every other request to the HTTP server.
+"""Read each connection first: answer plain queries here, and leave every other request to the HTTP server.
 
-A general HTTP server takes 250 us for a request, more than all the rest of a broker takes for a query. A connection
-stays here as long as each request is a plain `POST /query/sql`: HTTP/1.1, a head in one piece, a Content-Length, no
-header that asks for more. The first that is anything else, however right or wrong, goes to the HTTP server, with the
-connection and all that follows. Of a body that comes in pieces nothing is looked at before it is whole. Used on one
-event loop.
+A general HTTP server takes 250 us for a request, more than the rest of a broker takes for a query. A connection stays
+here as long as each request is a plain `POST /query/sql`: HTTP/1.1, a head in one piece, a Content-Length, no header
+that asks for more. The first other request, right or wrong, goes to the HTTP server, with the connection and all that
+follows. A body that comes in pieces is not looked at before it is complete. Used on one event loop.
 """
 
 from __future__ import annotations
@@ -40,9 +39,10 @@ _LOG = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES: Final = 8_192
 MAX_AHEAD_BYTES: Final = 65_536
-"""Of requests that a client sends before the one before is answered; with more it has to wait."""
+"""Most bytes of requests that a client may send before the one before them is answered; then reading pauses."""
 MAX_KNOWN_HEADS: Final = 1_024
-"""Clients send the same heads again and again: what they say is remembered under a digest, for they hold passwords."""
+"""Parsed heads that are cached, since clients send the same ones again and again. Keys are digests, for heads hold
+passwords."""
 
 _END: Final = b"\r\n\r\n"
 _REQUEST_LINES: Final = frozenset({b"POST /query/sql HTTP/1.1", b"POST /query HTTP/1.1"})
@@ -53,12 +53,12 @@ _ASKS_FOR_MORE: Final = frozenset(
         *(b"origin", b"sec-fetch-site"),
     )
 )
-"""Headers of requests that the HTTP server judges: it takes more of HTTP, and knows what browsers may ask."""
+"""Headers that leave a request to the HTTP server, which supports more of HTTP and knows what browsers may ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What matters of a request's head."""
+    """Facts of a request's head."""
 
     body_bytes: int
     closes: bool
@@ -67,7 +67,7 @@ class _Head:
 
 
 def _read_head(data: bytes, hosts: Hosts) -> _Head | None:
-    """None if the request is not a plain query. data: up to and with the empty line."""
+    """Parse a head; None if the request is not a plain query. `data` ends with the empty line."""
     first, *lines = data[: -len(_END)].split(b"\r\n")
     if first not in _REQUEST_LINES:
         return None
@@ -98,7 +98,7 @@ def _read_head(data: bytes, hosts: Hosts) -> _Head | None:
 
 
 class _Heads:
-    """Reads heads, those it has read before in a microsecond."""
+    """Parses heads, those it has parsed before in a microsecond."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
@@ -118,7 +118,7 @@ class _Heads:
 
 
 class Front:
-    """Makes the protocol of each new connection. `make_server_protocol` is the HTTP server's."""
+    """Creates the protocol of each new connection. `make_server_protocol` creates the HTTP server's."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Front:
         return _Connection(self)
 
     async def close(self, timeout_s: float) -> None:
-        """End idle connections at once, the others once they have their answer or the time is over."""
+        """End idle connections at once, the others once they have their answer or `timeout_s` is over."""
         self.crowd.close()
         for connection in list(self.connections):
             connection.finish()
@@ -152,7 +152,7 @@ class Front:
         await asyncio.sleep(0)
 
     def date(self) -> bytes:
-        """Value of the header Date."""
+        """Return the value of the header Date."""
         second = self._clock.now_ms() // 1000
         if self._date[0] != second:
             self._date = second, formatdate(second, usegmt=True).encode()
@@ -160,18 +160,18 @@ class Front:
 
 
 class _Connection(RoomyProtocol):
-    """One client: one request at a time, in order."""
+    """Connection of one client: one request at a time, in order."""
 
     def __init__(self, front: Front) -> None:
         super().__init__()
         self._front = front
         self._transport: asyncio.Transport | None = None
         self._ahead = bytearray()
-        """What came and was not looked at: the start of a body, or later requests."""
+        """Bytes that were received and not looked at: the start of a body, or later requests."""
         self._head: _Head | None = None
-        """Of the request at the start of `_ahead`, once it was read."""
+        """Head of the request at the start of `_ahead`, once it was parsed."""
         self._start = 0
-        """Offsets in `_ahead` of the body's first byte and, below, of its end."""
+        """Offset of the body's first byte in `_ahead`; `_stop` is that of its end."""
         self._stop = 0
         self._unread_bytes = 0
         self._is_finishing = False
@@ -214,7 +214,7 @@ class _Connection(RoomyProtocol):
             transport.close()
             return
         self._front.connections.add(self)
-        # A client that vanished is found out by the system.
+        # The system notices a client that vanished.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -237,7 +237,7 @@ class _Connection(RoomyProtocol):
         self._hold()
 
     def _take(self, data: bytes | bytearray) -> None:
-        """Start the next request of the data, which is the first that is not answered."""
+        """Start the first request in `data`. It is the oldest that is not answered."""
         head, start, stop = self._head, self._start, self._stop
         if head is None:
             start = data.find(_END, 0, MAX_HEAD_BYTES) + len(_END)
@@ -265,7 +265,8 @@ class _Connection(RoomyProtocol):
         self.task = self._loop.create_task(self._answer(head, body))
 
     def _hold(self) -> None:
-        """Count what is kept: requests that are not answered, and the answer that is not taken."""
+        """Report the bytes that are held: requests that are not answered, and the answer that the client has not
+        taken."""
         self._front.crowd.hold(self, len(self._ahead) + self._unread_bytes)
 
     def pause_writing(self) -> None:
@@ -301,7 +302,7 @@ class _Connection(RoomyProtocol):
             self.abort()
             return
         self._write(answer)
-        del answer  # the transport has what is not taken yet: a body need not be there twice
+        del answer  # the transport holds what the client has not taken: the body need not be in memory twice
         await self.room()
         self.task = None
         self.idle_since = self._loop.time()
@@ -327,7 +328,7 @@ class _Connection(RoomyProtocol):
 
 @functools.lru_cache(maxsize=256)
 def _head_of(status: int, error_code: int) -> bytes:
-    """A response's head, with places for the date and the length of the body."""
+    """Return a response's head, with placeholders for the date and the length of the body."""
     lines = (
         f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase if status != 499 else 'Client Closed Request'}",
         "Content-Type: application/json",

@@ -1,4 +1,4 @@
-"""A port on which a broker answers HTTP: the front takes connections, an aiohttp server what the front leaves."""
+"""Listen for HTTP: the front takes connections, and an aiohttp server the requests that the front leaves."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG: Final = 1_024
 GRACE_S: Final = 1.0
-"""How long connections get at the end to take their answers."""
+"""Time that connections get at the end to take their answers."""
 
 
 class Listener:
-    """Open between `open` and `close`, on one event loop."""
+    """A port that is open between `open` and `close`, on one event loop."""
 
     def __init__(self, broker: Answers, app: web.Application, clock: Clock) -> None:
         self._broker = broker
@@ -41,7 +41,7 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; returns the port, which 0 leaves to the system. UnavailableError if it is taken."""
+        """Listen, and return the port; the system chooses it if `port` is 0. Raise UnavailableError if it is taken."""
         front = await self._start()
         try:
             self._server = await asyncio.get_running_loop().create_server(front, host, port, backlog=BACKLOG)
@@ -52,12 +52,12 @@ class Listener:
         return bound
 
     async def open_on(self, listener: socket.socket) -> None:
-        """Listen on a socket that is bound."""
+        """Listen on a socket that is already bound."""
         front = await self._start()
         self._server = await asyncio.get_running_loop().create_server(front, sock=listener, backlog=BACKLOG)
 
     async def close(self) -> None:
-        """Take no more connections; end those there are."""
+        """Accept no more connections, and end the open ones."""
         if self._server is not None:
             self._server.close()
         if self._front is not None:

@@ -1,7 +1,7 @@
-"""A query as it comes in an HTTP request, and what goes back: apart from any HTTP server.
+"""Read a query from an HTTP request and encode its answer, independently of the HTTP server.
 
 A query's error is an answer: HTTP 200, `exceptions`, and the header `X-Pinot-Error-Code`. Only a request that is no
-query at all (no `sql`, bad JSON) is HTTP 400; and a client may ask for errors as statuses.
+query at all (no `sql`, bad JSON) is HTTP 400. A client may ask for errors as statuses.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class HttpAnswer:
 
 
 class _MalformedRequestError(Exception):
-    """The request is no query: HTTP 400."""
+    """Raised if the request is no query: HTTP 400."""
 
 
 async def answer_body(
     broker: Answers, body: bytes, client_request_id: str | None, *, wants_status: bool = False
 ) -> HttpAnswer:
-    """Of a POST: the body is a JSON object with `sql` and maybe `queryOptions`."""
+    """Answer a POST: its body is a JSON object with `sql` and perhaps `queryOptions`."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -49,7 +49,7 @@ async def answer_body(
 async def answer_fields(
     broker: Answers, fields: Any, client_request_id: str | None, *, wants_status: bool = False
 ) -> HttpAnswer:
-    """Of a GET: the fields of its URL."""
+    """Answer a GET, whose URL has the fields."""
     answer = await answer_of(broker, fields, client_request_id)
     if isinstance(answer, HttpAnswer):
         return answer
@@ -60,7 +60,7 @@ async def answer_fields(
 async def answer_of(
     broker: Answers, fields: Any, client_request_id: str | None, *, by_column: bool = False
 ) -> BrokerAnswer | HttpAnswer:
-    """What became of the query; a refusal of what is none."""
+    """Run the query; refuse a request that is none."""
     try:
         request = _sql_request(fields, client_request_id)
     except _MalformedRequestError as error:

@@ -1,1 +1,1 @@
-"""From a query's text to its plan: by text, by shape, or from the start; EXPLAIN. Pure, but for its caches."""
+"""Plan a query from its text, reusing plans of the same text or shape; explain plans. Pure, but for the caches."""

@@ -1,7 +1,7 @@
-"""EXPLAIN PLAN FOR: a plan as rows of operators, in Pinot's columns. The broker tells its part, servers told theirs.
+"""EXPLAIN PLAN FOR: a plan as rows of operators, in Pinot's columns. Broker and servers each contribute their part.
 
-Each operator is below the one that Parent_Id names. Below the combining of partial answers, PLAN_START begins a group
-of segments that are treated alike: it has no place of its own in the tree, and -1 for an id, as in Pinot.
+Parent_Id names the operator above. Below the operator that combines partial answers, PLAN_START begins a group of
+segments with the same plan: it has no position in the tree, and its id is -1, as in Pinot.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_ID = -1
 _COLUMNS = ["Operator", "Operator_Id", "Parent_Id"]
 _TYPES = ["STRING", "INT", "INT"]
 EVALUATED = ResultRows(_COLUMNS, _TYPES, [["BROKER_EVALUATE", 0, _NO_ID]])
-"""The plan of a SELECT without FROM: no server is asked."""
+"""Plan of a SELECT without FROM: no server is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Explained:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What servers told, added up: segments that are left out by cause, segments and docs by plan."""
+class _ServerParts:
+    """Sum of the servers' parts: segments that are left out by cause, and segments and docs by plan."""
 
     pruned: dict[str, int] = field(default_factory=dict)
     groups: dict[tuple[str, bool], list[int]] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class _Told:
 def explain(
     plan: PlannedQuery, tree: Reduce, table: ServedTable, selection: Selection, partials: Sequence[Partial]
 ) -> Explained:
-    """The plan. Raises UnavailableError if a server did not explain."""
-    told = _told(partials)
+    """Return the plan. Raise UnavailableError if a server did not explain."""
+    server_parts = _added(partials)
     rows: list[list[str | int]] = []
 
     def add(operator: str, parent: int) -> int:
@@ -61,37 +61,40 @@ def explain(
         return number
 
     last = 0
-    for operator in _broker_part(plan, tree, table, selection, told):
+    for operator in _broker_part(plan, tree, table, selection, server_parts):
         last = add(operator, last)
-    for (encoded, is_joined), (num_segments, num_docs) in sorted(told.groups.items(), key=lambda item: -item[1][0]):
+    groups = sorted(server_parts.groups.items(), key=lambda item: -item[1][0])
+    for (encoded, is_joined), (num_segments, num_docs) in groups:
         joined = ",joined:true" if is_joined else ""
         rows.append([f"PLAN_START(numSegmentsForThisPlan:{num_segments},docs:{num_docs}{joined})", _NO_ID, _NO_ID])
         parents = [last]
         for depth, operator in orjson.loads(encoded):
             del parents[depth + 1 :]
             parents.append(add(operator, parents[-1]))
-    match_all = sum(counts[0] for (encoded, _), counts in told.groups.items() if f'"{MATCH_ALL}"' in encoded)
+    match_all = sum(counts[0] for (encoded, _), counts in server_parts.groups.items() if f'"{MATCH_ALL}"' in encoded)
     columns = ResultRows(_COLUMNS, _TYPES, rows)
-    return Explained(columns, told.pruned.get("filter", 0), match_all)
+    return Explained(columns, server_parts.pruned.get("filter", 0), match_all)
 
 
-def _told(partials: Iterable[Partial]) -> _Told:
-    told = _Told()
+def _added(partials: Iterable[Partial]) -> _ServerParts:
+    server_parts = _ServerParts()
     for partial in partials:
         if not partial.data.schema.equals(SCHEMA):
             raise UnavailableError("a server of another version cannot explain")
         for row in partial.data.to_pylist():
             if row["pruner"] is not None:
-                told.pruned[row["pruner"]] = told.pruned.get(row["pruner"], 0) + row["segments"]
+                server_parts.pruned[row["pruner"]] = server_parts.pruned.get(row["pruner"], 0) + row["segments"]
                 continue
-            counts = told.groups.setdefault((row["plan"], row["joined"]), [0, 0])
+            counts = server_parts.groups.setdefault((row["plan"], row["joined"]), [0, 0])
             counts[0] += row["segments"]
             counts[1] += row["docs"]
-    return told
+    return server_parts
 
 
-def _broker_part(plan: PlannedQuery, tree: Reduce, table: ServedTable, selection: Selection, told: _Told) -> list[str]:
-    """Operators that stand above those of segments, each below the one before."""
+def _broker_part(
+    plan: PlannedQuery, tree: Reduce, table: ServedTable, selection: Selection, server_parts: _ServerParts
+) -> list[str]:
+    """Return the operators above those of segments, each below the one before."""
     leaf = tree.leaf
     operators = [f"BROKER_REDUCE({', '.join(_reduce_facts(tree))})"]
     if table.pruning is not None and not plan.skips_pruning:
@@ -100,12 +103,15 @@ def _broker_part(plan: PlannedQuery, tree: Reduce, table: ServedTable, selection
     operators += _boundary_part(table)
     num_segments = sum(len(route.segments) for route in selection.routes)
     operators.append(f"SCATTER(servers:{len(selection.routes)},segments:{num_segments})")
-    operators += [f"SERVER_PRUNE(pruner:{name},segmentsRemoved:{count})" for name, count in sorted(told.pruned.items())]
+    operators += [
+        f"SERVER_PRUNE(pruner:{name},segmentsRemoved:{count})" for name, count in sorted(server_parts.pruned.items())
+    ]
     return [*operators, _combine(leaf)]
 
 
 def _boundary_part(table: ServedTable) -> list[str]:
-    """Of a hybrid table: where its parts meet, and how many segments are asked for nothing, since the other part is."""
+    """Return the operator of a hybrid table's time boundary. It counts the segments that are not asked, because the
+    other table answers for their time."""
     boundary_ms = table.snapshot.time_boundary_ms
     if table.rule is None or boundary_ms is None:
         return []
@@ -124,13 +130,13 @@ def _reduce_facts(tree: Reduce) -> list[str]:
 
 
 def _slots(work: LeafWork) -> dict[str, Expr]:
-    """What slots hold."""
+    """Return the expression of each slot."""
     kinds: dict[str, Sequence[Expr]] = {"k": work.keys, "a": work.aggregates, "c": work.columns}
     return {f"{letter}{number}": expr for letter, exprs in kinds.items() for number, expr in enumerate(exprs)}
 
 
 def _text(expr: Expr, slots: Mapping[str, Expr]) -> str:
-    """An expression over slots as one over the table's columns."""
+    """Write an expression over slots as one over the table's columns."""
     return text_of(replace(expr, lambda node: slots.get(node.name) if isinstance(node, Column) else None))
 
 

@@ -1,4 +1,4 @@
-"""Options of a request: `"k=v;k=v"` as clients send them, and the deadline that they and the table's limits make."""
+"""Read the options of a request, `k=v;k=v`, and derive the deadline from them and the table's limits."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MAX_DIGITS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerWishes:
-    """What options say of the answer, apart from its rows."""
+    """Options that concern the answer, apart from its rows."""
 
     drops_rows: bool = False
-    """`dropResults=true`: the query runs, and its answer tells all but the rows."""
+    """`dropResults=true`: the query runs, and its answer has all but the rows."""
     client_request_id: str | None = None
     """`clientQueryId`."""
     warnings: tuple[str, ...] = ()
-    """Options that nobody knows, and those above a limit."""
+    """Lines about options that nobody knows, and options above a limit."""
 
 
 def wishes(query: BoundQuery | Statement, limits: QueryLimits | None = None) -> AnswerWishes:
-    """Read from a query's options how its answer is to look, within the limits of its table."""
+    """Read a query's options about its answer, within the limits of its table."""
     return AnswerWishes(
         drops_rows=(query.option("dropResults") or "").lower() == "true",
         client_request_id=query.option("clientQueryId"),
@@ -38,16 +38,17 @@ def wishes(query: BoundQuery | Statement, limits: QueryLimits | None = None) -> 
 
 
 def least(limits: Iterable[QueryLimits]) -> QueryLimits:
-    """The limits of a query over several tables: of each, the least that a table has."""
+    """Return the limits of a query over several tables: for each limit, the least that a table has."""
     all_limits = list(limits)
     fields = {limit.field for limit in LIMITED}
-    given = {name: [value for one in all_limits if (value := getattr(one, name)) is not None] for name in fields}
+    values_of = {name: [getattr(table_limits, name) for table_limits in all_limits] for name in fields}
+    given = {name: [value for value in values if value is not None] for name, values in values_of.items()}
     return QueryLimits().model_copy(update={name: min(values) for name, values in given.items() if values})
 
 
 def _capped(query: BoundQuery | Statement, limits: QueryLimits) -> Iterator[str]:
-    """A line for each option that asks for more than a limit allows: clients send their own with every query, so it is
-    no error, and the limit holds."""
+    """Yield a line for each option that asks for more than a limit allows. This is no error, as clients send their
+    options with every query; the limit applies."""
     for limit in LIMITED:
         wanted = _count(query.option(limit.option))
         most = getattr(limits, limit.field)
@@ -76,7 +77,7 @@ LIMITED: Final = (
 
 
 def parse(text: str) -> dict[str, str]:
-    """Read `k=v;k=v`; pinotdb begins with a semicolon. An entry without `=` is refused."""
+    """Read `k=v;k=v`; pinotdb begins with a semicolon. Refuse an entry without `=`."""
     if len(text) > MAX_CHARS:
         raise QueryOptionError(f"query options too long chars={len(text)} limit={MAX_CHARS}")
     options = {}
@@ -89,8 +90,8 @@ def parse(text: str) -> dict[str, str]:
 
 
 def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:
-    """How long the query may take: its own `timeoutMs`, at most the table's limit; without one the table's limit, else
-    ten seconds. Raises QueryOptionError if `timeoutMs` is no number above 0."""
+    """Return the time that the query may take: its own `timeoutMs`, but no more than the table's limit. If it has none:
+    the table's limit, or ten seconds. Raise QueryOptionError if `timeoutMs` is no number above 0."""
     wanted = own_timeout_ms(options)
     if wanted is None:
         return table_limit_ms or DEFAULT_TIMEOUT_MS
@@ -98,12 +99,12 @@ def timeout_ms(options: Mapping[str, str], table_limit_ms: int | None) -> int:
 
 
 def planning_timeout_ms(text: str) -> int:
-    """How long a query's text may be read before its own options are known."""
+    """Return the time that planning may take until the options in the query's text are known."""
     return own_timeout_ms(parse(text)) or DEFAULT_TIMEOUT_MS
 
 
 def own_timeout_ms(options: Mapping[str, str]) -> int | None:
-    """`timeoutMs`, if it is given, at most a day."""
+    """Return `timeoutMs` if it is given, but no more than a day."""
     wanted = next((value for name, value in options.items() if name.lower() == "timeoutms"), None)
     if wanted is None:
         return None
@@ -115,7 +116,7 @@ def own_timeout_ms(options: Mapping[str, str]) -> int | None:
 
 
 def _count(text: str | None) -> int | None:
-    """A whole number that is not negative, None for any other text."""
-    # Digits are counted first: Python refuses to read thousands of them.
+    """Read a whole number that is not negative; None for any other text."""
+    # Count the digits first: Python refuses to convert thousands of them.
     is_count = text is not None and text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
     return int(text) if is_count and text is not None else None

@@ -1,8 +1,8 @@
-"""SQL text to something that can be scattered, remembered by text: parsing costs more than the rest of the broker.
+"""Plan SQL text, and cache plans by text: parsing costs more than the rest of the broker.
 
 Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for one
-revision of its table; a changed manifest makes the next query plan again. Used on the event loop; texts that may take
-more than some milliseconds are planned by `planning_threads`.
+revision of its table; when the manifest changes, the next query is planned again. Used on the event loop; texts that
+may take more than some milliseconds are planned in `threads`.
 """
 
 from __future__ import annotations
@@ -32,45 +32,46 @@ from merlot.sql.budget import Budget
 from merlot.sql.null_counts import WARNING, counts_nulls
 from merlot.sql.parse import ParsedStatement, one_stage, parse_statement
 from merlot.sql.query_options import with_nulls
-from merlot.sql.shapes import Shape, Template, make_template, shape_of
+from merlot.sql.shapes import QueryShape, Template, make_template, shape_of
 from merlot.tree import tree_json
 from merlot.tree.nodes import BoundQuery, Expr
 
 INLINE_SQL_CHARS = 512
-"""Planned on the event loop: a hundred conditions and their template take 15 ms there, most texts half a one."""
+"""Longest text that is planned on the event loop: a hundred conditions and their template take 15 ms, most texts 0.5
+ms."""
 MAX_PLANS = 2000
 MAX_SHAPES = 2000
-"""No fewer than plans: dashboards that ask one shape after the other, and more than there are, would find none."""
+"""No fewer than plans: dashboards that repeat more shapes than this in turn would find none in the cache."""
 SIGHTINGS = 2
-"""Queries of one shape before a template is made: that costs two more of them."""
+"""Queries of one shape before a template is made: making it costs as much as two more of them."""
 
 FindTable = Callable[[str], ServedTable | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedQuery:
-    """A query ready to run. `table` is None for a SELECT without FROM, which has no plan either."""
+    """A query that is ready to run. A SELECT without FROM has neither `table` nor `tree`."""
 
     constant: BoundQuery | None = None
-    """A SELECT without FROM."""
+    """The query if it is a SELECT without FROM."""
     timeout_ms: int
     table: TableName | None = None
     revision: int = 0
     query: bytes = b""
-    """Encoded, without its WHERE: the same for all queries of a shape."""
+    """The query without its WHERE, encoded: the same for all queries of a shape."""
     where: bytes = b""
     """The plan's filter, encoded."""
     is_explain: bool = False
     tree: Reduce | None = None
     is_momentary: bool = False
-    """NOW() or AGO() is in it: it is right for this moment alone."""
+    """True if the query has NOW() or AGO(): the plan must not be used again."""
     skips_pruning: bool = False
-    """`skipSegmentPruning=true`: ask for every segment, and have servers look at each."""
+    """`skipSegmentPruning=true`: ask for every segment, and let servers examine each."""
     prunes_by_functions: bool = False
-    """Whether its filter has functions whose bounds pruning may have to compute."""
+    """True if the filter has functions whose bounds pruning may have to compute."""
     wishes: AnswerWishes = field(default_factory=AnswerWishes)
     stages: PlannedStages | None = None
-    """Of a query of more than one stage, which has no plan of its own."""
+    """Plan of a query of several stages, which has no `tree`; None for any other."""
     rewrites: RewriteResult | None = None
     """Rewriting of a statement of several stages into this query of one table; None for other queries. If set,
     aggregates of no values are NULL."""
@@ -78,41 +79,42 @@ class PlannedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStages:
-    """What is asked of tables, by relation, and what is made of it."""
+    """Plans of the leaves, by relation, and the query above them."""
 
     bound: BoundStages
     leaves: Mapping[str, PlannedQuery]
 
     @property
     def revisions(self) -> Mapping[TableName, int]:
-        """Of the tables that it was planned for."""
+        """Revisions of the tables that the query was planned for."""
         return {table.name: table.revision for table in self.bound.tables.values()}
 
 
 @dataclass(slots=True)
 class PlanCounts:
-    """How plans came about, since the broker started."""
+    """Number of plans since the broker started, by how each was obtained."""
 
-    found: int = 0
-    """By their text."""
+    cached: int = 0
+    """Plans that were cached under their text."""
     filled: int = 0
-    """In the template of their shape."""
+    """Plans from the template of their shape."""
     made: int = 0
-    """From the text on."""
+    """Plans made from the text."""
 
 
 @dataclass(slots=True)
-class _KnownShape:
-    """What is remembered of a shape: the plan that its template is of, once there is one."""
+class _ShapeEntry:
+    """Cache entry of a shape."""
 
     sightings: int = 0
     template: Template | None = None
     planned: PlannedQuery | None = None
-    """None while no template was tried; with no template, the shape has none at its revision."""
+    """Plan from which the template was tried; None if that is still to come. If `template` is None, the shape has none
+    at the plan's revision."""
 
 
 class Planner:
-    """Plans queries; keeps the least recently used last."""
+    """Plans queries, and drops the plans that were used least recently when the cache is full."""
 
     def __init__(
         self, find_table: FindTable, clock: Clock, *, max_plans: int = MAX_PLANS, max_bytes: int = PLAN_CACHE_BYTES
@@ -123,17 +125,17 @@ class Planner:
         self._max_bytes = max_bytes
         self._num_bytes = 0
         self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
-        self._shapes: OrderedDict[tuple[str, str], _KnownShape] = OrderedDict()
+        self._shapes: OrderedDict[tuple[str, str], _ShapeEntry] = OrderedDict()
         self._threads = PlanningThreads()
         self.counts = PlanCounts()
 
     async def plan(self, sql: str, options: str) -> PlannedQuery:
-        """The plan for this text; raises what parsing and binding raise, NotFoundError for an unknown table,
+        """Return the plan for a text. Raise the errors of parsing and binding, NotFoundError for an unknown table, and
         PlanningTimeoutError at the query's deadline. Cancelling ends the planning."""
         cached = self._plans.get((sql, options))
         if cached is not None and self._is_current(cached):
             self._plans.move_to_end((sql, options))
-            self.counts.found += 1
+            self.counts.cached += 1
             return cached
         planned = await self._make_by_shape(sql, options)
         if not planned.is_momentary:
@@ -165,23 +167,23 @@ class Planner:
 
     async def _make_by_shape(self, sql: str, options: str) -> PlannedQuery:
         shape = shape_of(sql)
-        known = _KnownShape() if shape is None else self._known((shape.key, options))
-        if known.planned is not None and not self._is_current(known.planned):
-            known.template = known.planned = None
-        if shape is not None and known.template is not None and known.planned is not None:
-            filled = _fill(known.template, known.planned, shape)
+        entry = _ShapeEntry() if shape is None else self._shape_entry((shape.key, options))
+        if entry.planned is not None and not self._is_current(entry.planned):
+            entry.template = entry.planned = None
+        if shape is not None and entry.template is not None and entry.planned is not None:
+            filled = _fill(entry.template, entry.planned, shape)
             if filled is not None:
                 self.counts.filled += 1
                 return filled
         self.counts.made += 1
-        known.sightings += 1
-        is_template_due = known.sightings >= SIGHTINGS and known.planned is None
+        entry.sightings += 1
+        is_template_due = entry.sightings >= SIGHTINGS and entry.planned is None
         made = await self._make_somewhere(sql, options, shape if is_template_due else None)
         if is_template_due and made.is_shape_tried:
-            known.planned, known.template = made.planned, made.template
+            entry.planned, entry.template = made.planned, made.template
         return made.planned
 
-    async def _make_somewhere(self, sql: str, options: str, shape: Shape | None) -> _Made:
+    async def _make_somewhere(self, sql: str, options: str, shape: QueryShape | None) -> _PlanResult:
         timeout_s = query_options.planning_timeout_ms(options) / 1000
         deadline = self._clock.monotonic() + timeout_s
         is_short = len(sql) <= INLINE_SQL_CHARS
@@ -190,27 +192,27 @@ class Planner:
             return self._make(sql, options, shape, budget)
         return await self._threads.run(len(sql), timeout_s, budget, lambda: self._make(sql, options, shape, budget))
 
-    def _known(self, key: tuple[str, str]) -> _KnownShape:
-        known = self._shapes.get(key)
-        if known is None:
-            known = self._shapes[key] = _KnownShape()
+    def _shape_entry(self, key: tuple[str, str]) -> _ShapeEntry:
+        entry = self._shapes.get(key)
+        if entry is None:
+            entry = self._shapes[key] = _ShapeEntry()
             if len(self._shapes) > MAX_SHAPES:
                 self._shapes.popitem(last=False)
         else:
             self._shapes.move_to_end(key)
-        return known
+        return entry
 
-    def _make(self, sql: str, options: str, shape: Shape | None, budget: Budget) -> _Made:
-        """The plan; and the template of the shape, if one is given and has one."""
+    def _make(self, sql: str, options: str, shape: QueryShape | None, budget: Budget) -> _PlanResult:
+        """Plan a text. If `shape` is given, also try to make its template."""
         moment = Moment(self._clock.now_ms())
         parsed = self._parse(sql, budget)
         given = query_options.parse(options)
         if parsed.has_stages or (wants_stages(given, parsed) and one_stage(parsed).table is not None):
-            return _Made(_plan_stages(bind_stages(parsed, given, self._find_table, moment, budget), moment))
+            return _PlanResult(_plan_stages(bind_stages(parsed, given, self._find_table, moment, budget), moment))
         bound, table = self._bind(parsed, given, budget, moment)
         if table is None:
             timeout_ms = query_options.timeout_ms(dict(bound.options), None)
-            return _Made(
+            return _PlanResult(
                 PlannedQuery(
                     constant=bound,
                     timeout_ms=timeout_ms,
@@ -225,9 +227,9 @@ class Planner:
             planned = replace(planned, wishes=replace(wishes, warnings=(*wishes.warnings, WARNING)))
         budget.look()
         if shape is None or planned.is_momentary:
-            return _Made(planned)
+            return _PlanResult(planned)
         template = make_template(shape, bound, lambda text: self._bind(self._parse(text, budget), given, budget)[0])
-        return _Made(planned, template, is_shape_tried=True)
+        return _PlanResult(planned, template, is_shape_tried=True)
 
     def _parse(self, sql: str, budget: Budget) -> ParsedStatement:
         parsed = parse_statement(sql, budget)
@@ -249,8 +251,8 @@ class Planner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A plan, and the template of its shape if one was to be tried and there is one."""
+class _PlanResult:
+    """A plan, and the template of its shape if one was tried and could be made."""
 
     planned: PlannedQuery
     template: Template | None = None
@@ -266,8 +268,9 @@ def _weight(key: tuple[str, str], plan: PlannedQuery) -> int:
     return own + len(plan.stages.bound.engine.sql) + sum(len(leaf.query) + len(leaf.where) for leaf in leaves)
 
 
-def _fill(template: Template, planned: PlannedQuery, shape: Shape) -> PlannedQuery | None:
-    """The plan of another query of the shape; None if its constants do not fit, which binding will say better."""
+def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> PlannedQuery | None:
+    """Return the plan of another query of the shape. None if its constants do not fit; binding then gives the better
+    error."""
     assert planned.tree is not None
     filled = None if template.direct is None else template.direct.fill(shape.constants)
     condition: Expr | None

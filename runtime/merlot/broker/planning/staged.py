@@ -1,4 +1,4 @@
-"""A query of more than one stage as plans of its leaves and a query for the engine above them."""
+"""Bind a query of several stages, and cut it into leaves and a query for the engine above them."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ MULTISTAGE_OPTION = "useMultistageEngine"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundStages:
-    """A statement whose names are found, cut into leaves."""
+    """A bound statement, cut into leaves."""
 
     statement: Statement
-    """Over leaves."""
+    """The statement over leaves."""
     leaves: Mapping[str, StageLeaf]
     engine: EngineQuery
     tables: Mapping[str, ServedTable]
-    """By name as written, one state of each for all that is planned of it."""
+    """Tables by name as written. All plans of a table use this state of it."""
     rewrites: RewriteResult
     """Rewriting of the statement before it was cut."""
     direct: StageLeaf | None = None
-    """The leaf that answers the statement without the engine."""
+    """The leaf that answers the statement without the engine; None if the engine is needed."""
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:
-    """Whether a query asks to be answered as Pinot's multi-stage engine would."""
+    """Return True if a query asks to be answered as Pinot's multi-stage engine would."""
     merged = {name.lower(): value for name, value in [*options.items(), *parsed.options]}
     return merged.get(MULTISTAGE_OPTION.lower(), "").lower() == "true"
 
@@ -53,7 +53,7 @@ def bind_stages(
     moment: Moment,
     budget: Budget,
 ) -> BoundStages:
-    """The leaves and what is above them; raises as binding does, NotFoundError for an unknown table."""
+    """Bind and cut a statement. Raise the errors of binding, and NotFoundError for an unknown table."""
     tables: dict[str, ServedTable] = {}
 
     def find_schema(name: str) -> TableSchema:
@@ -66,13 +66,14 @@ def bind_stages(
 
     context = StageContext(find_schema=find_schema, fold=folding(budget), moment=moment, budget=budget)
     statement = bind_statement(parsed, context, options)
-    nulls = with_nulls(dict(statement.options), null_handling=any(one.spec.null_handling for one in tables.values()))
-    made = cut(replace(statement, options=merge_options(nulls, ())))
+    null_handling = any(table.spec.null_handling for table in tables.values())
+    nulls = with_nulls(dict(statement.options), null_handling=null_handling)
+    staged = cut(replace(statement, options=merge_options(nulls, ())))
     return BoundStages(
-        statement=made.statement,
-        leaves=made.leaves,
-        engine=engine_query(made.statement),
+        statement=staged.statement,
+        leaves=staged.leaves,
+        engine=engine_query(staged.statement),
         tables=tables,
-        rewrites=made.rewrites,
-        direct=made.direct,
+        rewrites=staged.rewrites,
+        direct=staged.direct,
     )

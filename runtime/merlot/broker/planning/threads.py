@@ -1,7 +1,7 @@
-"""Where long texts are planned: off the event loop, a few at a time, and no longer than somebody waits.
+"""Plan long texts in threads: off the event loop, a few at a time, and only while a client waits.
 
-Each lane is one thread: planning is Python, more threads would only take the interpreter's lock from queries that run.
-Texts of a page need not wait for texts of a megabyte. Used on one event loop.
+Each lane is one thread: planning is Python, and more threads would only take the interpreter's lock from running
+queries. There are two, so that texts of a page need not wait for texts of a megabyte. Used on one event loop.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ T = TypeVar("T")
 
 PAGE_CHARS: Final = 16_384
 SWITCH_S: Final = 0.000_5
-"""How long a thread keeps the interpreter's lock once another wants it. Planning holds it from end to end, and a query
-asks for it several times: by Python's 5 ms a point query beside a long text took 20."""
+"""Time that a thread keeps the interpreter's lock once another wants it. Planning holds it from end to end, and a query
+needs it several times: with Python's 5 ms, a point query beside a long text took 20 ms."""
 MAX_WAITING: Final = 50
-"""Texts a lane, the one that is planned included."""
+"""Most texts in a lane, the one being planned included."""
 
 
 class PlanningBusyError(UnavailableError):
-    """Too many long texts wait to be planned (Pinot's TOO_MANY_REQUESTS)."""
+    """Raised if too many long texts wait to be planned (Pinot's TOO_MANY_REQUESTS)."""
 
     code: ClassVar[int] = 429
 
 
 class PlanningThreads:
-    """Two lanes, from the first use to `close`."""
+    """Two lanes of texts, from the first use to `close`."""
 
     def __init__(self) -> None:
         sys.setswitchinterval(SWITCH_S)
         self._pages, self._long = _Lane("plan-pages"), _Lane("plan-long")
 
     async def run(self, num_chars: int, timeout_s: float, budget: Budget, work: Callable[[], T]) -> T:
-        """What `work` returns. PlanningTimeoutError if its turn does not come in time, PlanningBusyError at once if too
-        many wait. Whoever cancels the caller ends the work."""
+        """Run `work` in the lane for a text of `num_chars`. Raise PlanningTimeoutError if its turn does not come in
+        time, and PlanningBusyError at once if too many texts wait. If the caller is cancelled, the work ends too."""
         lane = self._pages if num_chars <= PAGE_CHARS else self._long
         return await lane.run(timeout_s, budget, work)
 
     def close(self) -> None:
-        """Take nothing more. What runs ends by its budget."""
+        """Accept no more work. The budget of the running work ends it."""
         self._pages.close()
         self._long.close()
 

@@ -1,9 +1,9 @@
-"""Which servers a broker may ask, from two witnesses: the metastore's ephemerals and its own calls.
+"""Tell which servers a broker may ask, by the metastore's ephemeral nodes and by its own calls.
 
-Neither witness is enough. A lost ephemeral may mean a server without its metastore, still serving: it is a *suspect*,
-and leaves only when a call to it fails too, or after `SUSPECT_S`. A failed call may be a passing fault: a live server
-becomes a *backup*, asked only for segments that nobody else has, until its pause is over; pauses double. Used on the
-event loop's thread only; time is an argument.
+Neither source is enough. A server whose ephemeral node is lost may have lost only the metastore, and still serve. It is
+a *suspect*: it leaves the routing only when a call to it fails too, or after `SUSPECT_S`. A failed call may be a
+passing fault: a live server becomes a *backup*, asked only for segments that no other server has, until its pause is
+over. Each failure doubles the pause. Used on the event loop's thread only; time is an argument.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from enum import Enum, auto
 from merlot.ids import InstanceId
 
 SUSPECT_S = 30.0
-"""How long a server without its ephemeral stays in the routing while its calls succeed or none are made."""
+"""How long a server without its ephemeral node stays in the routing while its calls succeed or none are made."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 
-class Standing(Enum):
-    """PREFERRED: asked first; BACKUP: asked only where no preferred server has the segment. Absent: not asked."""
+class ServerStanding(Enum):
+    """Preference of a server that may be asked.
+
+    PREFERRED: asked first. BACKUP: asked only for segments that no preferred server has. A server without a standing is
+    not asked."""
 
     PREFERRED = auto()
     BACKUP = auto()
 
 
 class CallOutcome(Enum):
-    """LATE: reached, perhaps, but not done within the query's deadline."""
+    """How a call to a server ended. LATE: the query's deadline passed first; the server may have been reached."""
 
     ANSWERED = auto()
     UNREACHED = auto()
@@ -43,25 +46,27 @@ class _Server:
     failed_at: float = 0.0
 
     def resumes_at(self) -> float:
-        """When a failing server is preferred again."""
+        """Return when a failing server is preferred again."""
         return self.failed_at + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 10))
 
-    def standing(self, now: float) -> Standing | None:
+    def standing(self, now: float) -> ServerStanding | None:
         if self.lost_at is not None:
             is_gone = self.failures > 0 or now - self.lost_at >= SUSPECT_S
-            return None if is_gone else Standing.PREFERRED
-        return Standing.BACKUP if self.failures and now < self.resumes_at() else Standing.PREFERRED
+            return None if is_gone else ServerStanding.PREFERRED
+        return ServerStanding.BACKUP if self.failures and now < self.resumes_at() else ServerStanding.PREFERRED
 
 
 class ServerHealth:
-    """Remembers every server seen until it is gone."""
+    """Health of every server that was seen and is not gone yet."""
 
     def __init__(self) -> None:
         self._servers: dict[InstanceId, _Server] = {}
 
     def observe_live(self, live: Mapping[InstanceId, int], now: float) -> None:
-        """The ephemerals that stand now, and when their processes started, in ms. A server that comes back starts
-        afresh: it is a new process, which may have taken the old one's place between two looks, or it was healed."""
+        """Take over the live servers, with the start of each process in ms.
+
+        A server that comes back begins without failures: it has recovered, or it is a new process, which may have
+        replaced the old one between two calls."""
         for instance, started_ms in live.items():
             server = self._servers.get(instance)
             if server is None or server.lost_at is not None or server.started_ms != started_ms:
@@ -73,10 +78,9 @@ class ServerHealth:
                 del self._servers[instance]
 
     def observe_call(self, instance: InstanceId, outcome: CallOutcome, now: float) -> bool:
-        """A call ended; returns whether the server's standing changed.
+        """Record how a call ended; return True if the server's standing changed.
 
-        Being late speaks against a suspect only: a live server may have been given a long query.
-        """
+        Lateness counts against a suspect only: a live server may have been given a long query."""
         server = self._servers.get(instance)
         if server is None:
             return False
@@ -88,13 +92,13 @@ class ServerHealth:
             server.failed_at = now
         return before != server.standing(now)
 
-    def standings(self, now: float) -> Mapping[InstanceId, Standing]:
-        """Every server that may be asked."""
+    def standings(self, now: float) -> Mapping[InstanceId, ServerStanding]:
+        """Return the standing of every server that may be asked."""
         ranked = ((instance, server.standing(now)) for instance, server in self._servers.items())
         return {instance: standing for instance, standing in ranked if standing is not None}
 
     def next_change(self, now: float) -> float | None:
-        """When a standing will next change by the clock alone; None if never."""
+        """Return when time alone will next change a standing; None if it never will."""
         moments = [
             server.resumes_at() if server.lost_at is None else server.lost_at + SUSPECT_S
             for server in self._servers.values()

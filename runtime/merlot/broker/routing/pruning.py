@@ -1,8 +1,8 @@
-"""Which of a snapshot's segments a query needs: statistics from their records, and routes to what is left.
+"""Choose the segments of a snapshot that a query needs, by the statistics in their records, and route them.
 
-Built in a thread whenever routes change, reusing the statistics if the records are the same; used on the event loop.
-Per query it costs array operations over all segments and Python only for those that are left. What a record does not
-tell, or tells in a way that cannot be read, prunes nothing.
+Built in a thread whenever routes change; statistics are reused if the records are the same. Used on the event loop: a
+query costs array operations over all segments, and Python only for those that remain. Statistics that a record lacks,
+or that cannot be read, prune nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot import telemetry
-from merlot.broker.routing import own_pruners
-from merlot.broker.routing.own_pruners import Keep, OwnPruner
+from merlot.broker.routing import plugin_pruners
+from merlot.broker.routing.plugin_pruners import Keep, PluginPruner
 from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, Cut
@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What one query asks of whom; `unavailable` are keys that it needs and nobody holds."""
+    """Calls that one query makes. `unavailable`: keys that it needs and no server holds."""
 
     routes: tuple[ServerRoute, ...]
     unavailable: tuple[str, ...]
@@ -54,56 +54,57 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TablePruning:
-    """Everything by position: the order of `snapshot.segments`."""
+    """Statistics and routes of a snapshot's segments, as arrays in the order of `snapshot.segments`."""
 
     snapshot: RoutingSnapshot
     spec: TableSpec
     records: Sequence[SegmentRecord | None] = field(repr=False)
-    """None: the record is of another version than the one that is routed."""
+    """Records by position; None: the record is of another version than the one that is routed."""
     stages: tuple[tuple[str, SegmentStatistics], ...]
-    """Statistics that each pruner may use together with those before it; the last has all."""
-    own: tuple[OwnPruner, ...] = ()
+    """Built-in pruners in order, each with the statistics that it and those before it may use; the last has all."""
+    own: tuple[PluginPruner, ...] = ()
     unreadable: str | None = None
-    """Why segments are never pruned whose records say what this version cannot read; None if there are none."""
+    """Reason why segments are never pruned whose records this version cannot read; None if all can be read."""
     keys: NDArray[np.object_] = field(repr=False)
     turns: tuple[NDArray[np.int16], ...] = field(repr=False)
-    """Number of the server in `servers`, by turn and segment; -1 if nobody holds it."""
+    """Number of the server in `servers`, by turn and segment; -1 if no server holds the segment."""
     servers: tuple[InstanceId, ...]
     cuts: NDArray[np.int8] = field(repr=False)
-    """Which rows of each segment queries see (`Cut`)."""
+    """Rows of each segment that queries see (`Cut`)."""
     seen: Keep | None = field(repr=False)
-    """Segments of which queries see any; None: all, as of every table that is neither hybrid nor has editions."""
+    """Segments that have rows which queries see. None: all have; only hybrid tables and tables with editions have
+    others."""
     num_seen: int
     editions: Mapping[int, int] = field(default_factory=dict)
-    """Of an upsert table of batches: the position of each partition's edition, by the number of its group."""
+    """Position of each partition's edition, by the number of its group; empty unless batches fill an upsert table."""
     groups: Sequence[int | None] = ()
-    """Of such a table: numbers of groups, by position."""
+    """Numbers of groups, by position; empty if there are no editions."""
 
     @property
     def statistics(self) -> SegmentStatistics:
-        """All that is known."""
+        """Statistics of all built-in pruners."""
         return self.stages[-1][1]
 
     def problems(self) -> tuple[str, ...]:
-        """What keeps segments from being pruned that should be, a line each. Grows with what queries meet."""
-        functions = {one for known in self.statistics.partitions.values() for one in known.holders}
-        found = [self.unreadable, *(one.problem for one in self.own), *sorted({one.problem or "" for one in functions})]
-        return tuple(filter(None, found))
+        """Return, a line each, the reasons why segments are not pruned that should be. Queries may add reasons."""
+        functions = {function for column in self.statistics.partitions.values() for function in column.holders}
+        by_function = sorted({function.problem or "" for function in functions})
+        return tuple(filter(None, [self.unreadable, *(pruner.problem for pruner in self.own), *by_function]))
 
     def is_prepared(self, where: Expr | None) -> bool:
-        """Whether `select` has nothing to compute that may hold up an event loop; else `prepare` does it."""
+        """Return False if `select` would hold up the event loop; call `prepare` first then."""
         return self.statistics.knows(monotone.functions_of(where))
 
     def prepare(self, where: Expr | None) -> None:
-        """Compute bounds of the functions that the filter has; any thread."""
+        """Compute the bounds of the functions in the filter; any thread."""
         for function in monotone.functions_of(where):
             self.statistics.ranges_of(function)
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
-        """Routes for the segments that may hold rows that pass the filter."""
-        kept = self._kept(where, self.statistics, self.own, null_handling=null_handling)
+        """Return routes for the segments that may hold rows that pass the filter."""
+        mask = self._kept(where, self.statistics, self.own, null_handling=null_handling)
         num_segments = self.num_seen
-        positions = np.flatnonzero(kept)
+        positions = np.flatnonzero(mask)
         if len(positions) == num_segments:
             return Selection(self.snapshot.select(request_number), self.snapshot.unavailable)
         num_pruned = num_segments - len(positions)
@@ -113,20 +114,21 @@ class TablePruning:
         return self._routes(positions, turn[positions], num_pruned)
 
     def _with_editions(self, positions: NDArray[np.intp]) -> NDArray[np.intp]:
-        """And what the segments are editions of, for servers to know which docs of them are valid."""
+        """Add the editions of the segments at `positions`: by them servers know which docs of the segments are
+        valid."""
         groups = {self.groups[position] for position in positions.tolist()}
         named = [self.editions[group] for group in groups if group is not None and group in self.editions]
         return np.concatenate([positions, np.array(named, np.intp)])
 
     def explain(self, where: Expr | None, *, null_handling: bool) -> list[tuple[str, int]]:
-        """How many segments each pruner leaves out that those before it kept."""
+        """Return, for each pruner, how many segments it leaves out that the pruners before it kept."""
         counts: list[tuple[str, int]] = [
             (name, int(np.count_nonzero(self._kept(where, statistics, (), null_handling=null_handling))))
             for name, statistics in self.stages
         ]
         for position, pruner in enumerate(self.own, start=1):
-            kept = self._kept(where, self.statistics, self.own[:position], null_handling=null_handling)
-            counts.append((pruner.name, int(np.count_nonzero(kept))))
+            mask = self._kept(where, self.statistics, self.own[:position], null_handling=null_handling)
+            counts.append((pruner.name, int(np.count_nonzero(mask))))
         before = [self.num_seen, *(count for _, count in counts)]
         return [(name, earlier - count) for (name, count), earlier in zip(counts, before, strict=False)]
 
@@ -134,17 +136,17 @@ class TablePruning:
         self,
         where: Expr | None,
         statistics: SegmentStatistics,
-        own: Iterable[OwnPruner],
+        own: Iterable[PluginPruner],
         *,
         null_handling: bool,
     ) -> Keep:
-        kept: Keep = evaluate(where, statistics, null_handling=null_handling) != NONE
+        mask: Keep = evaluate(where, statistics, null_handling=null_handling) != NONE
         if self.seen is not None:
-            kept &= self.seen
+            mask &= self.seen
         if where is not None:
             for pruner in own:
-                kept &= pruner.keep(where)
-        return kept
+                mask &= pruner.keep(where)
+        return mask
 
     def _routes(self, positions: NDArray[np.intp], servers: NDArray[np.int16], num_pruned: int) -> Selection:
         keys = self.keys[positions]
@@ -160,7 +162,7 @@ class TablePruning:
 
 
 def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | None) -> TablePruning | None:
-    """The pruning of a snapshot; None if the table names no pruner, or one that this version lacks."""
+    """Build the pruning of a snapshot; None if the table lists no pruner, or one that this version lacks."""
     names = spec.routing.segment_pruners
     unknown = unknown_pruners(spec)
     telemetry.BROKER_UNKNOWN_PRUNERS.labels(snapshot.table).set(len(unknown))
@@ -171,17 +173,19 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     segments = list(snapshot.segments.values())
     records = [_known_record(segment) for segment in segments]
     cuts = np.array([segment.cut for segment in segments], np.int8)
-    editions = {one.group: place for place, one in enumerate(segments) if is_edition(one.key) and one.group is not None}
+    positions = [position for position, segment in enumerate(segments) if is_edition(segment.key)]
+    groups = [segments[position].group for position in positions]
+    editions = {group: position for group, position in zip(groups, positions, strict=True) if group is not None}
     seen = cuts != Cut.HIDDEN
-    seen[[place for place, one in enumerate(segments) if is_edition(one.key)]] = False
+    seen[positions] = False
     num_seen = int(np.count_nonzero(seen))
     is_alike = previous is not None and previous.spec == spec and _are_same(previous.records, records)
     if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
     else:
-        builder = _Builder(snapshot, spec, records, [segment.cut for segment in segments])
+        builder = _StatisticsBuilder(snapshot, spec, records, [segment.cut for segment in segments])
         stages, unreadable = builder.stages(), builder.unreadable()
-        own = own_pruners.prepare_all(snapshot.table, spec, records)
+        own = plugin_pruners.prepare_all(snapshot.table, spec, records)
     keys = np.empty(len(segments), np.object_)
     keys[:] = [segment.key for segment in segments]
     servers, turns = _turns(snapshot, [segment.key for segment in segments])
@@ -199,7 +203,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
         seen=None if num_seen == len(segments) else seen,
         num_seen=num_seen,
         editions=editions,
-        groups=[one.group for one in segments] if editions else (),
+        groups=[segment.group for segment in segments] if editions else (),
     )
 
 
@@ -208,12 +212,13 @@ def _known_record(segment: RoutedSegment) -> SegmentRecord | None:
 
 
 def unknown_pruners(spec: TableSpec) -> list[str]:
-    """Names of pruners that the table lists and this installation lacks: any of them turns pruning off."""
+    """Return the names of the pruners that the table lists and this installation lacks. Any such name turns pruning
+    off."""
     return [name for name in spec.routing.segment_pruners if not pruners.is_known(name)]
 
 
 def select(snapshot: RoutingSnapshot, request_number: int) -> Selection:
-    """Everything, for tables without pruning."""
+    """Select all segments; for tables without pruning."""
     return Selection(snapshot.select(request_number), snapshot.unavailable)
 
 
@@ -241,8 +246,9 @@ def _turns(
     return tuple(servers), tuple(turns)
 
 
-class _Builder:
-    """Statistics from records. Values that no footer would write are counted, and their segments never pruned."""
+class _StatisticsBuilder:
+    """Makes statistics from records. Values that no footer would contain are counted, and their segments never
+    pruned."""
 
     def __init__(
         self,
@@ -257,14 +263,14 @@ class _Builder:
         self._cuts = cuts
         rule, boundary_ms = BoundaryRule.of(spec), snapshot.time_boundary_ms
         self._boundary: int | None = None
-        """In the time column's unit."""
+        """Time boundary in the time column's unit; None: queries see all rows."""
         if rule is not None and boundary_ms is not None and boundary_ms != BEFORE_ALL:
             self._boundary = rule.value(boundary_ms)
         self._unreadable: set[int] = set()
         self._first_cause = "bounds, partitions or filters are no JSON of their kind"
 
     def stages(self) -> tuple[tuple[str, SegmentStatistics], ...]:
-        """One entry for each built-in pruner of the table; one without a name if it has none of them."""
+        """Return an entry for each built-in pruner of the table; a single entry without a name if it has none."""
         wanted = self._spec.routing.segment_pruners
         facts: dict[str, Any] = {"num_segments": len(self._records)}
         stages = []
@@ -276,14 +282,17 @@ class _Builder:
         return tuple(stages) or (("", SegmentStatistics(**facts)),)
 
     def unreadable(self) -> str | None:
-        """How many segments' records cannot be read in part, and the first cause."""
+        """Return how many segments have records that cannot be read in part, with the first cause; None if there are
+        none."""
         count = len(self._unreadable)
         return f"pruning information cannot be read segments={count} first: {self._first_cause}" if count else None
 
     def _facts(self, name: str, facts: dict[str, Any]) -> dict[str, Any]:
         match name:
             case "empty":
-                is_empty = np.array([one is not None and one.total_docs == 0 for one in self._records], np.bool_)
+                is_empty = np.array(
+                    [record is not None and record.total_docs == 0 for record in self._records], np.bool_
+                )
                 return {"is_empty": is_empty} if is_empty.any() else {}
             case "partition":
                 names = self._names(lambda record: record.partitions)
@@ -295,11 +304,11 @@ class _Builder:
         return {"ranges": facts.get("ranges", {}) | {field.name: self._column_ranges(field) for field in names}}
 
     def _ranged(self) -> list[FieldSpec]:
-        """Columns whose ranges are known; of a hybrid table, the time column's are."""
-        found = self._names(lambda record: record.ranges)
+        """Return the columns whose ranges are known; for a hybrid table, the time column is among them."""
+        columns = self._names(lambda record: record.ranges)
         rule = BoundaryRule.of(self._spec)
         time = None if rule is None or self._boundary is None else self._spec.table_schema.field(rule.column)
-        return found if time is None or time in found else [*found, time]
+        return columns if time is None or time in columns else [*columns, time]
 
     def _names(self, of: Callable[[SegmentRecord], Iterable[str]]) -> list[FieldSpec]:
         names = dict.fromkeys(name for record in self._records if record is not None for name in of(record))
@@ -318,23 +327,23 @@ class _Builder:
         return column != self._spec.time_column or column in self._spec.indexing.sorted_columns
 
     def _column_ranges(self, field: FieldSpec) -> ColumnRanges:
-        bounds: list[KnownBounds | None] = []
+        column: list[KnownBounds | None] = []
         for position, record in enumerate(self._records):
             pair = None if record is None else record.ranges.get(field.name)
-            known = None if record is None or pair is None else self._bounds(position, record, field, pair)
-            bounds.append(self._cut(position, known) if field.name == self._spec.time_column else known)
-        return ColumnRanges.of(bounds)
+            bounds = None if record is None or pair is None else self._bounds(position, record, field, pair)
+            column.append(self._cut(position, bounds) if field.name == self._spec.time_column else bounds)
+        return ColumnRanges.of(column)
 
-    def _cut(self, position: int, known: Bounds | None) -> KnownBounds | None:
-        """Times of the rows that queries see. Of what nothing is known of, the boundary alone: what a stream still
-        brings needs not be asked for times before it."""
+    def _cut(self, position: int, bounds: Bounds | None) -> KnownBounds | None:
+        """Return the range of the times that queries see in a segment. If the record tells none, it is the boundary
+        alone: a segment that a stream still fills need not be asked for times before it."""
         cut = self._cuts[position]
         if self._boundary is None or cut in (Cut.ALL, Cut.HIDDEN):
-            return known
+            return bounds
         first, last = self._boundary, self._boundary - 1
         if cut is Cut.FROM:
-            return (first, None) if known is None else (max(known[0], first), max(known[1], first))
-        return (None, last) if known is None else (min(known[0], last), min(known[1], last))
+            return (first, None) if bounds is None else (max(bounds[0], first), max(bounds[1], first))
+        return (None, last) if bounds is None else (min(bounds[0], last), min(bounds[1], last))
 
     def _bounds(self, position: int, record: SegmentRecord, field: FieldSpec, pair: tuple[Any, Any]) -> Bounds | None:
         stored = self._stored(position, record, field)
@@ -347,11 +356,13 @@ class _Builder:
             return None
 
     def _column_partitions(self, field: FieldSpec) -> ColumnPartitions:
-        known: list[SegmentPartitions | None] = []
+        segments: list[SegmentPartitions | None] = []
         for position, record in enumerate(self._records):
             entry = None if record is None else record.partitions.get(field.name)
-            known.append(None if record is None or entry is None else self._partitions(position, record, field, entry))
-        return ColumnPartitions.of(field.type, known)
+            segments.append(
+                None if record is None or entry is None else self._partitions(position, record, field, entry)
+            )
+        return ColumnPartitions.of(field.type, segments)
 
     def _partitions(
         self, position: int, record: SegmentRecord, field: FieldSpec, entry: PartitionRecord
@@ -370,11 +381,11 @@ class _Builder:
         return SegmentPartitions(function, frozenset(entry.partitions))
 
     def _column_blooms(self, field: FieldSpec) -> ColumnBlooms:
-        known: list[SegmentBloom | None] = []
+        segments: list[SegmentBloom | None] = []
         for position, record in enumerate(self._records):
             text = None if record is None else record.blooms.get(field.name)
-            known.append(None if record is None or text is None else self._bloom(position, record, field, text))
-        return ColumnBlooms.of(known)
+            segments.append(None if record is None or text is None else self._bloom(position, record, field, text))
+        return ColumnBlooms.of(segments)
 
     def _bloom(self, position: int, record: SegmentRecord, field: FieldSpec, text: str) -> SegmentBloom | None:
         stored = self._stored(position, record, field)
@@ -387,10 +398,10 @@ class _Builder:
             return None
 
     def _stored(self, position: int, record: SegmentRecord, field: FieldSpec) -> TypeName | None:
-        """The type that a column's values have in the segment; None if the record does not tell."""
-        found = record.column_types.get(field.name)
-        if found is not None:
-            return found[0]
+        """Return the type of a column's values in the segment; None if the record does not tell."""
+        column_type = record.column_types.get(field.name)
+        if column_type is not None:
+            return column_type[0]
         if record.columns:
             self._give_up(position, record, CorruptionError(f"type of the column is not known column={field.name}"))
         return None

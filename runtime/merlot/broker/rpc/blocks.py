@@ -1,4 +1,4 @@
-"""Blocks of rows as Pinot's gRPC clients read them: encoded, then compressed."""
+"""Encode and compress blocks of rows as Pinot's gRPC clients read them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from merlot.values.types import TypeName
 BLOCK_ROWS: Final = 10_000
 MAX_BLOCK_ROWS: Final = 1_000_000
 MAX_BLOCK_BYTES: Final = 3 << 20
-"""Before it is compressed: clients refuse messages of more than 4 MiB, unless they were told otherwise. A block that
-would be larger has fewer rows."""
+"""Most bytes of a block before it is compressed: by default, clients refuse messages of more than 4 MiB. A block that
+would be larger gets fewer rows."""
 _COUNT: Final = struct.Struct(">i")
 _ARRAY: Final = "_ARRAY"
 
@@ -29,14 +29,14 @@ Values = Sequence[Any]
 
 
 def schema(names: Sequence[str], types: Sequence[str]) -> bytes:
-    """Number of columns, then their names, then their types; texts after their lengths."""
+    """Encode a schema: number of columns, their names, then their types; each text follows its length."""
     texts = [text.encode() for text in (*names, *types)]
     return b"".join([_COUNT.pack(len(names)), *(_COUNT.pack(len(text)) + text for text in texts)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockForm:
-    """How a client wants its rows."""
+    """Encoding, compression and size of the blocks that a client wants."""
 
     rows: int = BLOCK_ROWS
     encoding: str = "JSON"
@@ -44,7 +44,7 @@ class BlockForm:
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Self:
-        """InvalidInputError if the metadata of a request asks for what there is not."""
+        """Read the metadata of a request. Raise InvalidInputError if it asks for an unknown form."""
         text = metadata.get("blockRowSize", str(BLOCK_ROWS))
         encoding, compression = metadata.get("encoding", "JSON").upper(), metadata.get("compression", "ZSTD").upper()
         is_number = text.isascii() and text.isdigit() and len(text) <= 20
@@ -56,13 +56,13 @@ class BlockForm:
             raise InvalidInputError(f"no such compression: {compression:.40}; choose one of {', '.join(_COMPRESSORS)}")
         return cls(rows=int(text), encoding=encoding, compression=compression)
 
-    def blocks(self, names: Sequence[str], types: Sequence[str], columns: Sequence[Values]) -> list[Block]:
-        """The rows in as few blocks as clients take."""
+    def blocks(self, names: Sequence[str], types: Sequence[str], columns: Sequence[Values]) -> list[RowBlock]:
+        """Encode the rows, in as few blocks as clients accept."""
         encoded = _ENCODERS[self.encoding](names, types, columns)
         count = len(columns[0])
         if len(encoded) > MAX_BLOCK_BYTES and count > 1:
-            halves = slice(0, count // 2), slice(count // 2, count)
-            return [block for half in halves for block in self.blocks(names, types, [one[half] for one in columns])]
+            halves = [[column[: count // 2] for column in columns], [column[count // 2 :] for column in columns]]
+            return [block for half in halves for block in self.blocks(names, types, half)]
         packed = _COMPRESSORS[self.compression](encoded)
         about = {
             "originalSize": str(len(encoded)),
@@ -71,11 +71,11 @@ class BlockForm:
             "compression": self.compression,
             "encoding": self.encoding,
         }
-        return [Block(packed, about)]
+        return [RowBlock(packed, about)]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RowBlock:
     """Payload and metadata of a message of rows."""
 
     payload: bytes
@@ -83,10 +83,10 @@ class Block:
 
 
 def _json(_names: Sequence[str], _types: Sequence[str], columns: Sequence[Values]) -> bytes:
-    """Each row a JSON array, after its length."""
+    """Encode each row as a JSON array after its length."""
     out = bytearray()
     for row in zip(*columns, strict=True):
-        text = orjson.dumps(row)  # leaves 4 KB as holes of the heap for as long as it is kept: 40 MB a block
+        text = orjson.dumps(row)  # while it is kept, it leaves 4 KB of holes in the heap: 40 MB a block
         out += _COUNT.pack(len(text))
         out += text
     return bytes(out)
@@ -99,11 +99,11 @@ _ARROW: Final = {
     TypeName.FLOAT: pa.float32(),
     TypeName.DOUBLE: pa.float64(),
 }
-"""Other types are texts."""
+"""Arrow types by type name; columns of other types are sent as text."""
 
 
 def _arrow(names: Sequence[str], types: Sequence[str], columns: Sequence[Values]) -> bytes:
-    """An IPC stream of one batch."""
+    """Encode the rows as an IPC stream of one batch."""
     arrays = [_array(type_, values) for type_, values in zip(types, columns, strict=True)]
     batch = pa.record_batch(arrays, names=list(names))
     sink = pa.BufferOutputStream()
@@ -123,13 +123,13 @@ def _array(type_: str, values: Values) -> pa.Array:
 
 def _number(value: Any) -> Any:
     if isinstance(value, list):
-        return [_number(one) for one in value]
+        return [_number(item) for item in value]
     return float(value) if isinstance(value, str) else value  # NaN and infinities are texts in JSON
 
 
 def _text(value: Any) -> Any:
     if isinstance(value, list):
-        return [_text(one) for one in value]
+        return [_text(item) for item in value]
     return value if value is None or isinstance(value, str) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""The gRPC port of a broker."""
+"""Serve the gRPC port of a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merlot.broker.queries import Answers, SqlRequest
 from merlot.broker.query_errors import named
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.rpc import blocks
-from merlot.broker.rpc.blocks import Block, BlockForm
+from merlot.broker.rpc.blocks import BlockForm, RowBlock
 from merlot.broker.rpc.messages import METHOD, SERVICE, SERVICE_OF_SERVERS, BrokerRequest, response
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, UnavailableError
@@ -33,7 +33,7 @@ _STATUSES: Final[dict[int, grpc.StatusCode]] = {
     QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     QueryErrorCode.QUERY_CANCELLATION: grpc.StatusCode.CANCELLED,
 }
-"""How a call ends whose answer breaks off."""
+"""Status of a call whose answer breaks off, by error code."""
 
 
 NO_SEGMENTS: Final = (
@@ -41,7 +41,7 @@ NO_SEGMENTS: Final = (
     "pinot.prefer-broker-queries=true and pinot.forbid-segment-queries=true, or write the query for Pinot in the place "
     'of a table: SELECT * FROM pinot.default."SELECT …"'
 )
-"""Trino's connector shows this to whoever lets it dial this port for segments (`pinot.grpc.port`)."""
+"""Message for users of Trino whose connector is configured to read segments from this port (`pinot.grpc.port`)."""
 
 
 async def _refuse_segments(_: bytes, context: Any) -> None:
@@ -49,14 +49,14 @@ async def _refuse_segments(_: bytes, context: Any) -> None:
 
 
 class RpcListener:
-    """Open between `open` and `close`."""
+    """A gRPC port that is open between `open` and `close`."""
 
     def __init__(self, broker: Answers) -> None:
         self._broker = broker
         self._server: Any = None
 
     async def open(self, host: str, port: int) -> int:
-        """Listen; returns the port, which 0 leaves to the system. UnavailableError if it is taken."""
+        """Listen, and return the port; the system chooses it if `port` is 0. Raise UnavailableError if it is taken."""
         options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_RUNNING)
         handler = grpc.unary_stream_rpc_method_handler(
@@ -76,14 +76,14 @@ class RpcListener:
         return bound
 
     async def close(self) -> None:
-        """Take no more calls; those that run get a moment to end."""
+        """Accept no more calls; running calls get a moment to end."""
         if self._server is not None:
             await self._server.stop(GRACE_S)
 
     async def _submit(self, message: bytes, context: Any) -> None:
         """Write the messages of one answer. A client that hangs up cancels its query.
 
-        The message is parsed here: grpc logs a traceback for each message that it cannot parse."""
+        The message is parsed here, because grpc logs a traceback for each message that it cannot parse."""
         try:
             request = BrokerRequest.FromString(message)
         except DecodeError as error:
@@ -100,7 +100,7 @@ class RpcListener:
             )
 
     async def _answered(self, request: Any, context: Any) -> BrokerAnswer | None:
-        """The answer if it failed after rows had been sent."""
+        """Write an answer. Return it if it failed after rows had been sent, otherwise None."""
         try:
             form = BlockForm.of(request.metadata)
         except InvalidInputError as error:
@@ -130,7 +130,7 @@ class RpcListener:
 
 
 class _Blocks:
-    """Writes rows as messages, the head of their answer before the first ones."""
+    """Writes rows as messages, after the head of their answer."""
 
     def __init__(self, write: Callable[[Any], Awaitable[None]], form: BlockForm) -> None:
         self._write = write
@@ -138,7 +138,7 @@ class _Blocks:
         self.has_begun = False
 
     async def take(self, answer: BrokerAnswer, rows: ResultRows | ResultColumns) -> None:
-        """Returns once the client has room for more."""
+        """Write the rows. Return once the client has room for more."""
         if not self.has_begun:
             self.has_begun = True
             await self._write(response(answer.without_rows()))
@@ -147,6 +147,6 @@ class _Blocks:
             for block in await asyncio.to_thread(self._made, rows, start):
                 await self._write(response(block.payload, block.about))
 
-    def _made(self, rows: ResultRows | ResultColumns, start: int) -> list[Block]:
+    def _made(self, rows: ResultRows | ResultColumns, start: int) -> list[RowBlock]:
         columns = rows.values(start, min(start + self._form.rows, rows.num_rows))
         return self._form.blocks(rows.column_names, rows.column_types, columns)

@@ -15,13 +15,13 @@ _FIELD = descriptor_pb2.FieldDescriptorProto
 
 
 def _field(name: str, number: int, kind: int, entry: str | None = None) -> Any:
-    """A field; entry: the message of a map's entries."""
+    """Describe a field. `entry` is the message of a map's entries, if the field is a map."""
     label = _FIELD.LABEL_REPEATED if entry else _FIELD.LABEL_OPTIONAL
     return _FIELD(name=name, number=number, type=kind, label=label, type_name=entry)
 
 
 def _message(name: str, *fields: Any) -> Any:
-    """A message whose field 1 is `metadata`, a map of texts."""
+    """Describe a message whose field 1 is `metadata`, a map of texts."""
     entry = descriptor_pb2.DescriptorProto(
         name="MetadataEntry",
         field=[_field("key", 1, _FIELD.TYPE_STRING), _field("value", 2, _FIELD.TYPE_STRING)],
@@ -44,8 +44,8 @@ def _classes() -> tuple[Any, Any]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return tuple(
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{one.name}"))
-        for one in file.message_type
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{message.name}"))
+        for message in file.message_type
     )
 
 
@@ -53,5 +53,5 @@ BrokerRequest, BrokerResponse = _classes()
 
 
 def response(payload: bytes, metadata: Mapping[str, str] | None = None) -> Any:
-    """A message of an answer."""
+    """Create a message of an answer."""
     return BrokerResponse(payload=payload, metadata=metadata)

@@ -1,7 +1,8 @@
-"""A parsed statement against the schemas of its tables: every SELECT as a `Block`, every relation with an id.
+"""Bind a parsed statement to the schemas of its tables: every SELECT becomes a `Block`, every relation gets an id.
 
-Expressions are bound as those of one stage, in three-valued logic: joins and subqueries make nulls, whatever the leaves
-read. Result names are those of Pinot's multi-stage engine: an alias, a column's name, or `EXPR$0` by place.
+Expressions are bound as in queries of one stage, in three-valued logic: joins and subqueries produce nulls, whatever
+the leaves read. Result columns are named as by Pinot's multi-stage engine: an alias, a column's name, or `EXPR$0` by
+position.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from merlot.sql import query_options, syntax
 from merlot.sql.bind import bind_order_by, bind_where, merge_options, ordinal
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold
-from merlot.sql.features import feature_name
 from merlot.sql.parse import ParsedStatement
 from merlot.sql.stages.grouping import bind_grouping
 from merlot.sql.stages.joins import asof_condition, join_kind
 from merlot.sql.stages.rules import check_block
-from merlot.sql.stages.scope import Source, StageScope
+from merlot.sql.stages.scope import ScopeRelation, StageScope
 from merlot.sql.stages.slots import Slots
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree.errors import SqlValidationError, UnknownNameError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Column, Expr, OrderKey, Output
 from merlot.tree.relations import (
@@ -45,14 +46,14 @@ from merlot.tree.types import INT, SqlType
 from merlot.values.types import TypeName
 
 MAX_RELATIONS = 100
-"""Tables, subqueries and names of WITH in a statement: each leaf is a request to servers."""
+"""Most tables, subqueries and uses of WITH's names in a statement: each leaf is a request to servers."""
 FindSchema = Callable[[str], TableSchema]
-"""The schema of a table as written; raises NotFoundError."""
+"""Returns the schema of a table as written. Raises NotFoundError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageContext:
-    """What binding goes by."""
+    """Inputs of binding, apart from the statement."""
 
     find_schema: FindSchema
     fold: Fold
@@ -61,14 +62,14 @@ class StageContext:
 
 
 def bind_statement(parsed: ParsedStatement, context: StageContext, options: Mapping[str, str]) -> Statement:
-    """The typed tree; raises what `sql.bind.bind` raises, and what `find_schema` does."""
+    """Return the typed tree. Raise the errors of `sql.bind.bind` and of `find_schema`."""
     merged = merge_options(options, parsed.options)
     query_options.check(merged)
     return _StatementBinder(context).statement(parsed, merged)
 
 
 Commons = Mapping[str, tuple[str, Sequence[Output]]]
-"""Queries of WITH that are in sight, by name in lower case: id, and what they put out."""
+"""Queries of WITH that can be named, by name in lower case: id and output columns."""
 
 
 class _StatementBinder:
@@ -93,11 +94,11 @@ class _StatementBinder:
         )
 
     def new_id(self, letter: str) -> str:
-        """An id that nothing else of the statement has."""
+        """Return an id that is new in the statement."""
         return f"{letter}{next(self._numbers)}"
 
     def query(self, node: syntax.Query, outer: StageScope | None) -> Query:
-        """A query, with what its WITH names in sight."""
+        """Bind a query, which may name the queries of its WITH."""
         self.context.budget.step()
         before = self._commons
         self._bind_with(node.common)
@@ -112,11 +113,11 @@ class _StatementBinder:
             self._commons = before
 
     def _bind_with(self, common: Sequence[syntax.Common]) -> None:
-        known: set[str] = set()
+        names: set[str] = set()
         for entry in common:
-            if entry.name.lower() in known:
+            if entry.name.lower() in names:
                 raise SqlValidationError(f"name is used twice in WITH name={entry.name}")
-            known.add(entry.name.lower())
+            names.add(entry.name.lower())
             query = self.query(entry.query, None)
             id_ = self.new_id("with")
             self._names[id_] = entry.name
@@ -131,7 +132,7 @@ class _StatementBinder:
         return self._ordered_again(node, inner)
 
     def _ordered_again(self, node: syntax.Subquery, inner: Query) -> Block:
-        """`(SELECT …) ORDER BY … LIMIT …`"""
+        """Bind `(SELECT …) ORDER BY … LIMIT …`."""
         id_ = self.new_id("d")
         self._names |= {f"{id_}.c{number}": output.label for number, output in enumerate(inner.outputs)}
         outputs = tuple(
@@ -152,8 +153,8 @@ class _StatementBinder:
             counts = f"left={len(left.outputs)} right={len(right.outputs)}"
             raise SqlValidationError(f"{node.kind} of different numbers of columns {counts}")
         types = [
-            _common(one.expr.type, two.expr.type, node.kind)
-            for one, two in zip(left.outputs, right.outputs, strict=True)
+            _common(left_output.expr.type, right_output.expr.type, node.kind)
+            for left_output, right_output in zip(left.outputs, right.outputs, strict=True)
         ]
         outputs = tuple(
             Output(output.label, Column(f"c{number}", type_))
@@ -171,7 +172,7 @@ class _StatementBinder:
         )
 
     def cast_outputs(self, query: Query, types: Sequence[SqlType]) -> Query:
-        """The query with columns of these types."""
+        """Return the query with its columns cast to these types."""
         if all(output.expr.type == type_ for output, type_ in zip(query.outputs, types, strict=True)):
             return query
         id_ = self.new_id("d")
@@ -239,16 +240,16 @@ class _StatementBinder:
         return relation, scope
 
     def _join(
-        self, left: Relation, scope: StageScope, join: syntax.Join, right: Relation, source: Source
+        self, left: Relation, scope: StageScope, join: syntax.Join, right: Relation, source: ScopeRelation
     ) -> tuple[Relation, StageScope]:
         kind = join_kind(join)
         if isinstance(right, Unnest) and (kind not in (JoinKind.INNER, JoinKind.CROSS) or join.on is not None):
             raise UnsupportedSqlError("UNNEST in another join than CROSS JOIN")
         if _is_lateral(join.relation) and kind not in (JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT):
             raise UnsupportedSqlError(f"LATERAL in a {kind.value}")
-        for known in scope.sources:
-            if known.qualifiers & source.qualifiers:
-                name = sorted(known.qualifiers & source.qualifiers)[0]
+        for earlier in scope.sources:
+            if earlier.qualifiers & source.qualifiers:
+                name = sorted(earlier.qualifiers & source.qualifiers)[0]
                 raise SqlValidationError(f"relation name is used twice, give one an alias name={name}")
         both = StageScope((*scope.sources, source), scope.merged, outer=scope.outer)
         condition, merged = self._condition(join, scope, source, both, kind)
@@ -263,9 +264,9 @@ class _StatementBinder:
         return Join(JoinKind.CROSS if condition is None else kind, left, right, condition), after
 
     def _condition(
-        self, join: syntax.Join, left: StageScope, source: Source, both: StageScope, kind: JoinKind
+        self, join: syntax.Join, left: StageScope, source: ScopeRelation, both: StageScope, kind: JoinKind
     ) -> tuple[Expr | None, dict[str, Expr]]:
-        """What is asked of two rows, and the columns that are one from there on."""
+        """Return the join's condition, and the merged columns of USING and NATURAL."""
         merged = dict(left.merged)
         if join.on is not None:
             return self._binder(both, "ON").condition(join.on), merged
@@ -275,10 +276,10 @@ class _StatementBinder:
         equal: list[Expr] = []
         binder = self._binder(both, "USING")
         for name in names:
-            found = source.find(name)
-            if len(found) != 1:
+            matches = source.find(name)
+            if len(matches) != 1:
                 raise UnknownNameError(f"unknown column name={name}")
-            mine, theirs = left.column(name), found[0]
+            mine, theirs = left.column(name), matches[0]
             equal.append(binder.equal(mine, theirs))
             merged[name.lower()] = _merged(kind, mine, theirs)
         if not equal:
@@ -296,15 +297,15 @@ class _StatementBinder:
             budget=self.context.budget,
         )
 
-    def _relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, Source]:
-        """A relation of a FROM; `left` is what stands before it."""
+    def _relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, ScopeRelation]:
+        """Bind a relation of FROM; `left` has the relations before it."""
         relation, source = self._read_relation(node, left)
         called = node.alias or (node.name if isinstance(node, syntax.Table) else "")
         self._names[source.id] = called
         self._names |= {column.name: f"{called}.{label}" if called else label for label, column in source.columns}
         return relation, source
 
-    def _read_relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, Source]:
+    def _read_relation(self, node: syntax.Relation, left: StageScope) -> tuple[Relation, ScopeRelation]:
         self._num_relations += 1
         if self._num_relations > MAX_RELATIONS:
             raise SqlValidationError(f"too many tables and subqueries in FROM limit={MAX_RELATIONS}")
@@ -319,13 +320,13 @@ class _StatementBinder:
                 return self._table(node)
         raise UnsupportedSqlError(feature_name(node))
 
-    def _derived(self, node: syntax.Derived, left: StageScope) -> tuple[Derived, Source]:
-        """A subquery; with LATERAL, one of which each row to its left has rows of its own."""
+    def _derived(self, node: syntax.Derived, left: StageScope) -> tuple[Derived, ScopeRelation]:
+        """Bind a subquery. With LATERAL, it is evaluated for each row of the relations to its left."""
         id_ = self.new_id("d")
         query = self.query(node.query, left if node.is_lateral else None)
         return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, node.columns, node.alias))
 
-    def _table(self, node: syntax.Table) -> tuple[Relation, Source]:
+    def _table(self, node: syntax.Table) -> tuple[Relation, ScopeRelation]:
         common = self._commons.get(node.name.lower())
         if common is not None:
             id_ = self.new_id("n")
@@ -335,33 +336,33 @@ class _StatementBinder:
             raise UnsupportedSqlError("names for a table's columns")
         return self._scan(node.name, node.alias)
 
-    def _scan(self, written: str, alias: str) -> tuple[Scan, Source]:
+    def _scan(self, written: str, alias: str) -> tuple[Scan, ScopeRelation]:
         schema = self.context.find_schema(written)
         id_ = self.new_id("t")
         self._tables[id_] = written
         columns = tuple(
-            (one.name, Column(f"{id_}.{one.name}", SqlType(TypeName(one.type), one.multi_value)))
-            for one in schema.fields
+            (field.name, Column(f"{id_}.{field.name}", SqlType(TypeName(field.type), field.multi_value)))
+            for field in schema.fields
         )
         names = {alias} if alias else {written, written.removesuffix("_OFFLINE").removesuffix("_REALTIME")}
         qualifiers = frozenset(name.lower() for name in names)
-        return Scan(id_, written), Source(id_, qualifiers, columns, is_table=True)
+        return Scan(id_, written), ScopeRelation(id_, qualifiers, columns, is_table=True)
 
-    def _values(self, node: syntax.Values) -> tuple[Values, Source]:
+    def _values(self, node: syntax.Values) -> tuple[Values, ScopeRelation]:
         binder = self._binder(StageScope(), "VALUES")
         rows = [tuple(map(binder.bind, row)) for row in node.rows]
         if len({len(row) for row in rows}) != 1:
             raise SqlValidationError("rows of VALUES have different numbers of columns")
         types = [row.type for row in rows[0]]
         for row in rows[1:]:
-            types = [_common(type_, one.type, "VALUES") for type_, one in zip(types, row, strict=True)]
-        cast = tuple(tuple(_as(one, type_) for one, type_ in zip(row, types, strict=True)) for row in rows)
+            types = [_common(type_, value.type, "VALUES") for type_, value in zip(types, row, strict=True)]
+        cast = tuple(tuple(_as(value, type_) for value, type_ in zip(row, types, strict=True)) for row in rows)
         id_ = self.new_id("v")
         outputs = [Output(f"EXPR${number}", Column(f"c{number}", type_)) for number, type_ in enumerate(types)]
         return Values(id_, cast, tuple(types)), _source(id_, node.alias, _renamed(outputs, node.columns, node.alias))
 
-    def _unnest(self, node: syntax.Unnest, left: StageScope) -> tuple[Unnest, Source]:
-        """Values of lists, and their places from 1 on if there is WITH ORDINALITY."""
+    def _unnest(self, node: syntax.Unnest, left: StageScope) -> tuple[Unnest, ScopeRelation]:
+        """Bind UNNEST: values of lists, and with WITH ORDINALITY their positions from 1 on."""
         binder = self._binder(left, "UNNEST")
         lists = tuple(map(binder.bind, node.lists))
         for expr in lists:
@@ -387,7 +388,7 @@ def _named_windows(select: syntax.Select) -> dict[str, syntax.WindowDefinition]:
 
 
 def _merged(kind: JoinKind, left: Expr, right: Column) -> Expr:
-    """The one column of USING."""
+    """Return the merged column of USING."""
     if kind is JoinKind.RIGHT:
         return right
     if kind is not JoinKind.FULL:
@@ -396,11 +397,11 @@ def _merged(kind: JoinKind, left: Expr, right: Column) -> Expr:
     return Call("coalesce", (_as(left, common), _as(right, common)), common)
 
 
-def _source(id_: str, alias: str, outputs: Sequence[Output]) -> Source:
+def _source(id_: str, alias: str, outputs: Sequence[Output]) -> ScopeRelation:
     columns = tuple(
         (output.label, Column(f"{id_}.c{number}", output.expr.type)) for number, output in enumerate(outputs)
     )
-    return Source(id_, frozenset({alias.lower()}) if alias else frozenset(), columns)
+    return ScopeRelation(id_, frozenset({alias.lower()}) if alias else frozenset(), columns)
 
 
 def _renamed(outputs: Sequence[Output], names: Sequence[str], what: str) -> Sequence[Output]:
@@ -411,20 +412,20 @@ def _renamed(outputs: Sequence[Output], names: Sequence[str], what: str) -> Sequ
     return [Output(name, output.expr) for name, output in zip(names, outputs, strict=True)]
 
 
-def _label(node: syntax.Node, scope: StageScope, place: int) -> str:
+def _label(node: syntax.Node, scope: StageScope, position: int) -> str:
     if isinstance(node, syntax.Alias):
         return node.name
     if not isinstance(node, syntax.Column):
-        return f"EXPR${place}"
-    found = scope.column(node.name, node.qualifier)
-    if not isinstance(found, Column):
+        return f"EXPR${position}"
+    column = scope.column(node.name, node.qualifier)
+    if not isinstance(column, Column):
         return node.name
-    known = (name for source in scope.sources for name, column in source.columns if column == found)
-    return next(known, node.name)
+    names = (name for source in scope.sources for name, candidate in source.columns if candidate == column)
+    return next(names, node.name)
 
 
 def _unused(name: str, used: set[str]) -> str:
-    """As Calcite makes names of a star unique: `id`, `id0`, `id1`."""
+    """Make a name of a star's column unique as Calcite does: `id`, `id0`, `id1`."""
     unused = name
     for number in itertools.count():
         if unused not in used:
@@ -435,7 +436,7 @@ def _unused(name: str, used: set[str]) -> str:
 
 
 def _order_of_set(order: Sequence[syntax.Ordered], outputs: Sequence[Output]) -> tuple[OrderKey, ...]:
-    """ORDER BY of a set operation: by place or by name."""
+    """Bind ORDER BY of a set operation: by position or by name."""
     keys: dict[Expr, OrderKey] = {}
     for node in order:
         output = ordinal(node.value, outputs, "ORDER BY")
@@ -448,7 +449,7 @@ def _order_of_set(order: Sequence[syntax.Ordered], outputs: Sequence[Output]) ->
 
 
 def _output_named(name: str, outputs: Sequence[Output]) -> Output | None:
-    """The output of a name: of the exact name if there is one, else without regard to case."""
+    """Return the output with a name: with the exact name if there is one, otherwise without regard to case."""
     exact = next((output for output in outputs if output.label == name), None)
     return exact or next((output for output in outputs if output.label.lower() == name.lower()), None)
 
@@ -456,10 +457,10 @@ def _output_named(name: str, outputs: Sequence[Output]) -> Output | None:
 def _common(first: SqlType, second: SqlType, place: str) -> SqlType:
     if TypeName.UNKNOWN in (first.base, second.base):
         return second if first.base is TypeName.UNKNOWN else first
-    found = common_type(first, second)
-    if found is None:
+    common = common_type(first, second)
+    if common is None:
         raise SqlValidationError(f"{place} cannot join {first} with {second}")
-    return found
+    return common
 
 
 def _as(expr: Expr, type_: SqlType) -> Expr:

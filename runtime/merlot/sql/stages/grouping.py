@@ -1,4 +1,4 @@
-"""GROUP BY with GROUPING SETS, ROLLUP and CUBE: the keys, and which of them each set has."""
+"""Bind GROUP BY with GROUPING SETS, ROLLUP and CUBE: the keys, and the keys of each set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Expr, Literal, Output
 
 MAX_GROUPING_SETS = 128
-"""Each is an aggregation of its own; CUBE of seven columns is as many."""
+"""Most sets: each is an aggregation of its own. CUBE of seven columns has as many."""
 
 _KINDS = (Rollup, Cube, GroupingSets)
 Nodes = tuple[Node, ...]
@@ -21,24 +21,24 @@ Nodes = tuple[Node, ...]
 def bind_grouping(
     group: Sequence[Node], outputs: Sequence[Output], binder: Binder
 ) -> tuple[tuple[Expr, ...], tuple[tuple[int, ...], ...]]:
-    """Distinct keys, and sets of their places; no sets where every row is in one group of all keys."""
+    """Return the distinct keys, and sets of their positions; no sets if all keys form the only set."""
     if not any(isinstance(node, _KINDS) for node in group):
         return bind_group_by(group, outputs, binder), ()
     sets = _product([_sets_of(node) for node in group])
-    # Keys in the order in which they stand first; a node may be in many sets.
+    # Keys in the order of their first appearance; a node may be in many sets.
     nodes = list({id(node): node for chosen in sets for node in chosen}.values())
     keys: dict[Expr, int] = {}
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for node in nodes:
         (key,) = bind_group_by([node], outputs, binder)
         if isinstance(key, Literal):
             raise UnsupportedSqlError("a constant in GROUPING SETS, ROLLUP or CUBE")
-        places[id(node)] = keys.setdefault(key, len(keys))
-    return tuple(keys), tuple(tuple(dict.fromkeys(places[id(node)] for node in chosen)) for chosen in sets)
+        positions[id(node)] = keys.setdefault(key, len(keys))
+    return tuple(keys), tuple(tuple(dict.fromkeys(positions[id(node)] for node in chosen)) for chosen in sets)
 
 
 def _sets_of(node: Node) -> list[Nodes]:
-    """The sets that an element of GROUP BY stands for; `(a, b)` is one of two columns."""
+    """Return the sets of an element of GROUP BY; `(a, b)` is a set of two columns."""
     if isinstance(node, Rollup):
         parts = list(map(_columns, node.keys))
         return [tuple(itertools.chain(*parts[:count])) for count in range(len(parts), -1, -1)]
@@ -48,9 +48,9 @@ def _sets_of(node: Node) -> list[Nodes]:
         chosen = itertools.product((True, False), repeat=len(parts))
         return [tuple(itertools.chain(*itertools.compress(parts, flags))) for flags in chosen]
     if isinstance(node, GroupingSets):
-        found = [nodes for inner in node.sets for nodes in _sets_of(inner)]
-        _check_number(len(found))
-        return found
+        sets = [nodes for inner in node.sets for nodes in _sets_of(inner)]
+        _check_number(len(sets))
+        return sets
     return [_columns(node)]
 
 

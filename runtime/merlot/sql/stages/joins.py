@@ -1,4 +1,4 @@
-"""Kinds of joins, and what each asks of its condition."""
+"""Kinds of joins, and the rules for their conditions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDERED: Final = frozenset({"less_than", "less_than_or_equal", "greater_than", 
 
 
 def join_kind(join: Join) -> JoinKind:
-    """The kind that the words name; raises UnsupportedSqlError."""
+    """Return the kind that a join's words name. Raise UnsupportedSqlError if there is none."""
     words = join.kind.removeprefix("NATURAL").strip()
     kind = _KINDS.get(words)
     is_asof = kind in (JoinKind.ASOF, JoinKind.LEFT_ASOF)
@@ -37,7 +37,8 @@ def join_kind(join: Join) -> JoinKind:
 
 
 def asof_condition(match: Expr, on: Expr | None, right: str) -> Expr:
-    """What ASOF JOIN asks of a row and the nearest one of relation `right`; raises SqlValidationError."""
+    """Combine ON and MATCH_CONDITION of an ASOF JOIN with relation `right`. Raise SqlValidationError if they do not
+    fit."""
     if on is None:
         raise SqlValidationError("ASOF JOIN needs ON")
     if not (isinstance(match, Call) and match.function in _ORDERED and _is_between_sides(match, right)):
@@ -53,4 +54,4 @@ def asof_condition(match: Expr, on: Expr | None, right: str) -> Expr:
 
 def _is_between_sides(comparison: Call, right: str) -> bool:
     owners = [{source_id(column) for column in columns_in(side)} for side in comparison.args]
-    return any(one == {right} and other and right not in other for one, other in (owners, owners[::-1]))
+    return any(left == {right} and other and right not in other for left, other in (owners, owners[::-1]))

@@ -1,4 +1,4 @@
-"""Rules between the clauses of a SELECT over relations: what may be selected and ordered by when rows are grouped."""
+"""Check the clauses of a SELECT over relations against each other: what may be selected and ordered by in groups."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from merlot.tree.relations import GROUPING, Block, Slot, Window, relations_in, s
 
 
 def is_grouped(block: Block) -> bool:
-    """Whether its rows are groups."""
+    """Return True if the block's rows are groups."""
     return bool(block.group_by or block.grouping_sets) or any(map(has_aggregate, block.exprs))
 
 
 def check_block(block: Block) -> None:
-    """Raise SqlValidationError, UnsupportedSqlError for a SELECT that makes no sense."""
+    """Raise SqlValidationError or UnsupportedSqlError for a SELECT whose clauses do not fit each other."""
     if any(key.type.is_array for key in block.group_by) or (
         block.is_distinct and any(output.expr.type.is_array for output in block.outputs)
     ):
@@ -70,5 +70,5 @@ def _has_grouping(expr: Expr) -> bool:
 
 
 def windows_of(block: Block) -> Mapping[str, Window]:
-    """Its windows by slot."""
+    """Return the block's windows by slot."""
     return {name: slot for name, slot in block.slots.items() if isinstance(slot, Window)}

@@ -1,4 +1,4 @@
-"""Windows and subqueries inside expressions: bound to a slot, a column that stands for them."""
+"""Bind windows and subqueries inside expressions to slots: columns that stand for them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from merlot.functions.conversion import cast_to, common_type
 from merlot.sql import syntax
 from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.expressions import Binder
-from merlot.sql.features import feature_name
 from merlot.sql.stages.scope import StageScope
+from merlot.sql.unsupported_features import feature_name
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Aggregate, Column, Expr, Literal, OrderKey
@@ -35,7 +35,7 @@ _NOT_HERE: Final = frozenset({"WHERE", "GROUP BY", "HAVING", "ON", "USING", "FIL
 
 
 class Statements(Protocol):
-    """What binding a slot needs of the statement."""
+    """The part of a statement's binder that binding slots needs."""
 
     def new_id(self, letter: str) -> str: ...
 
@@ -45,7 +45,7 @@ class Statements(Protocol):
 
 
 class Slots:
-    """The slots of one block (`sql.expressions.StageBinder`)."""
+    """The slots of one block; implements `sql.expressions.StageBinder`."""
 
     def __init__(self, statement: Statements, windows: Mapping[str, syntax.WindowDefinition]) -> None:
         self._statement = statement
@@ -53,18 +53,19 @@ class Slots:
         self.found: dict[str, Slot] = {}
 
     def typed(self, aggregate: Aggregate, *, is_distinct: bool) -> Aggregate:
-        """Sums of whole numbers are LONG, extremes of the type of what they are of."""
+        """Return the aggregate with Pinot's type in queries of several stages: sums of whole numbers are LONG, and
+        extremes have their argument's type."""
         name, args = aggregate.function, aggregate.args
         if name == "sum":
             return replace(aggregate, type=_sum_type(args[0].type))
-        if name in ("min", "max") and args[0].type.base in _KEPT:
+        if name in ("min", "max") and args[0].type.base in _SAME_TYPE_EXTREMES:
             return replace(aggregate, type=args[0].type)
         if name == "distinctcount" and is_distinct:
             return replace(aggregate, type=LONG)
         return aggregate
 
     def window(self, binder: Binder, node: syntax.Window) -> Expr:
-        """A function OVER a window."""
+        """Bind a function OVER a window; equal windows share a slot."""
         if binder.place in _NOT_HERE:
             raise SqlValidationError(f"{binder.place} cannot use a window function")
         definition = self._definition(node.definition)
@@ -93,11 +94,11 @@ class Slots:
             ignores_nulls=ignores_nulls,
             filter=condition,
         )
-        known = next((name for name, slot in self.found.items() if slot == window), None)
-        return Column(known or self._keep("w", window), type_)
+        existing = next((name for name, slot in self.found.items() if slot == window), None)
+        return Column(existing or self._keep("w", window), type_)
 
     def subquery(self, binder: Binder, node: syntax.Node) -> Expr:
-        """A scalar subquery, EXISTS, or IN with a subquery."""
+        """Bind a scalar subquery, EXISTS, or IN with a subquery."""
         if isinstance(node, syntax.Exists):
             query = self._query(binder, node.query)
             return self._slot(Subquery(SubqueryKind.EXISTS, query, BOOLEAN))
@@ -112,7 +113,7 @@ class Slots:
         return self._slot(Subquery(SubqueryKind.SCALAR, query, query.outputs[0].expr.type))
 
     def compared(self, binder: Binder, node: syntax.Comparison, right: syntax.Quantified) -> Expr:
-        """A comparison with ANY or ALL of a subquery."""
+        """Bind a comparison with ANY or ALL of a subquery."""
         kind = SubqueryKind.ALL if right.is_all else SubqueryKind.ANY
         bound = [binder.bind(node.left)]
         return binder.predicate(self._compared(binder, kind, bound, right.query, node.function))
@@ -148,12 +149,12 @@ class Slots:
     def _definition(self, definition: syntax.WindowDefinition) -> syntax.WindowDefinition:
         if not definition.name:
             return definition
-        known = self._windows.get(definition.name.lower())
-        if known is None:
+        named = self._windows.get(definition.name.lower())
+        if named is None:
             raise SqlValidationError(f"unknown window name={definition.name}")
         if definition.partition_by or definition.order or definition.frame is not None:
             raise UnsupportedSqlError("a window that adds to a named one")
-        return known
+        return named
 
     def _called(self, binder: Binder, node: syntax.Call) -> tuple[str, tuple[Expr, ...], SqlType]:
         written = node.name
@@ -178,7 +179,7 @@ class Slots:
 
 
 def _compared_as(left: SqlType, right: SqlType) -> SqlType | None:
-    """The type that both are compared in; a NULL has that of the other."""
+    """Return the type in which two values are compared; a NULL takes the type of the other."""
     if TypeName.UNKNOWN in (left.base, right.base):
         return right if left.base is TypeName.UNKNOWN else left
     return common_type(left, right)
@@ -220,14 +221,14 @@ def _key(binder: Binder, node: syntax.Node, clause: str) -> Expr:
 
 
 def _order(order: Sequence[syntax.Ordered], binder: Binder) -> tuple[OrderKey, ...]:
-    """Numbers are constants here, not places."""
+    """Bind ORDER BY of a window. Numbers are constants here, not positions."""
     return tuple(
         OrderKey(_key(binder, node.value, "ORDER BY"), not node.is_descending, not node.nulls_first) for node in order
     )
 
 
 def _frame(frame: syntax.Frame | None, order_by: Sequence[OrderKey]) -> str:
-    """ROWS or RANGE between two ends, maybe without the rows next to a row."""
+    """Return a frame in canonical words: ROWS or RANGE between two ends, perhaps with EXCLUDE."""
     if frame is None:
         return ""
     if frame.kind not in ("ROWS", "RANGE"):
@@ -241,11 +242,11 @@ def _frame(frame: syntax.Frame | None, order_by: Sequence[OrderKey]) -> str:
 
 
 _ENDS: Final = ("UNBOUNDED PRECEDING", "PRECEDING", "CURRENT ROW", "FOLLOWING", "UNBOUNDED FOLLOWING")
-"""From first to last, without distances."""
+"""Kinds of ends without distances, from first to last."""
 
 
 def _end(bound: syntax.Bound, keys: Sequence[SqlType] | None) -> str:
-    """An end in canonical words. `keys`: of RANGE, the types of what rows are ordered by."""
+    """Return an end in canonical words. `keys`: types of the ORDER BY keys for RANGE, None for ROWS."""
     if bound.distance is None:
         return bound.side
     return f"{_rows(bound.distance) if keys is None else _distance(bound.distance, keys)} {bound.side}"
@@ -258,7 +259,7 @@ def _rows(node: syntax.Node) -> int:
 
 
 def _distance(node: syntax.Node, keys: Sequence[SqlType]) -> str:
-    """How far from a row's key; of a TIMESTAMP in milliseconds."""
+    """Return the distance from a row's key; for a TIMESTAMP it is in milliseconds."""
     if len(keys) != 1 or keys[0].base not in _DISTANT:
         raise SqlValidationError("RANGE with a distance needs ORDER BY of one number or time")
     text = node.text if isinstance(node, syntax.Number) else ""
@@ -272,7 +273,7 @@ def _distance(node: syntax.Node, keys: Sequence[SqlType]) -> str:
 _DISTANT: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 
 
-_KEPT: Final = frozenset(
+_SAME_TYPE_EXTREMES: Final = frozenset(
     {
         TypeName.INT,
         TypeName.LONG,

@@ -1,6 +1,6 @@
-"""AND, OR and NOT over bound predicates, flattened and with constants folded away.
+"""Combine bound predicates by AND, OR and NOT; flatten them and fold constants away.
 
-Valid in three-valued logic too: only FALSE ends an AND and only TRUE ends an OR; NULL stays.
+Valid in three-valued logic too: only FALSE decides an AND and only TRUE decides an OR; NULL stays.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ _PREDICATES: Final = registry.names_that("is_predicate")
 
 
 def conjunction(args: Iterable[Expr]) -> Expr:
-    """AND of predicates, nested ones flattened, repeated ones once."""
+    """AND predicates; nested ANDs are flattened, repeated predicates kept once."""
     return _combine("and", args, neutral=TRUE, absorbing=FALSE)
 
 
 def disjunction(args: Iterable[Expr]) -> Expr:
-    """OR of predicates, nested ones flattened, repeated ones once."""
+    """OR predicates; nested ORs are flattened, repeated predicates kept once."""
     return _combine("or", args, neutral=FALSE, absorbing=TRUE)
 
 
 def _merge_memberships(args: Iterable[Expr], single: str, several: str) -> list[Expr]:
-    """`a = 1 OR a IN (2, 3)` as one IN, and likewise `<>` and NOT IN under AND; true of any and all matching too."""
+    """Merge `a = 1 OR a IN (2, 3)` into one IN, and likewise `<>` and NOT IN under AND. On multi-value columns the
+    result is the same too."""
     merged: list[Expr | dict[Expr, None]] = []
     subjects: dict[Expr, dict[Expr, None]] = {}
     for arg in args:
@@ -40,12 +41,11 @@ def _merge_memberships(args: Iterable[Expr], single: str, several: str) -> list[
             values = subjects[arg.args[0]] = {}
             merged.append(values)
         values.update(dict.fromkeys(arg.args[1:]))
-    made = [
+    memberships = iter(
         Call(single if len(values) == 1 else several, (subject, *values), BOOLEAN)
         for subject, values in subjects.items()
-    ]
-    memberships = iter(made)
-    return [next(memberships) if isinstance(one, dict) else one for one in merged]
+    )
+    return [next(memberships) if isinstance(part, dict) else part for part in merged]
 
 
 def negation(arg: Expr) -> Expr:
@@ -62,7 +62,8 @@ def negation(arg: Expr) -> Expr:
 
 
 def predicate(expr: Expr, place: str) -> Expr:
-    """The expression as a predicate: a boolean value `flag` becomes `flag = true`; raises SqlValidationError."""
+    """Return the expression as a predicate: a boolean value `flag` becomes `flag = true`. Raise SqlValidationError for
+    other types."""
     if isinstance(expr, Literal) and expr.value is None:
         return Literal(None, BOOLEAN)
     if expr.type != BOOLEAN:
@@ -73,31 +74,32 @@ def predicate(expr: Expr, place: str) -> Expr:
 
 
 def without_null_verdict(expr: Expr) -> Expr:
-    """A filter that keeps the same rows, its NULL verdicts made FALSE (a row is kept only where TRUE)."""
+    """Replace the filter's NULL verdicts by FALSE. It keeps the same rows, as a row is kept only if the verdict is
+    TRUE."""
     if isinstance(expr, Literal) and expr.value is None:
         return FALSE
     if not (isinstance(expr, Call) and expr.function in ("and", "or")):
         return expr
     args = [without_null_verdict(arg) for arg in expr.args]
-    if all(map(operator.is_, args, expr.args)):  # thousands of conditions are not combined again for nothing
+    if all(map(operator.is_, args, expr.args)):  # spare thousands of unchanged conditions the combining
         return expr
     return conjunction(args) if expr.function == "and" else disjunction(args)
 
 
 def _combine(function: str, args: Iterable[Expr], *, neutral: Expr, absorbing: Expr) -> Expr:
     args = tuple(args)
-    kept: dict[Expr, None] = {}
+    parts: dict[Expr, None] = {}
     for arg in args:
         if arg == absorbing:
             return absorbing
         if isinstance(arg, Call) and arg.function == function:
-            kept.update(dict.fromkeys(arg.args))
-        elif len(args) == 1:  # a long list is not hashed for nothing
+            parts.update(dict.fromkeys(arg.args))
+        elif len(args) == 1:  # spare a long list the hashing
             return arg
         elif arg != neutral:
-            kept[arg] = None
+            parts[arg] = None
     single, several = ("equals", "in") if function == "or" else ("not_equals", "not_in")
-    merged = _merge_memberships(kept, single, several) if len(kept) > 1 else list(kept)
+    merged = _merge_memberships(parts, single, several) if len(parts) > 1 else list(parts)
     if not merged:
         return neutral
     return merged[0] if len(merged) == 1 else Call(function, tuple(merged), BOOLEAN)

@@ -1,7 +1,7 @@
-"""Conditions joined by AND or by OR, bound: those that compare a column with a constant without an expression each.
+"""Bind conditions joined by AND or OR, with a fast path for comparisons of a column with a constant.
 
-`a = 1 OR a = 2 OR …` takes a tenth of the time that binding one by one takes, most of it for looking up one column ten
-thousand times. The result is the same, its order included. Pure and safe on any thread.
+`a = 1 OR a = 2 OR …` takes a tenth of the time that binding each condition takes: most of that goes into looking up one
+column ten thousand times. The result is the same, including its order. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from merlot.sql import predicates
+from merlot.sql.boolean_logic import conjunction, disjunction
 from merlot.sql.budget import Budget
-from merlot.sql.logic import conjunction, disjunction
 from merlot.sql.syntax import And, Column, Comparison, Negative, Node, Number, Or, Text
 from merlot.tree import literals
 from merlot.tree.nodes import Call, Expr, Literal
@@ -19,17 +19,17 @@ from merlot.tree.types import BOOLEAN, STRING, SqlType
 from merlot.values.types import TypeName
 
 _PLAIN_DIGITS: Final = 18
-"""So many digits are a LONG, with or without a sign."""
+"""Most digits that always fit a LONG, with or without a sign."""
 
 
-def bound(
+def bind_conditions(
     joined: And | Or, *, bind: Callable[[Node], Expr], condition: Callable[[Node], Expr], nulls: bool, budget: Budget
 ) -> Expr:
-    """The conditions as one predicate; raises what the first one that fails raises."""
+    """Return the conditions as one predicate. Raise the error of the first one that fails."""
     is_any = type(joined) is Or
-    binder = _ChainBinder("equals" if is_any else "not_equals", "in" if is_any else "not_in", nulls)
+    binder = _ConditionCollector("equals" if is_any else "not_equals", "in" if is_any else "not_in", nulls)
     subjects: dict[tuple[str, str, bool], Expr] = {}
-    known: dict[Expr, Expr] = {}
+    canonical: dict[Expr, Expr] = {}
     for part in joined.parts:
         if type(part) is not Comparison or type(part.left) is not Column or not _is_constant(part.right):
             binder.add(condition(part))
@@ -39,8 +39,8 @@ def bound(
         key = column.name, column.qualifier, column.is_quoted
         subject = subjects.get(key)
         if subject is None:
-            found = bind(column)
-            subject = subjects[key] = known.setdefault(found, found)  # two names may be of one column
+            expr = bind(column)
+            subject = subjects[key] = canonical.setdefault(expr, expr)  # two names may be of one column
         binder.compare(part.function, subject, part.right)
     return (disjunction if is_any else conjunction)(binder.predicates())
 
@@ -50,10 +50,10 @@ def _is_constant(node: Node) -> bool:
     return kind is Number or kind is Text or (kind is Negative and type(node.operand) is Number)  # type: ignore[attr-defined]
 
 
-class _ChainBinder:
-    """Collects values that one column is asked for one after the other, which are one list in the end.
+class _ConditionCollector:
+    """Collects the values that a column is compared with in consecutive conditions, and makes one list of them.
 
-    A list ends where another condition may be of its column: `logic` merges all that are, in order."""
+    A list ends where another condition may be about its column: `boolean_logic` merges lists of a column, in order."""
 
     def __init__(self, single: str, listing: str, nulls: bool) -> None:
         self._single = single
@@ -61,15 +61,16 @@ class _ChainBinder:
         self._nulls = nulls
         self._found: list[Expr | tuple[Expr, dict[int | str, None]]] = []
         self._open: dict[int, dict[int | str, None]] = {}
-        """By the `id` of the subject."""
+        """List that is still open, by the `id` of its subject."""
 
     def add(self, predicate: Expr) -> None:
-        """A condition of any columns."""
+        """Add a condition of any columns."""
         self._open.clear()
         self._found.append(predicate)
 
     def compare(self, function: str, subject: Expr, constant: Node) -> None:
-        """A comparison of a column, or of what its name stands for: one object for all that are equal."""
+        """Add a comparison of a column, or of the expression that its name stands for. Equal subjects must be one
+        object."""
         value = _plain_value(constant, subject) if function == self._single else None
         if value is None:
             self._open.pop(id(subject), None)
@@ -82,8 +83,8 @@ class _ChainBinder:
         values[value] = None
 
     def predicates(self) -> list[Expr]:
-        """All conditions, a list's where its first value stood."""
-        return [self._listed(*one) if isinstance(one, tuple) else one for one in self._found]
+        """Return all conditions; a list stands where its first value stood."""
+        return [self._listed(*entry) if isinstance(entry, tuple) else entry for entry in self._found]
 
     def _listed(self, subject: Expr, values: dict[int | str, None]) -> Expr:
         element = SqlType(subject.type.base)
@@ -92,7 +93,7 @@ class _ChainBinder:
 
 
 def _plain_value(constant: Node, subject: Expr) -> int | str | None:
-    """The value, if it is one that the subject may have as it is written."""
+    """Return the constant's value if the subject can have exactly this value; None otherwise."""
     base = subject.type.base
     if isinstance(subject, Literal):
         return None
@@ -111,7 +112,7 @@ def _literal(constant: Node) -> Literal:
 
 
 def _spelled(constant: Node) -> str:
-    """A number as it is written, with its sign."""
+    """Return a number as written, with its sign."""
     if isinstance(constant, Negative):
         return f"-{_spelled(constant.operand)}"
     assert isinstance(constant, Number)

@@ -1,4 +1,4 @@
-"""Open connections to servers: one channel per instance, made when first asked for, closed when the server is gone."""
+"""Open connections to servers: one channel for each, from the first call to it until the server is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ ChannelFactory = Callable[[InstanceRecord], ServerChannel]
 
 
 class Channels:
-    """Used on the event loop's thread only. A suspect server keeps its channel: it may still answer."""
+    """The channels of all servers. Used on the event loop's thread only. A suspect server keeps its channel: it may
+    still answer."""
 
     def __init__(self, factory: ChannelFactory) -> None:
         self._factory = factory
@@ -26,20 +27,21 @@ class Channels:
         self._closing: set[asyncio.Task[None]] = set()
 
     def observe(self, records: Mapping[InstanceId, InstanceRecord]) -> None:
-        """Servers as they announce themselves now; a new address or a new life of a server drops its old channel."""
+        """Take over the servers' records. A server with a new address, or one that has restarted, loses its old
+        channel."""
         for instance, record in records.items():
             if self._records.get(instance) != record:
                 self._records[instance] = record
                 self._drop(instance)
 
-    def forget(self, kept: set[InstanceId]) -> None:
-        """Close the channels of servers that left for good."""
-        for instance in self._records.keys() - kept:
+    def forget(self, staying: set[InstanceId]) -> None:
+        """Close the channels of all servers that are not in `staying`."""
+        for instance in self._records.keys() - staying:
             del self._records[instance]
             self._drop(instance)
 
     def of(self, instance: InstanceId) -> ServerChannel:
-        """The channel to a server; UnavailableError if nobody knows where it is."""
+        """Return the channel to a server. Raise UnavailableError if its address is not known."""
         channel = self._channels.get(instance)
         if channel is None:
             record = self._records.get(instance)
@@ -49,7 +51,7 @@ class Channels:
         return channel
 
     async def close(self) -> None:
-        """Close every channel."""
+        """Close all channels."""
         self.forget(set())
         await asyncio.gather(*self._closing)
 

@@ -1,4 +1,4 @@
-"""What to call a piece of SQL that is refused."""
+"""Names of SQL features that are refused, for error messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAMES: Final[dict[type[Node], str]] = {
 
 
 def feature_name(node: Node) -> str:
-    """The words for a node."""
+    """Return the name of the feature that a node belongs to."""
     if isinstance(node, SetOperation):
         return node.kind
     return _NAMES.get(type(node)) or type(node).__name__.upper()

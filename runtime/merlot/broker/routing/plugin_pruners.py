@@ -1,7 +1,8 @@
-"""Users' own segment pruners, from entry points: whatever they do, a query loses no row and ends.
+"""Call users' own segment pruners, from entry points. Whatever they do, a query loses no row and ends.
 
-A pruner that cannot be had, or fails, or answers no mask, keeps every segment; that is counted, and `problem` tells it
-to whoever shows the table's state. Built in a thread, asked on the event loop; for a long filter, in a thread.
+If a pruner cannot be loaded, fails or returns no mask, every segment is kept; the failure is counted, and `problem`
+tells it for the table's status. Pruners are made in a thread and called on the event loop, or in a thread for a long
+filter.
 """
 
 from __future__ import annotations
@@ -30,23 +31,24 @@ class PreparedPruner(Protocol):
     """A user's own pruner over the segments of one snapshot."""
 
     def __call__(self, where: Expr) -> Keep:
-        """For each of the records that it was made with, whether rows may pass the filter."""
+        """Return, for each of the records that it was made with, whether the segment may hold rows that pass the
+        filter."""
         ...
 
 
 PreparePruner = Callable[[TableSpec, Sequence[SegmentRecord]], PreparedPruner]
-"""What an entry point of `merlot.segment_pruners` names."""
+"""Type of the function that an entry point of `merlot.segment_pruners` names."""
 
 _NO_RECORD: Final = SegmentRecord(name="", crc=0, size_bytes=0, url="", total_docs=-1)
 
 
-class OwnPruner:
-    """One of them over the records of one snapshot."""
+class PluginPruner:
+    """A user's pruner, prepared for the records of one snapshot."""
 
     def __init__(self, table: TableName, name: str, spec: TableSpec, records: Sequence[SegmentRecord]) -> None:
         self.name = name
         self.problem: str | None = None
-        """What went wrong last, in one line; None while nothing did."""
+        """Last failure, in one line; None if there was none."""
         self._table = table
         self._num_segments = len(records)
         self._prepared: PreparedPruner | None = None
@@ -58,13 +60,13 @@ class OwnPruner:
             self._fail(f"pruner cannot be had name={name} cause={error!r:.200}", error)
 
     def keep(self, where: Expr) -> Keep:
-        """What it keeps; everything if it fails."""
+        """Return the mask of segments to keep; all of them if the pruner fails."""
         if self._prepared is not None:
             try:
-                kept = np.asarray(self._prepared(where), np.bool_)
-                if kept.shape == (self._num_segments,):
-                    return kept
-                self._fail(f"pruner answered no mask name={self.name} shape={kept.shape}", None)
+                mask = np.asarray(self._prepared(where), np.bool_)
+                if mask.shape == (self._num_segments,):
+                    return mask
+                self._fail(f"pruner answered no mask name={self.name} shape={mask.shape}", None)
             except Exception as error:  # noqa: BLE001 - foreign code must not fail a query
                 self._fail(f"pruner failed name={self.name} cause={error!r:.200}", error)
         return np.ones(self._num_segments, np.bool_)
@@ -75,7 +77,9 @@ class OwnPruner:
         _LOG.warning("segments are kept table=%s problem=%s", self._table, problem, exc_info=error)
 
 
-def prepare_all(table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[OwnPruner, ...]:
-    """The own pruners that a table lists, in its order. None: nothing is known of a segment."""
-    told = [_NO_RECORD if record is None else record for record in records]
-    return tuple(OwnPruner(table, name, spec, told) for name in filter(pruners.is_own, spec.routing.segment_pruners))
+def prepare_all(table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[PluginPruner, ...]:
+    """Prepare the own pruners that a table lists, in its order. A record of None is replaced by one that tells
+    nothing."""
+    known_records = [_NO_RECORD if record is None else record for record in records]
+    names = filter(pruners.is_own, spec.routing.segment_pruners)
+    return tuple(PluginPruner(table, name, spec, known_records) for name in names)

@@ -1,7 +1,7 @@
-"""Arithmetic of decimal constants, as SQL has it: `0.1 + 0.2` is 0.3, and no sum of two doubles.
+"""Compute decimal constants as SQL does: `0.1 + 0.2` is 0.3, not the sum of two doubles.
 
-A constant with a point is a decimal until it meets something that is none: a column, a function, or a number with an
-exponent, which is approximate. The result is the DOUBLE next to the exact value. Pure and safe on any thread.
+A constant with a point is a decimal until it meets a column, a function, or a number with an exponent, which is
+approximate. The result is the DOUBLE next to the exact value. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from merlot.tree.nodes import Literal
 from merlot.tree.types import BIG_DECIMAL, DOUBLE
 
 _DIGITS: Final = Context(prec=1_000)
-"""As many as a sum of the least and the greatest double has, and more."""
+"""More digits than the sum of the least and the greatest double has."""
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "plus": operator.add,
     "minus": operator.sub,
@@ -28,13 +28,13 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def decimal_result(node: Node) -> Literal | None:
-    """The value of an operator between constants, one of which has a point; None for any other operator."""
+    """Return the value of an operator between constants, at least one with a point; None for any other operator."""
     if not _has_point(node):
         return None
     with localcontext(_DIGITS):
         try:
             exact = _exact(node)
-        except DecimalException:  # division by zero, which the operator says in its own words
+        except DecimalException:  # division by zero: the outcome is the operator's
             return None
     return None if exact is None else Literal(float(exact), DOUBLE)
 
@@ -71,7 +71,7 @@ def _exact(node: Node) -> Decimal | None:
 def _result(
     node: Node, operation: Callable[[Any, Any], Any], left: Decimal | None, right: Decimal | None
 ) -> Decimal | None:
-    """The exact result; None for whole numbers, which have rules of their own."""
+    """Return the exact result; None for whole numbers, which have rules of their own."""
     if left is None or right is None or not _has_point(node):
         return None
     return Decimal(operation(left, right))

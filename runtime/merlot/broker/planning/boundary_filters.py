@@ -1,4 +1,4 @@
-"""The filters of a hybrid table's segments that reach beyond the time boundary: a query's own, and the boundary's."""
+"""Combine a query's filter with the time boundary, for segments of a hybrid table that reach beyond it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from merlot.values.types import TypeName
 _NONE: Final[Mapping[Cut, bytes]] = {}
 
 
-def cut_filters(table: ServedTable, where: bytes) -> Mapping[Cut, bytes]:
-    """By what a query may see of a segment; empty for a table without a boundary."""
+def boundary_filters(table: ServedTable, where: bytes) -> Mapping[Cut, bytes]:
+    """Return the encoded filters by the rows that a query sees of a segment; empty for a table without a boundary."""
     rule, boundary_ms = table.rule, table.snapshot.time_boundary_ms
     if rule is None or boundary_ms is None or boundary_ms == BEFORE_ALL:
         return _NONE
@@ -29,7 +29,7 @@ def cut_filters(table: ServedTable, where: bytes) -> Mapping[Cut, bytes]:
 
 @functools.lru_cache(maxsize=1024)
 def _conditions(rule: BoundaryRule, boundary_ms: int, type_: TypeName) -> Mapping[Cut, bytes]:
-    """Encoded; kept, for a boundary moves once a day."""
+    """Encode the boundary's conditions. Cached, as a boundary moves once a day."""
     sql_type = SqlType(type_)
     operands = (Column(rule.column, sql_type), Literal(rule.value(boundary_ms), sql_type))
     calls = {Cut.BEFORE: "less_than", Cut.FROM: "greater_than_or_equal"}

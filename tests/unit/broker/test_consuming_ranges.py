@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.budget import count
 
-from merlot.broker.routing.health import Standing
+from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.records import ConsumingStatus, RootRecord, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
@@ -58,7 +58,7 @@ def snapshot_of(
 ) -> RoutingSnapshot:
     bucket = Bucket("x", {one.name: one for one in records}, {one.name: (A, B) for one in records})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
-    standings = {one: Standing.BACKUP if one in backups else Standing.PREFERRED for one in reports}
+    standings = {one: ServerStanding.BACKUP if one in backups else ServerStanding.PREFERRED for one in reports}
     inputs = RoutingInputs(view=view, reports=reports, standings=standings, now_ms=now_ms, is_strict=is_strict)
     return build(inputs, previous)
 
@@ -89,7 +89,7 @@ def test_a_commit_is_followed_once_a_replica_has_the_file_and_the_next_segment()
     assert (keys_of(during), during.pending) == ({consumed(0)}, frozenset())
     after = snapshot_of(chain(1), {A: {consumed(0), sealed(0), consumed(1)}, B: {consumed(0)}}, during)
     assert keys_of(after) == {sealed(0), consumed(1)}
-    assert after.exchanges == ()
+    assert after.swaps == ()
 
 
 def test_the_cut_moves_back_when_the_only_holder_of_a_sealed_segment_is_gone() -> None:
@@ -128,7 +128,7 @@ def test_a_broker_that_starts_hears_from_a_dead_server_what_was_answered() -> No
     bucket = Bucket("x", {one.name: one for one in chain(1)}, {one.name: (A, B) for one in chain(1)})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
     reports = {A: {sealed(0)}, B: {consumed(0)}}
-    inputs = RoutingInputs(view=view, reports=reports, standings={A: Standing.PREFERRED}, now_ms=NOW_MS)
+    inputs = RoutingInputs(view=view, reports=reports, standings={A: ServerStanding.PREFERRED}, now_ms=NOW_MS)
     snapshot = build(inputs, None)
     assert (keys_of(snapshot), snapshot.unavailable) == ({sealed(0)}, (consumed(1),))
 

@@ -1,4 +1,4 @@
-"""The words of SQL's grammar."""
+"""Keywords of SQL's grammar."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ STRUCTURE: Final = frozenset(
         *("ORDER", "OUTER", "OVER", "QUALIFY", "SELECT", "THEN", "UNION", "USING", "WHEN", "WHERE", "WITH"),
     }
 )
-"""Words that begin or join clauses, and are no names even after AS."""
+"""Keywords that begin or join clauses. They are no names even after AS."""
 
 RESERVED: Final = STRUCTURE | {
     *("ALL", "ANY", "ASC", "ASOF", "DESC", "ESCAPE", "EXISTS", "FALSE", "FOR", "FULL", "LEFT", "NULL", "OFFSET"),
     *("RIGHT", "TRUE", "WINDOW"),
 }
-"""Words that are no names without quotes, calls of functions apart."""
+"""Keywords that are no names without quotes, except as functions that are called."""
 
 JOIN_WORDS: Final = frozenset(
     {"JOIN", "INNER", "LEFT", "RIGHT", "FULL", "OUTER", "CROSS", "NATURAL", "SEMI", "ANTI", "ASOF"}
@@ -25,7 +25,8 @@ JOIN_WORDS: Final = frozenset(
 NO_ALIASES: Final = RESERVED | {
     *("ARRAY", "ASYMMETRIC", "BOTH", "BY", "CAST", "COLLATE", "LEADING", "SOME", "SYMMETRIC", "TABLE", "TRAILING"),
 }
-"""Words that are no alias without AS: the added ones stand within expressions, and Calcite and DuckDB reserve them."""
+"""Words that are no alias without AS. Those added to RESERVED occur within expressions, and Calcite and DuckDB reserve
+them."""
 NO_RELATION_ALIASES: Final = NO_ALIASES | JOIN_WORDS | {"APPLY", "MATCH_CONDITION", "PIVOT", "TABLESAMPLE", "UNPIVOT"}
 
 QUERY_STARTS: Final = frozenset({"SELECT", "WITH", "VALUES"})
@@ -45,9 +46,9 @@ TYPES: Final = {
     **dict.fromkeys(("VARBINARY", "BLOB", "BYTEA"), "VARBINARY"),
     "TIMESTAMP WITHOUT TIME ZONE": "TIMESTAMP",
 }
-"""What types are called in CAST, and the one name that each has here; others keep their own."""
+"""Canonical names of types in CAST; types that are not listed keep their names."""
 TYPED_TEXTS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "DATETIME"})
-"""`DATE '2020-01-31'`"""
+"""Types of typed constants: `DATE '2020-01-31'`."""
 CALLED_FORMS: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "EXISTS"})
 FORMS: Final = CALLED_FORMS | {"(", "CASE", "INTERVAL", "ARRAY", "[", ".", "@", ":", "?", "NULL", "TRUE", "FALSE"}
-"""Words and signs that begin an expression with a grammar of its own; the called ones with a parenthesis alone."""
+"""Keywords and signs that begin an expression with its own grammar; those of CALLED_FORMS only before a parenthesis."""

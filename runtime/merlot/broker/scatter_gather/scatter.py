@@ -1,9 +1,9 @@
-"""Ask servers in parallel, ask other replicas for what is lost, and say plainly what stays lost.
+"""Ask servers in parallel, ask other replicas for lost segments, and report the segments that stay lost.
 
-Within the query's deadline: a server that cannot be reached, is shutting down or is full has its segments asked of
-other replicas, and so has a segment that a server turns out to lack. What nobody answered for becomes exceptions, and
-then fewer servers have responded than were queried. A server's word about the query itself (a limit, its own timeout)
-ends the query. Cancelling `gather` cancels every call under way.
+If a server cannot be reached, is shutting down or is full, other replicas are asked for its segments, within the
+query's deadline; likewise for a single segment that a server lacks. Segments that no server answered for become
+exceptions, and then fewer servers have responded than were queried. An error about the query itself (a limit, the
+server's own timeout) ends the query. Cancelling `gather` cancels every call under way.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from merlot.broker.asking.channels import Channels
 from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryException, named
 from merlot.broker.routing.health import CallOutcome
 from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute, reroute
+from merlot.broker.scatter_gather.channels import Channels
 from merlot.cluster.segments.boundary import Cut
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
@@ -30,81 +30,84 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 _LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.05
-"""How much longer than the server the broker waits, so that a slow query ends with the server's own words."""
+"""Time that the broker waits longer than the server, so that a slow query ends with the server's own message."""
 NAMES_SHOWN = 10
 
 Outcome = ServerResponse | UnavailableError | CorruptionError
-"""An answer that cannot be read is as good as none: another replica may do better."""
+"""Result of a call. An answer that cannot be read counts as none: another replica may do better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScatterRequest:
-    """What to ask of whom. `deadline` is in the loop's time."""
+    """A query, and the calls to make for it. `deadline` is in the event loop's time."""
 
     request_id: str
     table: TableName
     query: bytes
     where: bytes = b""
-    cut_wheres: Mapping[Cut, bytes] = field(default_factory=dict)
-    """The filter with the time boundary, for segments that reach beyond it."""
+    boundary_wheres: Mapping[Cut, bytes] = field(default_factory=dict)
+    """Filters that include the time boundary, for segments that reach beyond it."""
     snapshot: RoutingSnapshot
     routes: Sequence[ServerRoute]
     deadline: float
     unavailable: Sequence[str] | None = None
-    """Keys that the query needs and nobody holds; all of the snapshot's if not told."""
+    """Keys that the query needs and no server holds; None: all such keys of the snapshot."""
     schema: pa.Schema
-    """Columns that an answer has."""
+    """Columns of an answer."""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What came back. `lost` are keys that nobody answered for; complete if it is empty and nothing `failed`."""
+    """Answers of the servers. `lost` are keys that no server answered for.
+
+    The result is complete if nothing is lost and nothing `failed`.
+    """
 
     partials: list[Partial] = field(default_factory=list)
     responded: set[InstanceId] = field(default_factory=set)
     silent: set[InstanceId] = field(default_factory=set)
     late: set[InstanceId] = field(default_factory=set)
     absent: set[InstanceId] = field(default_factory=set)
-    """Servers that should have been asked, had they been there."""
+    """Servers that would have been asked if they were live."""
     lost: list[str] = field(default_factory=list)
     failed: QueryException | None = None
     num_retries: int = 0
 
     @property
     def num_servers_queried(self) -> int:
-        """Of servers; at least one, and more than have responded if anything is lost."""
+        """Servers queried: at least one, and more than have responded if anything is lost."""
         if not self.lost:
             return self.num_servers_responded
         return max(len(self.responded | self.silent | self.late | self.absent), self.num_servers_responded + 1)
 
     @property
     def num_servers_responded(self) -> int:
-        """Servers whose answers are in the result; an answer that needs no server counts the broker itself."""
+        """Servers whose answers are in the result. An answer that needs no server counts the broker itself."""
         return len(self.responded) if self.responded or self.lost else 1
 
     def exceptions(self) -> tuple[QueryException, ...]:
-        """Why the answer is not whole; empty if it is."""
+        """Return the reasons why the answer is incomplete; empty if it is complete."""
         if self.failed is not None:
             return (self.failed,)
-        found = []
+        exceptions = []
         if self.late:
-            found.append(named(QueryErrorCode.BROKER_TIMEOUT, f"query timed out waiting for {_listed(self.late)}"))
+            exceptions.append(named(QueryErrorCode.BROKER_TIMEOUT, f"query timed out waiting for {_listed(self.late)}"))
         gone = (self.silent | self.absent) - self.responded
         if gone and self.lost:
             text = f"{len(gone)} servers {_listed(gone)} not responded"
-            found.append(named(QueryErrorCode.SERVER_NOT_RESPONDING, text))
+            exceptions.append(named(QueryErrorCode.SERVER_NOT_RESPONDING, text))
         if self.lost and not self.late:
             text = f"{len(self.lost)} segments unavailable: {_listed(self.lost)}"
-            found.append(named(QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE, text))
-        return tuple(found)
+            exceptions.append(named(QueryErrorCode.BROKER_SEGMENT_UNAVAILABLE, text))
+        return tuple(exceptions)
 
 
 ReportCall = Callable[[InstanceId, CallOutcome], None]
-"""Told of each call how it ended."""
+"""Function that is called with the outcome of each call."""
 
 
 async def gather(request: ScatterRequest, channels: Channels, report_call: ReportCall) -> Gathered:
-    """Ask, retry and collect until everything is answered, lost, or late."""
+    """Ask, retry and collect until every segment is answered or lost, or the time is over."""
     return await _Scatter(request, channels, report_call).run()
 
 
@@ -123,7 +126,7 @@ class _Scatter:
     async def run(self) -> Gathered:
         routes = self._request.routes
         if len(routes) == 1:
-            # Most point queries: no task, no wait set.
+            # As most point queries have: no task, no wait set.
             routes = self._settle(routes[0], await self._ask(routes[0]))
         try:
             self._send(routes)
@@ -149,7 +152,7 @@ class _Scatter:
             request_id=self._request.request_id,
             table=self._request.table,
             query=self._request.query,
-            where=self._request.cut_wheres.get(route.cut, self._request.where),
+            where=self._request.boundary_wheres.get(route.cut, self._request.where),
             segments=route.segments,
             timeout_ms=max(1, int(remaining * 1000)),
         )
@@ -161,7 +164,7 @@ class _Scatter:
             return error
 
     def _fitting(self, answer: ServerResponse, route: ServerRoute) -> ServerResponse:
-        """The answer, in the columns that were asked for. Raises CorruptionError if it is one to another question."""
+        """Return the answer in the columns that were asked for. Raise CorruptionError if it answers another request."""
         if answer.missing and not set(route.segments).issuperset(answer.missing):
             raise CorruptionError("server lacks segments that it was not asked for")
         partial, schema = answer.partial, self._request.schema
@@ -173,7 +176,7 @@ class _Scatter:
             raise CorruptionError(f"answer has other columns reason={error}") from error
 
     def _settle(self, route: ServerRoute, outcome: Outcome) -> Sequence[ServerRoute]:
-        """Take in an outcome; returns whom to ask next."""
+        """Take in an outcome, and return the routes to ask next."""
         if not isinstance(outcome, ServerResponse):
             return self._settle_failure(route)
         self._report_call(route.instance, CallOutcome.ANSWERED)
@@ -185,10 +188,10 @@ class _Scatter:
             self._gathered.failed = named(code, message)
             return ()
         if outcome.partial is None:
-            # Whatever it names as missing: it answered for nothing.
+            # Even if it names missing segments: it answered for none.
             return self._retry(route, route.segments)
         if outcome.missing and self._is_torn(outcome.missing):
-            # The rest of a partition must come from where the missing part comes from: nothing of this answer counts.
+            # The rest of a partition must come from the server that has the missing part: this answer does not count.
             self._lacking.update((route.instance, key) for key in outcome.missing)
             return self._retry(route, route.segments, lacks_all=False)
         self._gathered.responded.add(route.instance)
@@ -206,7 +209,7 @@ class _Scatter:
         return self._retry(route, route.segments)
 
     def _is_torn(self, missing: Sequence[str]) -> bool:
-        """Whether a partition that one server answers for as a whole lacks some of these."""
+        """Return True if `missing` has segments of a partition that one server has to answer for as a whole."""
         return any(self._request.snapshot.by_key[key].group is not None for key in missing)
 
     def _retry(self, route: ServerRoute, keys: Sequence[str], *, lacks_all: bool = True) -> Sequence[ServerRoute]:

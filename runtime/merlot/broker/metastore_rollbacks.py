@@ -1,7 +1,7 @@
-"""Notices that a metastore went back while a broker ran: it was restored from an older copy, or is another one.
+"""Notice that a metastore went back in time while the broker ran: it was restored from an older copy, or replaced.
 
-A controller finds that out too, by the catalog beside the table's files, and marks the table. Until it has, a broker
-would answer with the rows of an older time.
+A controller notices this too, by the catalog beside the table's files, and marks the table. Until it has, the broker
+would answer with old rows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 from merlot.clock import Clock
 
 DOUBT_S: Final = 300.0
-"""A broker waits this long for a controller to judge the metastore, and then believes it."""
+"""Time that a broker waits for a controller to judge the metastore; then the broker believes the metastore."""
 
 
-class Setbacks:
-    """Follows one table in the order of its reads. Used by one thread at a time."""
+class RollbackDetector:
+    """Follows the versions of one table in the order of its reads. Used by one thread at a time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -33,5 +33,5 @@ class Setbacks:
         return False
 
     def forget(self) -> None:
-        """The table is gone; the next of its name may be older by its clock."""
+        """Forget a table that is gone: the next table of its name may be older by its clock."""
         self._newest, self._since_s = (0, 0), None

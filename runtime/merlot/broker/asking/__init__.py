@@ -1,1 +1,0 @@
-"""Asks servers, and others when they fail. Runs on the role's event loop."""

@@ -1,7 +1,7 @@
-"""Keeps each table's catalog beside its files, and notices a metastore that knows less than it. Leader's thread alone.
+"""Each table's catalog, which lies beside its files, and the check for a metastore that knows less than the catalog.
 
-The catalog is written after the root that it tells of, so it is never ahead of a metastore that has lost nothing. Of a
-change that concerns few records, only these are written, into a file beside the whole catalog.
+Only the leader's thread uses it. The catalog is written after the root that it describes, so it is never ahead of a
+metastore that has lost nothing. If few records change, only these are written, into a file beside the whole catalog.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from merlot.spec.table import TableSpec
 _LOG = logging.getLogger(__name__)
 
 SILENT_S: Final = 60.0
-"""After a deep store did not answer, so long none is asked; and the least time between two catalogs of a stream of
-which no segment was committed."""
+"""Seconds for which a deep store that did not answer is left alone. Also the least time between two catalogs of a
+stream that has committed no segment since."""
 
 WHOLE_S: Final = 600.0
-"""The longest time between two whole catalogs of a table that changes. A controller that led before may have written a
-catalog late, and changes do not belong to that."""
+"""Longest time between two whole catalogs of a table that changes. A former leader may have written a catalog late, and
+changes do not fit a catalog that they do not start from."""
 
 _Places = tuple[tuple[int, int], ...]
 """Partition and sequence of each open segment."""
@@ -54,8 +54,8 @@ def stream_state(metastore: Metastore, table: TableName, spec: TableSpec) -> Str
 
 
 def _open_places(view: TableView) -> _Places:
-    """Where partitions read on: changes whenever a segment of the stream is committed."""
-    return tuple(sorted((number, one.sequence) for number, one in open_segments(view).items()))
+    """Return where each partition reads on. This changes whenever a segment of the stream is committed."""
+    return tuple(sorted((number, segment.sequence) for number, segment in open_segments(view).items()))
 
 
 class Catalogs:
@@ -68,43 +68,45 @@ class Catalogs:
         self._lease: Lease | None = None
         self._id, self._is_named = "", False
         self._kept: dict[TableName, _Kept] = {}
-        """By table, the content of its catalog in the deep store."""
+        """Catalogs in the deep store, by table."""
         self._asks_from_s: dict[str | None, float] = {}
-        """By the URI that tables declare, when their deep store is asked again after it did not answer."""
+        """Monotonic time from which a deep store that did not answer is asked again, by the URI that tables declare."""
 
     def lead(self, lease: Lease) -> None:
-        """Look at every table anew, once a lease: the metastore may be another one, whose lease has the same fence."""
+        """Forget all tables at the beginning of each lease. The metastore may be a different one whose lease has the
+        same fence."""
         if lease != self._lease:
-            found = store_id(self._metastore)
-            self._id, self._is_named = found or secrets.token_hex(8), found is not None
+            stored_id = store_id(self._metastore)
+            self._id, self._is_named = stored_id or secrets.token_hex(8), stored_id is not None
             self._kept, self._lease = {}, lease
 
     def settle(self) -> None:
-        """All tables that are there were looked at."""
+        """Write the metastore's id into it if it has none. Call it after all existing tables were looked at."""
         if not self._is_named and self._lease is not None:
             name_store(self._metastore, self._id, self._lease.fence)
             self._is_named = True
 
     def is_lost(self, record: TableRecord, view: TableView) -> bool:
-        """Whether the table is not to be touched, nor answered for. Looks into the deep store, once unless the
-        metastore is behind what was read before, and marks or confirms the table. A new table that the deep store has
-        not been heard of may be lost."""
+        """Return whether the table must be neither changed nor queried, and mark or confirm it.
+
+        This reads the deep store once, and again if the metastore is behind the catalog that was read before. A new
+        table counts as lost until its deep store has answered."""
         table = record.name
         if find_lost(self._metastore, table) is not None:
-            self._kept.pop(table, None)  # whoever recovers it writes another
+            self._kept.pop(table, None)  # recovery writes a new catalog
             return True
-        kept = self._kept.get(table)
-        if kept is None or record.is_unconfirmed or kept.is_ahead_of(record, view):
+        catalog = self._kept.get(table)
+        if catalog is None or record.is_unconfirmed or catalog.is_ahead_of(record, view):
             self._kept.pop(table, None)
             self._look(record, view)
         return find_lost(self._metastore, table) is not None or (record.is_unconfirmed and table not in self._kept)
 
     def may_sweep(self, table: TableName) -> bool:
-        """Whether the deep store has said that the metastore knows all of the table, or there is none."""
+        """Return whether the table's catalog does not contradict the metastore, or there is no deep store."""
         return self._open_shelf is None or table in self._kept
 
     def keep(self, record: TableRecord, view: TableView, spec: TableSpec) -> None:
-        """Have the catalog tell of this view. Only of a table that `is_lost` has said it is not."""
+        """Write this view into the table's catalog. Call it only if `is_lost` has returned False for the table."""
         table = record.name
         before = self._kept.get(table)
         if before is None or (before.epoch < 0 and not view.segments):
@@ -125,8 +127,8 @@ class Catalogs:
     def _write(
         self, shelf: Shelf, record: TableRecord, view: TableView, stream: StreamStateRecord | None, before: _Kept
     ) -> _Whole:
-        """Write what has changed since the whole catalog, as long as that is little, or the whole catalog; returns what
-        is there then."""
+        """Write the changes since the whole catalog if they are few, else the whole catalog. Return what the deep store
+        holds after that."""
         now_s, changes = self._clock.monotonic(), before.changes_until(record, view)
         whole = before.whole
         if whole is not None and changes is not None and are_few(changes, view) and now_s < whole.at_s + WHOLE_S:
@@ -137,34 +139,36 @@ class Catalogs:
         return _Whole(catalog.edition, now_s)
 
     def forget(self, table: TableName) -> None:
-        """The table is gone: the next of its name is looked at anew."""
+        """Forget a table that is gone, so that the next table of its name is looked at anew."""
         self._kept.pop(table, None)
 
     def _look(self, record: TableRecord, view: TableView) -> None:
         assert self._lease is not None
-        table, kept = record.name, None
+        table, catalog = record.name, None
         try:
             shelf = self._shelf_of(table)
             if shelf is None and self._open_shelf is not None:
                 return
-            kept = None if shelf is None else read_catalog(shelf, table)
+            catalog = None if shelf is None else read_catalog(shelf, table)
         except CorruptionError as error:
             _LOG.error("catalog cannot be read, it is written anew table=%s cause=%s", table, error)
         except (UnavailableError, InvalidInputError) as error:
             self._be_silent(table, error)
             return
-        reason = what_is_lost(kept, self._id, record, view)
-        if kept is None or not reason:
+        reason = what_is_lost(catalog, self._id, record, view)
+        if catalog is None or not reason:
             if record.is_unconfirmed:
                 confirm_table(self._metastore, table, self._lease.fence)
             self._kept[table] = (
-                _Kept() if kept is None else _Kept(kept.store_id, kept.created_ms, kept.epoch, stream=kept.stream)
+                _Kept()
+                if catalog is None
+                else _Kept(catalog.store_id, catalog.created_ms, catalog.epoch, stream=catalog.stream)
             )
             return
-        _LOG.error("table is lost, nobody answers for it: %s table=%s segments=%d", reason, table, kept.num_segments)
+        _LOG.error("table is lost, nobody answers for it: %s table=%s segments=%d", reason, table, catalog.num_segments)
         lost = LostRecord(
-            num_segments=kept.num_segments,
-            total_docs=kept.total_docs,
+            num_segments=catalog.num_segments,
+            total_docs=catalog.total_docs,
             reason=reason,
             since_ms=self._clock.now_ms(),
         )
@@ -177,7 +181,7 @@ class Catalogs:
         return self._open_shelf(declared)
 
     def _be_silent(self, table: TableName, error: MerlotError) -> None:
-        """A deep store that is out must not hold up what needs none."""
+        """Log the error, and ask an unavailable deep store no more for `SILENT_S`, so that it holds up nothing else."""
         _LOG.warning("catalog is neither read nor written now table=%s cause=%s", table, error)
         if isinstance(error, UnavailableError):
             self._asks_from_s[declared_store(self._metastore, table)] = self._clock.monotonic() + SILENT_S
@@ -185,7 +189,7 @@ class Catalogs:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A whole catalog in the deep store, when it was written, and the changes in the file beside it."""
+    """A whole catalog in the deep store, the monotonic time of its writing, and the changes in the file beside it."""
 
     edition: str
     at_s: float
@@ -194,7 +198,8 @@ class _Whole:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A catalog that is in the deep store, and when this process wrote it; none if its epoch is below 0."""
+    """A catalog in the deep store, and the monotonic time at which this process wrote it. There is none if `epoch` is
+    negative."""
 
     store_id: str = ""
     created_ms: int = 0
@@ -203,9 +208,9 @@ class _Kept:
     places: _Places = ()
     stream: StreamStateRecord | None = None
     whole: _Whole | None = None
-    """None: this process has written none."""
+    """The whole catalog that this process wrote last; None if it has written none."""
     view: TableView | None = None
-    """The view that the catalog tells of."""
+    """View that the catalog describes."""
 
     def changes_until(self, record: TableRecord, view: TableView) -> Changes | None:
         """Return all changes since the whole catalog; None if a whole one has to be written."""
@@ -215,7 +220,8 @@ class _Kept:
         return None if more is None else {**self.whole.changes, **more}
 
     def is_ahead_of(self, record: TableRecord, view: TableView) -> bool:
-        """Whether the metastore has gone back since: another process may not have noticed."""
+        """Return whether the metastore has gone back behind this catalog, which another process may not have
+        noticed."""
         return (self.created_ms, self.epoch) > (record.created_ms, view.epoch)
 
     def tells_of(self, own_id: str, record: TableRecord, view: TableView) -> bool:

@@ -1,4 +1,4 @@
-"""Where a table's catalog lies: in a folder of its own beside the segments' files."""
+"""Storage of a table's catalog: a folder of its own beside the segments' files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANGES_FILE: Final = "changes.json.z"
 
 @runtime_checkable
 class Shelf(Protocol):
-    """The deep store, as far as catalogs need it."""
+    """The part of a deep store that catalogs need."""
 
     def url_below(self, table: TableName, *names: str) -> str: ...
     def put(self, source: Path, url: str) -> None: ...
@@ -33,11 +33,12 @@ class Shelf(Protocol):
 
 
 OpenShelf = Callable[[str | None], Shelf]
-"""The deep store of a URI; None is the cluster's own."""
+"""Opener of the deep store of a URI. None is the cluster's own."""
 
 
 def read_catalog(shelf: Shelf, table: TableName) -> CatalogRecord | None:
-    """The table's catalog, with its changes; None if there is none, CorruptionError if it cannot be read."""
+    """Return the table's catalog with its changes applied; None if there is none. Raise CorruptionError if it cannot be
+    read."""
     whole = _read(shelf, shelf.url_below(table, FOLDER, FILE), CatalogRecord)
     if whole is None or not whole.edition:
         return whole
@@ -50,7 +51,7 @@ def read_catalog(shelf: Shelf, table: TableName) -> CatalogRecord | None:
 
 
 def write_catalog(shelf: Shelf, table: TableName, catalog: CatalogRecord) -> None:
-    """Replace the table's catalog; changes of the one before count no more."""
+    """Replace the table's catalog. Changes of the catalog before it no longer count."""
     _write(shelf, shelf.url_below(table, FOLDER, FILE), catalog)
 
 
@@ -60,7 +61,7 @@ def write_changes(shelf: Shelf, table: TableName, changes: CatalogChanges) -> No
 
 
 def delete_catalog(shelf: Shelf, table: TableName) -> None:
-    """The table is gone, with its files."""
+    """Delete the catalog of a table that is gone with its files."""
     for name in (CHANGES_FILE, FILE):
         shelf.delete(shelf.url_below(table, FOLDER, name))
 

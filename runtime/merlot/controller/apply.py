@@ -188,8 +188,8 @@ def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Man
 
 def _settings_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> upsert_checks.Settings | None:
     """Return the future upsert settings of a table: the request's UpsertConfig counts before a stored one."""
-    brought = [document for document in documents if isinstance(document, UpsertConfig)]
-    return upsert_checks.settings_of(table, [*brought, upserts.named_by(metastore, table.spec)])
+    requested = [document for document in documents if isinstance(document, UpsertConfig)]
+    return upsert_checks.settings_of(table, [*requested, upserts.named_by(metastore, table.spec)])
 
 
 def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: Sequence[Manifest]) -> list[Problem]:

@@ -28,16 +28,16 @@ from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
 from merlot.cluster.segments.transaction import Context, mutate, sweep
 from merlot.cluster.segments.view import TableView
+from merlot.controller.cleaning.catalog_store import OpenCatalogStore
 from merlot.controller.cleaning.catalogs import Catalogs
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig, TableCleaner
-from merlot.controller.cleaning.shelf import OpenShelf
 from merlot.controller.cleaning.sure_time import SureClock
 from merlot.controller.cleaning.trash import OpenFiles, Pass, empty_trash
 from merlot.controller.placement.assignment import Servers
 from merlot.controller.placement.moves import Situation
 from merlot.controller.placement.rebalance import is_balancing
 from merlot.controller.placement.reconcile import decide, is_moving
-from merlot.controller.placement.table_state import TableState
+from merlot.controller.placement.table_follower import TableFollower
 from merlot.controller.realtime import boundary
 from merlot.controller.realtime.following import follow_stream
 from merlot.errors import (
@@ -100,7 +100,7 @@ class ControllerLoop:
         config: LoopConfig,
         *,
         open_files: OpenFiles | None = None,
-        open_shelf: OpenShelf | None = None,
+        open_catalog_store: OpenCatalogStore | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
@@ -109,11 +109,11 @@ class ControllerLoop:
         self._clock = clock or SystemClock()
         self._sure = SureClock(metastore, self._clock)
         self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock, self._sure)
-        self._catalogs = Catalogs(metastore, open_shelf, self._clock)
+        self._catalogs = Catalogs(metastore, open_catalog_store, self._clock)
         self._process = f"{config.owner}.{secrets.token_hex(5)}"
         """Name of this process. Another process of the same owner must not pardon what this one has condemned."""
         self._lease: Lease | None = None
-        self._tables: dict[TableName, TableState] = {}
+        self._tables: dict[TableName, TableFollower] = {}
         self._cluster: _Cluster | None = None
         self._silent_brokers: Set[InstanceId] = frozenset()
         self._lost: set[TableName] = set()
@@ -252,9 +252,9 @@ class ControllerLoop:
             assigned = {server for view in views for servers in view.assignment.values() for server in servers}
             self._silent_since = {server: since for server, since in self._silent_since.items() if server in assigned}
 
-    def _table(self, name: TableName) -> TableState:
+    def _table(self, name: TableName) -> TableFollower:
         if name not in self._tables:
-            self._tables[name] = TableState(self._metastore, name, partial(self._mark, name))
+            self._tables[name] = TableFollower(self._metastore, name, partial(self._mark, name))
         return self._tables[name]
 
     def _mark(self, name: TableName) -> None:
@@ -278,7 +278,7 @@ class ControllerLoop:
             telemetry.CONTROLLER_PASSES.labels("failed").inc()
             _LOG.exception("table cannot be reconciled table=%s", name)
 
-    def _reconcile(self, table: TableState, record: TableRecord, cluster: _Cluster) -> None:
+    def _reconcile(self, table: TableFollower, record: TableRecord, cluster: _Cluster) -> None:
         assert self._lease is not None
         spec = table.spec(record)
         view = table.refresh()
@@ -316,7 +316,7 @@ class ControllerLoop:
         if has_changed:
             _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
 
-    def _follow_boundary(self, table: TableState, situation: Situation) -> None:
+    def _follow_boundary(self, table: TableFollower, situation: Situation) -> None:
         """Move a hybrid table's boundary. Keep reading reports while the boundary, or the place of segments, depends on
         them."""
         assert self._lease is not None

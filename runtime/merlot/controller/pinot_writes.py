@@ -16,8 +16,8 @@ from merlot.cluster import homes
 from merlot.cluster.manifests import schemas, tables
 from merlot.cluster.together import Together
 from merlot.controller.apply import apply_manifests
+from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.places import Places
-from merlot.controller.reading import Reading
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import RawTableName, raw_name
 from merlot.metastore.protocol import Metastore
@@ -34,7 +34,7 @@ _HALVES = ("OFFLINE", "REALTIME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class PinotWriteResult:
     """Result of a write: names as clients know them, and notes about settings that have no equivalent."""
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class Written:
 class PinotWrites:
     """Writes to one cluster."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, places: Places, reading: Reading) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, places: Places, reading: PinotReads) -> None:
         self._metastore = metastore
         self._clock = clock
         self._places = places
@@ -60,12 +60,12 @@ class PinotWrites:
                 " change the manifest and run kubectl apply (merlot import makes one of Pinot's configs)"
             )
 
-    def create_table(self, config: Mapping[str, Any], *, dry_run: bool = False) -> Written:
+    def create_table(self, config: Mapping[str, Any], *, dry_run: bool = False) -> PinotWriteResult:
         """Add a table, or the half that it lacks; its schema must exist. Raise ConflictError if the half exists."""
         raw, half = _named(config)
         return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=True), dry_run=dry_run)
 
-    def change_table(self, name: str, config: Mapping[str, Any]) -> Written:
+    def change_table(self, name: str, config: Mapping[str, Any]) -> PinotWriteResult:
         """Change half of a table. Raise NotFoundError if it does not exist."""
         raw, half = _named(config)
         if raw_name(name) != raw:
@@ -83,7 +83,7 @@ class PinotWrites:
 
         self._written(raw, decide)
 
-    def write_configs(self, document: Mapping[str, Any], *, creates: bool, dry_run: bool = False) -> Written:
+    def write_configs(self, document: Mapping[str, Any], *, creates: bool, dry_run: bool = False) -> PinotWriteResult:
         """Write Pinot's TableConfigs: a schema and one or two halves, at once."""
         schema = document.get("schema")
         configs = [document[half.lower()] for half in _HALVES if isinstance(document.get(half.lower()), dict)]
@@ -97,7 +97,9 @@ class PinotWrites:
         decide = lambda: self._with_halves(raw, halves, creates=creates, schema=schema)  # noqa: E731
         return self._written(raw, decide, schema=schema, dry_run=dry_run)
 
-    def write_schema(self, document: Mapping[str, Any], name: str | None = None, *, is_new: bool = False) -> Written:
+    def write_schema(
+        self, document: Mapping[str, Any], name: str | None = None, *, is_new: bool = False
+    ) -> PinotWriteResult:
         """Store a schema for the tables of its name, or change the columns of the existing one.
 
         name: of an existing schema, else NotFoundError is raised. is_new: raise ConflictError if the schema exists."""
@@ -211,7 +213,7 @@ class PinotWrites:
         *,
         schema: Mapping[str, Any] | None = None,
         dry_run: bool = False,
-    ) -> Written:
+    ) -> PinotWriteResult:
         """Write manifests and the schema at once. Decide again if somebody else writes meanwhile."""
         if not dry_run:
             self.check_owner(f"table {raw}")
@@ -227,7 +229,7 @@ class PinotWrites:
             if operation is not None:
                 together.add(operation)
             if dry_run or _is_committed(together):
-                return Written(names=(raw,), notes=tuple(notes))
+                return PinotWriteResult(names=(raw,), notes=tuple(notes))
         raise ConflictError(f"table is written by too many at once table={raw}")
 
 

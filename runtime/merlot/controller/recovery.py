@@ -31,10 +31,10 @@ from merlot.cluster.segments.transaction import Context, PutSegments, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.access import ClusterAccess
 from merlot.controller.cleaning.catalog import catalog_of, what_is_lost
+from merlot.controller.cleaning.catalog_store import CatalogStore, read_catalog, write_catalog
 from merlot.controller.cleaning.catalogs import stream_state
 from merlot.controller.cleaning.removed import RemovedFile, check_restorable, removed_files, segment_of
-from merlot.controller.cleaning.shelf import Shelf, read_catalog, write_catalog
-from merlot.controller.cleaning.trash import OpenFiles, SegmentFiles, trash_lists
+from merlot.controller.cleaning.trash import DeepStoreFiles, OpenFiles, trash_lists
 from merlot.controller.status.pinot_json import Json
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, TableName, raw_name
@@ -54,8 +54,8 @@ class _RecoveryTarget:
     record: TableRecord
     spec: TableSpec
     uri: str
-    files: SegmentFiles
-    shelf: Shelf
+    files: DeepStoreFiles
+    store: CatalogStore
 
 
 class Recovery:
@@ -112,8 +112,8 @@ class Recovery:
             ),
         ]
         view = self._access.view_of(name)
-        now = stream_state(self._metastore, target.record.name, target.spec)
-        write_catalog(target.shelf, target.record.name, catalog_of(own_id, target.record, view, now))
+        stream = stream_state(self._metastore, target.record.name, target.spec)
+        write_catalog(target.store, target.record.name, catalog_of(own_id, target.record, view, stream))
         forget_lost(self._metastore, target.record.name)
         return {
             "recovered": published,
@@ -155,7 +155,7 @@ class Recovery:
     ) -> tuple[Sequence[SegmentRecord], StreamStateRecord | None]:
         """Return the records to restore, and the state of the stream that their offsets belong to."""
         table = raw_name(target.record.name)
-        catalog = read_catalog(target.shelf, target.record.name)
+        catalog = read_catalog(target.store, target.record.name)
         if catalog is None:
             raise NotFoundError(f"the table's catalog is gone from the deep store table={table}")
         is_own = catalog.store_id == own_id
@@ -194,8 +194,8 @@ class Recovery:
             if segment.key not in keys
         )
         if others:
-            here = {segment.name: segment for segment in catalog.records}
-            records = tuple(here[name] for name in others if name in here)
+            by_name = {segment.name: segment for segment in catalog.records}
+            records = tuple(by_name[name] for name in others if name in by_name)
             request = PublishRequest(records=records, replace=others, replace_rows=True, is_recovery=True)
             self._access.publish(target.record.name, request)
 
@@ -232,9 +232,9 @@ class Recovery:
         absent = [segment for segment in segments if segment not in files]
         if absent:
             raise NotFoundError(f"segment is not in the trash table={raw_name(name)} segments={absent[:3]}")
-        here = [segment for segment in segments if view.segment(segment) is not None]
-        if here:
-            raise ConflictError(f"segment exists already table={raw_name(name)} segments={here[:3]}")
+        existing = [segment for segment in segments if view.segment(segment) is not None]
+        if existing:
+            raise ConflictError(f"segment exists already table={raw_name(name)} segments={existing[:3]}")
         wanted = [files[segment] for segment in dict.fromkeys(segments)]
         for file in wanted:
             check_restorable(target.spec, file)
@@ -257,10 +257,10 @@ class Recovery:
         declared = spec.deep_store_uri
         uri = self._access.stores.uri_of(declared)
         files = None if self.open_files is None else self.open_files(declared)
-        shelf: object = files
-        if uri is None or files is None or not isinstance(shelf, Shelf):
+        store: object = files
+        if uri is None or files is None or not isinstance(store, CatalogStore):
             raise InvalidInputError("this controller has no deep store: start it with --deep-store")
-        return _RecoveryTarget(record, spec, uri, files, shelf)
+        return _RecoveryTarget(record, spec, uri, files, store)
 
 
 def _check_unconsumed(view: TableView, keys: Collection[SegmentKey]) -> None:

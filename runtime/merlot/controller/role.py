@@ -14,9 +14,9 @@ import merlot
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.controller.cleaning.catalog_store import CatalogStore
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
-from merlot.controller.cleaning.shelf import Shelf
-from merlot.controller.cleaning.trash import SegmentFiles
+from merlot.controller.cleaning.trash import DeepStoreFiles
 from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
@@ -57,8 +57,8 @@ class ControllerRole:
         metastore: Metastore,
         config: ControllerConfig | None = None,
         *,
-        files: SegmentFiles | None = None,
-        open_store: Callable[[str], SegmentFiles] | None = None,
+        files: DeepStoreFiles | None = None,
+        open_store: Callable[[str], DeepStoreFiles] | None = None,
         places: Places | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -108,9 +108,9 @@ class ControllerRole:
             cleaning=self._config.cleaning,
         )
         open_files = None if self._files is None else self._open_files
-        open_shelf = self._open_shelf if isinstance(self._files, Shelf) else None
+        open_catalog_store = self._open_catalog_store if isinstance(self._files, CatalogStore) else None
         self._loop = ControllerLoop(
-            self._metastore, config, open_files=open_files, open_shelf=open_shelf, clock=self._clock
+            self._metastore, config, open_files=open_files, open_catalog_store=open_catalog_store, clock=self._clock
         )
         self._merges = MergeLoop(self._metastore, self._clock, self._fence, self.service.merges.reader)
         compactions = CompactionLoop(self._metastore, self._clock, self._fence)
@@ -136,7 +136,7 @@ class ControllerRole:
     def _fence(self) -> Check | None:
         return None if self._loop is None else self._loop.fence
 
-    def _open_files(self, uri: str | None) -> SegmentFiles:
+    def _open_files(self, uri: str | None) -> DeepStoreFiles:
         """Return the cluster's deep store, or the one that a table names."""
         assert self._files is not None
         if uri is None or self._open_store is None:
@@ -144,9 +144,9 @@ class ControllerRole:
         self._places.stores.check(uri)
         return self._open_store(uri)
 
-    def _open_shelf(self, uri: str | None) -> Shelf:
+    def _open_catalog_store(self, uri: str | None) -> CatalogStore:
         files = self._open_files(uri)
-        assert isinstance(files, Shelf)
+        assert isinstance(files, CatalogStore)
         return files
 
     async def _serve(self) -> int:

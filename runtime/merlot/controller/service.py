@@ -25,10 +25,10 @@ from merlot.cluster.segments.visibility import visibility
 from merlot.controller.access import ClusterAccess
 from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merges.service import MergeService
+from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.places import Places
-from merlot.controller.reading import Reading
 from merlot.controller.recovery import Recovery
 from merlot.controller.status import pinot_json
 from merlot.controller.status.halves import names_by_half
@@ -60,7 +60,7 @@ class ControllerService:
         """Returns members that others add to the cluster's status."""
         self._status = StatusSource(metastore, self._places.stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
-        self.reading = Reading(metastore, self.view)
+        self.reading = PinotReads(metastore, self.view)
         self.pinot_writes = PinotWrites(metastore, self._clock, self._places, self.reading)
         access = ClusterAccess(
             metastore=metastore,

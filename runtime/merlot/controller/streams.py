@@ -176,10 +176,10 @@ class StreamService:
             lambda view: transactions.ask_to_end(view, numbers, AskedEnd.FORCE, now_ms, next_offsets=offsets or None),
             context=Context(clock=self._clock),
         )
-        asked = partitions.open_segments(view)
+        opened = partitions.open_segments(view)
         return {
             "segments": sorted(
-                segment.name for number, segment in asked.items() if numbers is None or number in numbers
+                segment.name for number, segment in opened.items() if numbers is None or number in numbers
             )
         }
 

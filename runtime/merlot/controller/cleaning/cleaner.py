@@ -27,7 +27,7 @@ class CleaningConfig:
     """Grace periods in seconds."""
 
     replaced_s: float = 4 * 3600.0
-    """Grace period of replaced segments. So long the replacement can be reverted."""
+    """Grace period of replaced segments, in which the replacement can be reverted."""
     replaced_refresh_s: float = 24 * 3600.0
     """The same for tables that every push replaces as a whole."""
     abandoned_s: float = 24 * 3600.0

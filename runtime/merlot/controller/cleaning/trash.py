@@ -30,7 +30,7 @@ from merlot.cluster.segments.condemned import Moment, check_may_delete, condemn,
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
-from merlot.controller.cleaning.shelf import Shelf, delete_catalog, read_catalog
+from merlot.controller.cleaning.catalog_store import CatalogStore, delete_catalog, read_catalog
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SEGMENT_SUFFIX, TableName
 from merlot.metastore.protocol import Metastore
@@ -40,7 +40,7 @@ from merlot.uris import canonical, redact
 _LOG = logging.getLogger(__name__)
 
 
-class SegmentFiles(Protocol):
+class DeepStoreFiles(Protocol):
     """The part of a deep store that the cleaner needs. URLs of another store raise InvalidInputError."""
 
     def modified_ms(self, url: str) -> int | None:
@@ -64,7 +64,7 @@ class SegmentFiles(Protocol):
         ...
 
 
-OpenFiles = Callable[[str | None], SegmentFiles]
+OpenFiles = Callable[[str | None], DeepStoreFiles]
 """Opener of the deep store of a URI. None is the cluster's own."""
 
 
@@ -88,10 +88,10 @@ class _Cleaner:
     clock: Clock
     sure: Clock
     name: str
-    records: _Records
+    records: _RecordedFiles
 
 
-class _Records:
+class _RecordedFiles:
     """Records of all tables, and the files that they name. A view that has not changed is not read again."""
 
     def __init__(self, metastore: Metastore, views: Mapping[TableName, TableView]) -> None:
@@ -138,7 +138,7 @@ def empty_trash(
     sure, last_pass_ms = by.sure, by.last_pass_ms
     oldest_ms = sure.now_ms() - grace_ms
     num_deleted = 0
-    own = _Cleaner(metastore, clock, sure, cleaner, _Records(metastore, by.views))
+    own = _Cleaner(metastore, clock, sure, cleaner, _RecordedFiles(metastore, by.views))
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
         pardon(metastore, name, by=cleaner, now_ms=sure.now_ms())
     for name in map(TableName, metastore.children(paths.TRASH)):
@@ -165,7 +165,7 @@ def empty_trash(
             except (UnavailableError, InvalidInputError) as error:
                 # A list that cannot be worked off must not hold up the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
-                _tell(metastore, path, redact(str(error)))
+                _record_error(metastore, path, redact(str(error)))
                 continue
             except ConflictError as error:
                 _LOG.info("files not deleted yet, another one condemns table=%s cause=%s", name, error)
@@ -186,7 +186,7 @@ def _noticed(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, 
     return since_ms
 
 
-def _tell(metastore: Metastore, path: str, error: str) -> None:
+def _record_error(metastore: Metastore, path: str, error: str) -> None:
     """Record why a deletion fails for those who wait for it; best effort."""
     _update(metastore, path, {"error": error})
 
@@ -238,7 +238,7 @@ def _urls_of(view: TableView) -> set[str]:
 
 
 def _delete_files(
-    cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord, not_due: Collection[str]
+    cleaner: _Cleaner, table: TableName, files: DeepStoreFiles, record: TrashRecord, not_due: Collection[str]
 ) -> int:
     """Delete the files of a list. not_due: files of lists that are not due; they were removed once more since."""
     urls = [url for url in record.urls if canonical(url) not in not_due]
@@ -246,7 +246,7 @@ def _delete_files(
 
 
 def _delete_leftovers(
-    cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord, cut_off_ms: int
+    cleaner: _Cleaner, table: TableName, files: DeepStoreFiles, record: TrashRecord, cut_off_ms: int
 ) -> tuple[int, bool]:
     """Delete the leftovers of a table that is gone: unpublished uploads, and files that its tasks shuffled.
 
@@ -258,19 +258,21 @@ def _delete_leftovers(
         return 0, True
     if any(task.record.table == table for task in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()):
         raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
-    catalog = read_catalog(files, table) if isinstance(files, Shelf) else None
+    catalog = read_catalog(files, table) if isinstance(files, CatalogStore) else None
     if catalog is not None and catalog.created_ms > record.deleted_ms:
         raise UnavailableError("a table of this name was created after that: the metastore is older than its files")
     leftovers = [*files.list(table)]
     for folder in (SHUFFLE_FOLDER, SNAPSHOT_FOLDER):
         leftovers += files.list_below(table, folder)
     num_deleted = _delete_old(cleaner, table, files, leftovers, cut_off_ms)
-    if isinstance(files, Shelf) and (record.is_urgent or not leftovers):
+    if isinstance(files, CatalogStore) and (record.is_urgent or not leftovers):
         delete_catalog(files, table)
     return num_deleted, record.is_urgent or not leftovers
 
 
-def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: Sequence[str], cut_off_ms: int) -> int:
+def _delete_old(
+    cleaner: _Cleaner, table: TableName, files: DeepStoreFiles, urls: Sequence[str], cut_off_ms: int
+) -> int:
     """Delete files that no record names and that were not written since `cut_off_ms`. They are condemned in between."""
     metastore, clock = cleaner.metastore, cleaner.clock
     own = [url for url in dict.fromkeys(urls) if _is_own(files, table, url)]
@@ -292,7 +294,7 @@ def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: 
     return num_deleted
 
 
-def _is_own(files: SegmentFiles, table: TableName, url: str) -> bool:
+def _is_own(files: DeepStoreFiles, table: TableName, url: str) -> bool:
     """Return whether the URL can be of a file of this table. A record or a list may have been written by anybody."""
     path = files.path_in(table, url)
     is_own = path is not None and (
@@ -304,7 +306,7 @@ def _is_own(files: SegmentFiles, table: TableName, url: str) -> bool:
     return is_own
 
 
-def _is_old(files: SegmentFiles, url: str, deleted_ms: int) -> bool:
+def _is_old(files: DeepStoreFiles, url: str, deleted_ms: int) -> bool:
     """Return whether the file is there and was not written again since its record was deleted."""
     try:
         modified_ms = files.modified_ms(url)

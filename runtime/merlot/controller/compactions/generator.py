@@ -1,4 +1,4 @@
-"""Decision which segments of an upsert table are rewritten, removed or merged: a pure function of facts and a clock.
+"""Choice of the segments of an upsert table to rewrite, remove or merge: a pure function of facts and a clock.
 
 A segment is due if it was sealed long enough ago and enough of its rows were replaced, as some replica reported for
 this very version. Each partition's last sealed segment stays: if the open one is lost, the partition goes on behind it.
@@ -28,7 +28,7 @@ from merlot.spec.upserting import CompactionSpec, UpsertMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class CompactionSituation:
     """A table at one point in time."""
 
     spec: CompactionSpec
@@ -49,7 +49,7 @@ class Situation:
     now_ms: int
 
 
-def generate(situation: Situation) -> list[TaskRecord]:
+def generate(situation: CompactionSituation) -> list[TaskRecord]:
     """Return the tasks to queue: merges first, then the tasks that remove the most rows."""
     configs = list(_merges(situation))
     busy = {*situation.busy, *(key for config in configs for key in config.segments)}
@@ -74,7 +74,7 @@ def _config(record: StreamSegmentRecord, num_invalid: int) -> CompactionConfig:
     )
 
 
-def _merges(situation: Situation) -> Iterator[CompactionConfig]:
+def _merges(situation: CompactionSituation) -> Iterator[CompactionConfig]:
     spec = situation.spec
     if spec.merge is None:
         return
@@ -87,7 +87,9 @@ def _merges(situation: Situation) -> Iterator[CompactionConfig]:
             yield from merges(chain, spec.merge, situation.replaced, is_free)
 
 
-def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequence[tuple[int, StreamSegmentRecord]]:
+def _due(
+    chain: Mapping[int, StreamSegmentRecord], situation: CompactionSituation
+) -> Sequence[tuple[int, StreamSegmentRecord]]:
     if any(_keeps_first(record.upsert) for record in chain.values()):
         return []
     is_by_age, busy = is_decided_by_age(chain), names_under_way(chain.values())
@@ -105,7 +107,7 @@ def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequ
     return due
 
 
-def _is_free(record: StreamSegmentRecord, situation: Situation) -> bool:
+def _is_free(record: StreamSegmentRecord, situation: CompactionSituation) -> bool:
     """Return whether another file may replace the segment's: it is old enough, and all servers answer for it from
     files."""
     is_by_rows = record.sequence >= situation.by_rows.get(record.partition, record.sequence + 1)

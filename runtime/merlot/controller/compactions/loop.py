@@ -25,7 +25,7 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compaction_config, forget_valid_docs
 from merlot.cluster.tasks.queue import QueuedTask, TaskState
-from merlot.controller.compactions.generator import Situation, generate
+from merlot.controller.compactions.generator import CompactionSituation, generate
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import SegmentKey, TableName
 from merlot.metastore.protocol import Check, Metastore
@@ -93,7 +93,7 @@ class CompactionLoop:
             self._queue(spec, view, tasks, fence)
 
     def _queue(self, spec: CompactionSpec, view: TableView, tasks: Sequence[QueuedTask], fence: Check) -> None:
-        situation = Situation(
+        situation = CompactionSituation(
             spec=spec,
             view=view,
             replaced=self._replaced(view.table),

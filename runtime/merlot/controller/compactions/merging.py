@@ -1,4 +1,4 @@
-"""Decision which small segments of an upsert table are merged: a pure function of facts and a clock.
+"""Choice of small segments of an upsert table to merge: a pure function of facts and a clock.
 
 A run of sealed segments that follow each other in a partition becomes one segment, in the place of the last of them. No
 segment has more than half of its run's docs. So a row is rewritten when as many docs have arrived as there were before,
@@ -22,7 +22,7 @@ Chain = Mapping[int, StreamSegmentRecord]
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class MergeInput:
     """A segment that may be merged."""
 
     record: StreamSegmentRecord
@@ -49,7 +49,7 @@ def merges(
         return is_sealed and record.name not in busy and is_free(record)
 
     for run in _runs([chain[sequence] for sequence in sorted(chain)], is_mergeable):
-        remaining = [Sealed(record, replaced.get(record.key_text, 0)) for record in run]
+        remaining = [MergeInput(record, replaced.get(record.key_text, 0)) for record in run]
         while remaining:
             number = _number_to_merge(remaining, spec)
             if number:
@@ -73,7 +73,7 @@ def _runs(
         run = []
 
 
-def _number_to_merge(segments: Sequence[Sealed], spec: SegmentMergeSpec) -> int:
+def _number_to_merge(segments: Sequence[MergeInput], spec: SegmentMergeSpec) -> int:
     """Return how many segments, from the first on, become one; 0 if the first stays as it is."""
     most = 0
     for number in range(1, min(len(segments), spec.max_num_segments_per_task) + 1):
@@ -87,7 +87,7 @@ def _number_to_merge(segments: Sequence[Sealed], spec: SegmentMergeSpec) -> int:
     return most
 
 
-def _config(segments: Sequence[Sealed]) -> CompactionConfig:
+def _config(segments: Sequence[MergeInput]) -> CompactionConfig:
     keys = [segment.record.key_text for segment in segments]
     return CompactionConfig(
         segment=keys[-1],

@@ -77,7 +77,7 @@ ABSENT: Final = {
 
 def routes() -> list[web.RouteDef]:
     """Return all of these routes."""
-    split = [(*asked.split(" ", 1), reason) for asked, reason in ABSENT.items()]
+    split = [(*route.split(" ", 1), reason) for route, reason in ABSENT.items()]
     return [_route(method, path, _absent(reason)) for method, path, reason in split]
 
 

@@ -122,7 +122,7 @@ def make_app(service: ControllerService) -> web.Application:
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
     """Return all routes; HEAD comes with GET."""
-    api = _Api(service)
+    api = _ControllerApi(service)
     return [
         # A silent metastore is no reason to restart a controller, only to ask another controller.
         *health_routes(api.health),
@@ -172,7 +172,7 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
     ]
 
 
-class _Api:
+class _ControllerApi:
     """Handlers over one service."""
 
     def __init__(self, service: ControllerService) -> None:

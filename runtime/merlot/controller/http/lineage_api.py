@@ -64,7 +64,7 @@ class EndBody(BaseModel):
 
 def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
     """Return all routes."""
-    api = _Api(metastore, context)
+    api = _LineageApi(metastore, context)
     return [
         web.post("/segments/{table}/startReplaceSegments", api.start),
         web.post("/segments/{table}/endReplaceSegments", api.end),
@@ -74,7 +74,7 @@ def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
     ]
 
 
-class _Api:
+class _LineageApi:
     def __init__(self, metastore: Metastore, context: Context) -> None:
         self._metastore = metastore
         self._context = context
@@ -208,9 +208,9 @@ def _to_json(entry: LineageEntry) -> dict[str, Any]:
 
 
 def _table(request: web.Request) -> str:
-    asked = request.query.get("type", "OFFLINE").upper()
-    if asked != OFFLINE_SUFFIX.removeprefix("_"):
-        raise InvalidInputError(f"table type has no segments to replace, leave it out or say OFFLINE type={asked!r}")
+    half = request.query.get("type", "OFFLINE").upper()
+    if half != OFFLINE_SUFFIX.removeprefix("_"):
+        raise InvalidInputError(f"table type has no segments to replace, leave it out or say OFFLINE type={half!r}")
     return request.match_info["table"]
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer
-from merlot.controller.pinot_writes import Written
+from merlot.controller.pinot_writes import PinotWriteResult
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, one_of, query
@@ -188,9 +188,9 @@ def _typed(config: Json) -> str:
     return name if name.endswith(f"_{half}") else f"{name}_{half}"
 
 
-def _done(status: str, written: Written) -> web.Response:
+def _done(status: str, written: PinotWriteResult) -> web.Response:
     return _with_notes({"status": status}, written)
 
 
-def _with_notes(answer: Json, written: Written) -> web.Response:
+def _with_notes(answer: Json, written: PinotWriteResult) -> web.Response:
     return json_answer({**answer, "unrecognizedProperties": {}, "notes": list(written.notes)})

@@ -10,12 +10,12 @@ from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, asked_half, json_answer
-from merlot.controller.reading import Reading
+from merlot.controller.pinot_reads import PinotReads
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, array, by_name, describe, one_of, record
 
 
-def routes(service: Reading) -> list[web.RouteDef]:
+def routes(service: PinotReads) -> list[web.RouteDef]:
     """Return all routes."""
     api = _ReadApi(service)
     return [
@@ -45,7 +45,7 @@ def routes(service: Reading) -> list[web.RouteDef]:
 class _ReadApi:
     """Handlers over one service."""
 
-    def __init__(self, service: Reading) -> None:
+    def __init__(self, service: PinotReads) -> None:
         self._service = service
 
     @answered

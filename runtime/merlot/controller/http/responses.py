@@ -95,10 +95,10 @@ def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
 def asked_half(request: web.Request) -> str | None:
     """Return OFFLINE or REALTIME, as `?type=` or else the suffix of the table's name says; None if neither does."""
     name = request.match_info["table"]
-    asked = request.query.get("type", name.removeprefix(raw_name(name)).removeprefix("_")).upper()
-    if asked not in ("", OFFLINE, REALTIME):
-        raise InvalidInputError(f"type must be OFFLINE or REALTIME got={asked!r:.50}")
-    return asked or None
+    half = request.query.get("type", name.removeprefix(raw_name(name)).removeprefix("_")).upper()
+    if half not in ("", OFFLINE, REALTIME):
+        raise InvalidInputError(f"type must be OFFLINE or REALTIME got={half!r:.50}")
+    return half or None
 
 
 def error_answer(error: MerlotError) -> web.Response:

@@ -48,10 +48,10 @@ def _of_batches(view: TableView) -> Iterable[SegmentRecord]:
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
     """Return the route."""
-    return [web.get("/segments/{table}/select", _Api(service).select)]
+    return [web.get("/segments/{table}/select", _SelectApi(service).select)]
 
 
-class _Api:
+class _SelectApi:
     def __init__(self, service: ControllerService) -> None:
         self._service = service
 

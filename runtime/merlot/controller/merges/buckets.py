@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from merlot.controller.merges.candidates import Candidate
+from merlot.controller.merges.candidates import MergeCandidate
 from merlot.values.periods import Period
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class BucketRuns:
     """Disjoint runs of buckets in ascending order: (start of the first bucket, end of the last one)."""
 
     bucket: Period
@@ -19,8 +19,8 @@ class Runs:
 
     @classmethod
     def of(
-        cls, bucket: Period, segments: Iterable[Candidate], from_ms: int | None = None, to_ms: int | None = None
-    ) -> Runs:
+        cls, bucket: Period, segments: Iterable[MergeCandidate], from_ms: int | None = None, to_ms: int | None = None
+    ) -> BucketRuns:
         """Return the buckets that these segments reach into, from the bucket of `from_ms` on, before the one of
         `to_ms`."""
         spans = []

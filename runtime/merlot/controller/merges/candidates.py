@@ -20,7 +20,7 @@ UNMERGED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MergeCandidate:
     """The facts about a segment that merges need. Times are inclusive, in epoch milliseconds."""
 
     name: str
@@ -40,17 +40,17 @@ class Candidates:
 
     `without_time` counts the segments that are no candidates only because their times are unknown."""
 
-    def __init__(self, candidates: Iterable[Candidate], without_time: int = 0) -> None:
+    def __init__(self, candidates: Iterable[MergeCandidate], without_time: int = 0) -> None:
         self.without_time = without_time
-        self.all: Sequence[Candidate] = sorted(
+        self.all: Sequence[MergeCandidate] = sorted(
             candidates, key=lambda segment: (segment.start_ms, segment.end_ms, segment.name)
         )
         self._latest_ends = [0] * len(self.all)
         self._fill(0, len(self.all))
 
-    def overlapping(self, start_ms: int, end_ms: int) -> list[Candidate]:
+    def overlapping(self, start_ms: int, end_ms: int) -> list[MergeCandidate]:
         """Return the candidates with a time in [start, end), in order."""
-        matches: list[Candidate] = []
+        matches: list[MergeCandidate] = []
         self._collect(0, len(self.all), (start_ms, end_ms), matches)
         return matches
 
@@ -76,7 +76,7 @@ class Candidates:
         self._latest_ends[middle] = max(end for end in ends if end is not None)
         return self._latest_ends[middle]
 
-    def _collect(self, low: int, high: int, window: tuple[int, int], matches: list[Candidate]) -> None:
+    def _collect(self, low: int, high: int, window: tuple[int, int], matches: list[MergeCandidate]) -> None:
         middle = (low + high) // 2
         if low >= high or self._latest_ends[middle] < window[0]:
             return
@@ -129,7 +129,7 @@ def held_back_by_streams(records: Iterable[SegmentRecord]) -> frozenset[str]:
     return frozenset(held | {name for _, name in newest.values()})
 
 
-def is_too_wide(candidate: Candidate, level: MergeLevel) -> bool:
+def is_too_wide(candidate: MergeCandidate, level: MergeLevel) -> bool:
     """Return whether a segment reaches into too many of the level's buckets."""
     span_ms = candidate.end_ms - candidate.start_ms
     if span_ms <= level.bucket.nominal_ms * MAX_BUCKETS_OF_SEGMENT // 2:
@@ -137,8 +137,8 @@ def is_too_wide(candidate: Candidate, level: MergeLevel) -> bool:
     return level.bucket.count(candidate.start_ms, candidate.end_ms) >= MAX_BUCKETS_OF_SEGMENT
 
 
-def _candidate(record: SegmentRecord, start_ms: int, end_ms: int, ranks: Mapping[str, int]) -> Candidate:
-    return Candidate(
+def _candidate(record: SegmentRecord, start_ms: int, end_ms: int, ranks: Mapping[str, int]) -> MergeCandidate:
+    return MergeCandidate(
         name=record.name,
         key=record.key_text,
         start_ms=start_ms,

@@ -1,4 +1,4 @@
-"""Decision what to merge next: from a table's segments, watermarks and clock to tasks. Pure.
+"""Choice of what to merge next: from a table's segments, watermarks and clock to tasks. Pure.
 
 Levels are handled one by one, the finest first. At each, the buckets from the watermark on that hold segments below the
 level are merged, oldest first, as many as may run at once. A bucket is merged when it is older than the buffer and all
@@ -26,8 +26,8 @@ from dataclasses import dataclass, field, replace
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tasks.queue import TaskRecord
-from merlot.controller.merges.buckets import Runs
-from merlot.controller.merges.candidates import Candidate, Candidates, candidates, is_too_wide
+from merlot.controller.merges.buckets import BucketRuns
+from merlot.controller.merges.candidates import Candidates, MergeCandidate, candidates, is_too_wide
 from merlot.controller.merges.outlook import LevelOutlook, joined_outlook
 from merlot.controller.merges.parts import OF_BATCHES, parts_of
 from merlot.controller.merges.tasks import TaskMaker, Unit
@@ -104,11 +104,11 @@ def _generate(situation: MergeSituation, part: str) -> Generated:
     watermarks: dict[str, int] = {}
     outlooks = []
     busy = set(situation.busy)
-    finer: _Level | None = None
+    finer: _LevelPlanner | None = None
     room = situation.room
     waits_for_room = False
     for rank, level in enumerate(spec.levels):
-        state = _Level(situation, everything, rank, finer, part)
+        state = _LevelPlanner(situation, everything, rank, finer, part)
         outlook = state.outlook()
         if level.key not in situation.unfinished:
             due = state.select(busy)
@@ -129,10 +129,10 @@ class _Selection:
     """Buckets that one pass takes, and the segments of each."""
 
     windows: list[Window] = field(default_factory=list)
-    inputs: list[list[Candidate]] = field(default_factory=list)
+    inputs: list[list[MergeCandidate]] = field(default_factory=list)
 
 
-class _Level:
+class _LevelPlanner:
     """A level within one decision."""
 
     def __init__(
@@ -140,7 +140,7 @@ class _Level:
         situation: MergeSituation,
         everything: Candidates,
         rank: int,
-        finer: _Level | None = None,
+        finer: _LevelPlanner | None = None,
         part: str = OF_BATCHES,
     ) -> None:
         self._situation = situation
@@ -156,9 +156,9 @@ class _Level:
         self._below = [segment for segment in self._everything.all if segment.rank < rank]
         self.maker = TaskMaker(situation.rollup, situation.revision, situation.table, situation.spec, rank)
         self.watermark_ms = self._watermark()
-        self._ahead = Runs.of(level.bucket, self._below, from_ms=self.watermark_ms)
+        self._ahead = BucketRuns.of(level.bucket, self._below, from_ms=self.watermark_ms)
         marked = [segment for segment in self._below if segment.is_backfilled]
-        self._behind = Runs.of(level.bucket, marked, to_ms=self.watermark_ms)
+        self._behind = BucketRuns.of(level.bucket, marked, to_ms=self.watermark_ms)
 
     def _watermark(self) -> int | None:
         bucket = self._level.bucket
@@ -205,7 +205,7 @@ class _Level:
         mine = [segment for segment in self._everything.all if segment.rank == self._rank]
         late = [] if self.watermark_ms is None else [segment for segment in self._below if self._is_late(segment)]
         to_do = self._ahead.count(limit_ms) + self._behind.count(limit_ms)
-        undone = Runs.of(bucket, self._below).count(limit_ms)
+        undone = BucketRuns.of(bucket, self._below).count(limit_ms)
         delay = 0
         if self._ahead and self._everything:
             last_ms = min(limit_ms, bucket.next(self._everything.end_ms))
@@ -214,7 +214,7 @@ class _Level:
             level=self._level,
             watermark_ms=None if self._is_everything_due else self.watermark_ms,
             delay=delay,
-            buckets_done=max(0, Runs.of(bucket, self._everything.all).count(limit_ms) - undone),
+            buckets_done=max(0, BucketRuns.of(bucket, self._everything.all).count(limit_ms) - undone),
             buckets_to_do=to_do,
             num_segments=len(mine),
             num_bytes=sum(segment.num_bytes for segment in mine),
@@ -223,7 +223,7 @@ class _Level:
             too_wide=len(self._wide),
         )
 
-    def _is_late(self, segment: Candidate) -> bool:
+    def _is_late(self, segment: MergeCandidate) -> bool:
         return self.watermark_ms is not None and segment.start_ms < self.watermark_ms and not segment.is_backfilled
 
     def select(self, busy: Collection[str]) -> list[Unit]:
@@ -262,7 +262,7 @@ class _Level:
     def _waits_for_finer(self, start_ms: int, end_ms: int) -> bool:
         return self._finer is not None and self._finer.is_due_again(start_ms, end_ms)
 
-    def _inputs(self, window: Window) -> list[Candidate]:
+    def _inputs(self, window: Window) -> list[MergeCandidate]:
         return [segment for segment in self._everything.overlapping(*window) if segment.rank <= self._rank]
 
     def _units(self, selection: _Selection) -> list[Unit]:
@@ -275,14 +275,14 @@ class _Level:
             units.append(self._unit(windows, list(inputs.values())))
         return units
 
-    def _unit(self, windows: list[Window], inputs: list[Candidate]) -> Unit:
+    def _unit(self, windows: list[Window], inputs: list[MergeCandidate]) -> Unit:
         """Return the unit of these buckets. Another bucket that the inputs reach into joins it if it needs no other
         segment and is old enough."""
         own, names = set(windows), {segment.name for segment in inputs}
         merged = list(windows)
         rest: list[Window] = []
         limit_ms = self._limit_ms()
-        for window in Runs.of(self._level.bucket, inputs).buckets():
+        for window in BucketRuns.of(self._level.bucket, inputs).buckets():
             if window in own:
                 continue
             is_old = window[1] <= limit_ms and not self._waits_for_finer(*window)
@@ -292,7 +292,7 @@ class _Level:
         return Unit(windows=tuple(sorted(merged)), rest=tuple(rest), inputs=tuple(ordered))
 
 
-def _connected(groups: Sequence[Sequence[Candidate]]) -> list[list[int]]:
+def _connected(groups: Sequence[Sequence[MergeCandidate]]) -> list[list[int]]:
     """Return the indexes of the groups, connected by the candidates that they share, in order."""
     parents = list(range(len(groups)))
 

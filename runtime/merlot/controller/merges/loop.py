@@ -38,7 +38,7 @@ WATCHED = (paths.ROLLUPS, paths.tasks(MERGE_ROLLUP), paths.TABLES)
 
 
 @dataclass(slots=True)
-class _Run:
+class _ScheduledRun:
     """State of a MergeRollupTask in its schedule."""
 
     revision: int
@@ -62,7 +62,7 @@ class MergeLoop:
         self._fence = fence
         self._reader = reader or RollupReader(metastore, clock)
         self._gauges = MergeGauges()
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _ScheduledRun] = {}
         self._watches: list[Watch] = []
         self._config_watches: dict[str, Watch] = {}
         self._wake: Callable[[], None] = lambda: None
@@ -162,12 +162,12 @@ class MergeLoop:
         if facts.problem is None:
             self._gauges.set(facts, self._reader.decide(facts))
 
-    def _run_of(self, facts: RollupFacts) -> _Run:
+    def _run_of(self, facts: RollupFacts) -> _ScheduledRun:
         """Return the task's run, begun anew if its manifest changed. A period's first run is at once, cron's at its
         next time."""
         run = self._runs.get(facts.name)
         if run is None or run.revision != facts.record.revision:
-            run = self._runs[facts.name] = _Run(facts.record.revision, self._first_ms(facts))
+            run = self._runs[facts.name] = _ScheduledRun(facts.record.revision, self._first_ms(facts))
         return run
 
     def _first_ms(self, facts: RollupFacts) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from merlot.cluster.tasks.queue import MERGE_ROLLUP, config_json, stable_hash
 from merlot.cluster.tasks.records import MergeTaskConfig, TaskRecord, Window
 from merlot.cluster.tasks.settings import level_settings
-from merlot.controller.merges.candidates import Candidate
+from merlot.controller.merges.candidates import MergeCandidate
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName, raw_name
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupSpec
@@ -26,7 +26,7 @@ class Unit:
     windows: tuple[Window, ...]
     rest: tuple[Window, ...]
     """Buckets that the inputs reach into, but that are not merged with them."""
-    inputs: tuple[Candidate, ...]
+    inputs: tuple[MergeCandidate, ...]
 
     @property
     def num_docs(self) -> int:
@@ -104,7 +104,7 @@ class TaskMaker:
         return named | ({BACKFILLED: "true"} if any(segment.is_backfilled for segment in spilling) else {})
 
 
-def _reaches(segment: Candidate, windows: Sequence[Window]) -> bool:
+def _reaches(segment: MergeCandidate, windows: Sequence[Window]) -> bool:
     index = bisect_right(windows, segment.start_ms, key=lambda window: window[1])
     return index < len(windows) and windows[index][0] <= segment.end_ms
 

@@ -57,7 +57,7 @@ class RebalancePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RebalanceProgress:
     """Copies that assigned servers still have to load, and the number of segments with surplus servers."""
 
     num_replicas: int
@@ -80,7 +80,7 @@ def plan(view: TableView, servers: Servers, replication: int) -> RebalancePlan:
     )
 
 
-def progress(view: TableView, loaded: Loaded, replication: int) -> Progress:
+def progress(view: TableView, loaded: Loaded, replication: int) -> RebalanceProgress:
     """Return how far the moves under way are."""
     missing = [
         view.segments[name].size_bytes
@@ -90,7 +90,7 @@ def progress(view: TableView, loaded: Loaded, replication: int) -> Progress:
         if str(view.segments[name].key) not in loaded.get(server, frozenset())
     ]
     moving = sum(len(servers) > replication for servers in view.assignment.values())
-    return Progress(num_replicas=len(missing), num_bytes=sum(missing), num_moving=moving)
+    return RebalanceProgress(num_replicas=len(missing), num_bytes=sum(missing), num_moving=moving)
 
 
 def abort(view: TableView, loaded: Loaded, replication: int) -> dict[str, tuple[InstanceId, ...]]:
@@ -123,7 +123,7 @@ def plan_json(table: TableName, planned: RebalancePlan, *, is_dry_run: bool) -> 
     }
 
 
-def progress_json(table: TableName, done: Progress, record: RebalanceRecord | None) -> Json:
+def progress_json(table: TableName, done: RebalanceProgress, record: RebalanceRecord | None) -> Json:
     """Return the answer of `GET /tables/{t}/rebalance`."""
     is_moving = bool(done.num_moving or done.num_replicas)
     total = max(done.num_replicas, 0 if record is None else record.num_replicas)

@@ -68,9 +68,9 @@ def _checkpoint_sequence(chain: Mapping[int, StreamSegmentRecord]) -> int:
     """Return the sequence of the last segment in the partition's checkpoint.
 
     If no segment names a checkpoint, checkpoints are only on the servers' disks, and that of the last commit counts."""
-    named = [sequence for sequence, segment in chain.items() if segment.checkpoint is not None]
+    checkpointed = [sequence for sequence, segment in chain.items() if segment.checkpoint is not None]
     sealed = [sequence for sequence, segment in chain.items() if not segment.is_open]
-    return max(named or sealed, default=0)
+    return max(checkpointed or sealed, default=0)
 
 
 def removable(view: TableView) -> list[SegmentRecord]:

@@ -18,14 +18,14 @@ from merlot.ids import InstanceId
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class GroupedPlacement:
     """Changed servers of segments that belong to partitions. `names` are all segments that do."""
 
     names: Set[str]
     changes: Mapping[str, tuple[InstanceId, ...]]
 
 
-def assignment(view: TableView, situation: Situation) -> Together:
+def assignment(view: TableView, situation: Situation) -> GroupedPlacement:
     """Return the next step of every partition, open segments included. Partitions are spread evenly."""
     groups = partition_groups(view.segments.values())
     current = {label: _servers_of(view, names) for label, names in groups.items()}
@@ -36,13 +36,13 @@ def assignment(view: TableView, situation: Situation) -> Together:
         wanted = target.get(label, current[label])
         is_whole = all(_have(view, name, wanted, situation) for name in names)
         for name in names:
-            now = view.servers_of(name)
-            stepped = step(view.segments[name].key, now, wanted, situation)
+            current_servers = view.servers_of(name)
+            stepped = step(view.segments[name].key, current_servers, wanted, situation)
             if not is_whole:
-                stepped = tuple(sorted({*stepped, *_staying(now, situation)}))
-            if stepped != now:
+                stepped = tuple(sorted({*stepped, *_staying(current_servers, situation)}))
+            if stepped != current_servers:
                 changes[name] = stepped
-    return Together(frozenset(name for names in groups.values() for name in names), changes)
+    return GroupedPlacement(frozenset(name for names in groups.values() for name in names), changes)
 
 
 def _servers_of(view: TableView, names: Sequence[str]) -> tuple[InstanceId, ...]:

@@ -239,8 +239,10 @@ def _for_rows(record: BackfillRecord, facts: BackfillFacts) -> str:
     if record.offsets is None and not record.loaded_ms:
         return "somebody has to say when everything has been produced into the stream"
     numbers = opened.keys() if record.offsets is None else record.offsets.keys()
-    left = [number for number in sorted(numbers) if number not in opened or not _is_loaded(record, opened[number])]
-    return f"{len(left)} of {len(numbers)} partitions are read and committed" if left else ""
+    unfinished = [
+        number for number in sorted(numbers) if number not in opened or not _is_loaded(record, opened[number])
+    ]
+    return f"{len(unfinished)} of {len(numbers)} partitions are read and committed" if unfinished else ""
 
 
 def _for_pruning(record: BackfillRecord, facts: BackfillFacts) -> str:

@@ -32,7 +32,7 @@ def _redacted(value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
 
-class Reading:
+class PinotReads:
     """Reads of one cluster. None changes it."""
 
     def __init__(self, metastore: Metastore, view_of: Callable[[str], TableView]) -> None:

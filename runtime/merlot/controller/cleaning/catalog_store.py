@@ -23,7 +23,7 @@ CHANGES_FILE: Final = "changes.json.z"
 
 
 @runtime_checkable
-class Shelf(Protocol):
+class CatalogStore(Protocol):
     """The part of a deep store that catalogs need."""
 
     def url_below(self, table: TableName, *names: str) -> str: ...
@@ -32,49 +32,49 @@ class Shelf(Protocol):
     def delete(self, url: str) -> None: ...
 
 
-OpenShelf = Callable[[str | None], Shelf]
+OpenCatalogStore = Callable[[str | None], CatalogStore]
 """Opener of the deep store of a URI. None is the cluster's own."""
 
 
-def read_catalog(shelf: Shelf, table: TableName) -> CatalogRecord | None:
+def read_catalog(store: CatalogStore, table: TableName) -> CatalogRecord | None:
     """Return the table's catalog with its changes applied; None if there is none. Raise CorruptionError if it cannot be
     read."""
-    whole = _read(shelf, shelf.url_below(table, FOLDER, FILE), CatalogRecord)
+    whole = _read(store, store.url_below(table, FOLDER, FILE), CatalogRecord)
     if whole is None or not whole.edition:
         return whole
     try:
-        changes = _read(shelf, shelf.url_below(table, FOLDER, CHANGES_FILE), CatalogChanges)
+        changes = _read(store, store.url_below(table, FOLDER, CHANGES_FILE), CatalogChanges)
     except CorruptionError as error:
         _LOG.error("changes of a catalog cannot be read, an older state is taken table=%s cause=%s", table, error)
         return whole
     return whole if changes is None else changes.applied_to(whole)
 
 
-def write_catalog(shelf: Shelf, table: TableName, catalog: CatalogRecord) -> None:
+def write_catalog(store: CatalogStore, table: TableName, catalog: CatalogRecord) -> None:
     """Replace the table's catalog. Changes of the catalog before it no longer count."""
-    _write(shelf, shelf.url_below(table, FOLDER, FILE), catalog)
+    _write(store, store.url_below(table, FOLDER, FILE), catalog)
 
 
-def write_changes(shelf: Shelf, table: TableName, changes: CatalogChanges) -> None:
+def write_changes(store: CatalogStore, table: TableName, changes: CatalogChanges) -> None:
     """Replace the changes beside the table's catalog."""
-    _write(shelf, shelf.url_below(table, FOLDER, CHANGES_FILE), changes)
+    _write(store, store.url_below(table, FOLDER, CHANGES_FILE), changes)
 
 
-def delete_catalog(shelf: Shelf, table: TableName) -> None:
+def delete_catalog(store: CatalogStore, table: TableName) -> None:
     """Delete the catalog of a table that is gone with its files."""
     for name in (CHANGES_FILE, FILE):
-        shelf.delete(shelf.url_below(table, FOLDER, name))
+        store.delete(store.url_below(table, FOLDER, name))
 
 
-def _read(shelf: Shelf, url: str, kind: type[CatalogT]) -> CatalogT | None:
+def _read(store: CatalogStore, url: str, kind: type[CatalogT]) -> CatalogT | None:
     try:
-        return shelf.read(url, lambda data: kind.from_bytes(bytes(data), url))
+        return store.read(url, lambda data: kind.from_bytes(bytes(data), url))
     except NotFoundError:
         return None
 
 
-def _write(shelf: Shelf, url: str, catalog: CatalogRecord) -> None:
+def _write(store: CatalogStore, url: str, catalog: CatalogRecord) -> None:
     with tempfile.TemporaryDirectory(prefix="merlot-catalog-") as folder:
         path = Path(folder) / FILE
         path.write_bytes(catalog.to_bytes())
-        shelf.put(path, url)
+        store.put(path, url)

@@ -14,7 +14,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec
 
 
-class TableState:
+class TableFollower:
     """A table's latest view, its parsed spec, and its servers' reports for as long as segments move."""
 
     def __init__(self, metastore: Metastore, name: TableName, wake: Callable[[], None]) -> None:

@@ -112,7 +112,7 @@ def whole_pass_ms(found: Sequence[SegmentRecord]) -> float:
         publish(store, TABLE, found)
         reader = RollupReader(store, SystemClock())
         start = time.process_time()
-        run_pass(store, reader, reader.one("events"))
+        run_pass(store, reader, reader.get("events"))
         taken = time.process_time() - start
         store.close()
         return taken * 1000

@@ -16,7 +16,7 @@ from tests.budget import count, seed
 
 from merlot.cluster import paths
 from merlot.cluster.manifests.tables import put_table
-from merlot.controller.cleaning.shelf import read_catalog
+from merlot.controller.cleaning.catalog_store import read_catalog
 from merlot.embedded.node import METASTORE_FILE
 from merlot.ids import RawTableName, offline
 from merlot.metastore.zookeeper import ZooKeeperMetastore

@@ -18,7 +18,7 @@ from merlot.cluster import paths
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
-from merlot.controller.cleaning.trash import SegmentFiles, empty_trash
+from merlot.controller.cleaning.trash import DeepStoreFiles, empty_trash
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.connect import connect
@@ -77,7 +77,7 @@ def serve(api: Api, operator: SharedOperator, metastore: Metastore, **spec: Any)
 def work_off(metastore: Metastore, error: str = "") -> None:
     """What the controller does about deleted files, once."""
 
-    def open_store(_: str | None) -> SegmentFiles:
+    def open_store(_: str | None) -> DeepStoreFiles:
         if error:
             raise UnavailableError(error)
         return DeepStore("/nonexistent-deep-store")

@@ -92,7 +92,7 @@ class Controller:
             self.session,
             LoopConfig(owner=self.name, cleaning=cleaning, **LOOP),
             open_files=lambda uri: files,
-            open_shelf=lambda uri: files,
+            open_catalog_store=lambda uri: files,
             clock=self.clock,
         )
         self.service = ControllerService(self.session, self.clock, places=Places(stores=AllowedStores(own=URI)))

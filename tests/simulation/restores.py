@@ -13,7 +13,7 @@ from tests.simulation.processes import TABLE, Place
 
 from merlot.broker.metastore_rollbacks import DOUBT_S
 from merlot.cluster.losses import CatalogRecord, find_lost
-from merlot.controller.cleaning.shelf import read_catalog
+from merlot.controller.cleaning.catalog_store import read_catalog
 from merlot.errors import CorruptionError, UnavailableError
 
 LOOK_MS: Final = 5_000

@@ -1,4 +1,4 @@
-"""Give the controller's operations on files what all of them need: state, allowed stores, the way to publish."""
+"""Access to the cluster for the controller's operations on files: its state, allowed stores, and a way to publish."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from merlot.store.allowed import AllowedStores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """One cluster, for operations that block; any thread may use it."""
+    """A cluster, for operations that block; any thread may use it."""
 
     metastore: Metastore
     stores: AllowedStores
     clock: Clock
     publish: Callable[[str, PublishRequest], PublishResult]
-    """Makes segments of a table visible, if they are its own and fit it."""
+    """Makes segments of a table visible if they are its own and fit it."""
     view_of: Callable[[str], TableView]
     """Reads a table's current view."""

@@ -1,7 +1,7 @@
-"""Manifests of all kinds to shared state: checked together, and applied all or none. Blocks; any thread may call.
+"""Application of manifests of all kinds: checked together, and applied all or none. Blocks; any thread may call.
 
-Objects may come in any order: one that needs another that is not there yet is taken, and its warning says what it
-waits for.
+Objects may come in any order. An object that needs another that does not exist yet is accepted, and a warning says what
+it waits for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from merlot.spec.upserting import MERGER_GROUP, UpsertSpec
 
 
 class ApplyError(InvalidInputError):
-    """Documents that cannot be applied; nothing was."""
+    """Raised if documents cannot be applied. None was."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
@@ -39,7 +39,7 @@ class ApplyError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedDocument:
-    """What became of one document."""
+    """Outcome of one document."""
 
     kind: str
     name: str
@@ -48,7 +48,7 @@ class AppliedDocument:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> Json:
-        """As `POST /apply` answers it."""
+        """Return the document's part of the answer to `POST /apply`."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -61,12 +61,12 @@ class AppliedDocument:
 def apply_manifests(
     metastore: Metastore, text: str, clock: Clock, places: Places, *, dry_run: bool = False
 ) -> list[AppliedDocument]:
-    """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
+    """Apply all documents or, if any is wrong, none. Raise ManifestError or ApplyError with all problems."""
     documents = manifest.load(text)
     outcomes = _check(metastore, documents, places)
     servers = liveness.live_instances(metastore, Role.SERVER)
     results: dict[int, AppliedDocument] = {}
-    for number in sorted(range(len(documents)), key=lambda place: not isinstance(documents[place], Table)):
+    for number in sorted(range(len(documents)), key=lambda index: not isinstance(documents[index], Table)):
         document = documents[number]
         warnings = _warnings(metastore, document, documents, servers)
         outcome, revision = outcomes[number], _revision(metastore, document)
@@ -82,35 +82,39 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], places: Places) 
     outcomes: list[Outcome] = []
     problems: list[Problem] = []
     for number, document in enumerate(documents, start=1):
-        found: Sequence[Problem] = ()
+        new_problems: Sequence[Problem] = ()
         try:
             outcomes.append(_outcome(metastore, document))
         except (tables.EvolutionError, rollups.RollupConflictError) as error:
-            found = error.problems
+            new_problems = error.problems
         if isinstance(document, Table):
-            found = [*found, *places.problems_of(document), *_upsert_problems(metastore, document, documents)]
+            new_problems = [
+                *new_problems,
+                *places.problems_of(document),
+                *_upsert_problems(metastore, document, documents),
+            ]
         if isinstance(document, UpsertConfig):
-            found = [*found, *_problems_of_tables(metastore, document, documents)]
+            new_problems = [*new_problems, *_problems_of_tables(metastore, document, documents)]
         if isinstance(document, MergeRollupTask):
-            found = [*found, *_rollup_problems(metastore, document, documents[: number - 1], documents)]
+            new_problems = [*new_problems, *_rollup_problems(metastore, document, documents[: number - 1], documents)]
         if isinstance(document, Table):
-            found = [*found, *_stream_problems(document)]
-        place = number if len(documents) > 1 else None
-        problems += [Problem(one.path, one.message, one.line, place) for one in found]
+            new_problems = [*new_problems, *_stream_problems(document)]
+        position = number if len(documents) > 1 else None
+        problems += [Problem(problem.path, problem.message, problem.line, position) for problem in new_problems]
     if problems:
         raise ApplyError(problems)
     return outcomes
 
 
 def _stream_problems(table: Table) -> list[Problem]:
-    """Why a server could make no rows of the table's messages."""
+    """Return why a server could not make rows of the table's messages."""
     stream = table.spec.ingestion.stream
     if stream is None:
         return []
     decoder = stream.decoder
     if not (stream.filter or stream.derived_columns or decoder.avro_schema or decoder.descriptor_set):
         return []
-    from merlot.ingest import stream_checks  # with the engine, which a controller without such tables can do without
+    from merlot.ingest import stream_checks  # loads the engine, which a controller without such tables does not need
 
     return stream_checks.problems_of(table.spec)
 
@@ -143,7 +147,7 @@ def _apply(metastore: Metastore, document: Manifest, clock: Clock) -> tuple[Outc
 
 
 def _revision(metastore: Metastore, document: Manifest) -> int:
-    """The revision before; 0 if it is new."""
+    """Return the stored revision; 0 if the object is new."""
     match document:
         case Table():
             table = tables.find_table(metastore, document.name)
@@ -161,18 +165,20 @@ def _revision(metastore: Metastore, document: Manifest) -> int:
 def _rollup_problems(
     metastore: Metastore, document: MergeRollupTask, before: Sequence[Manifest], documents: Sequence[Manifest]
 ) -> list[Problem]:
-    """What its table says against it, and a second one for the same table in the same file."""
+    """Return the conflicts of a MergeRollupTask with its table, and with another one for the same table in the same
+    request."""
     problems = [
-        Problem("spec.table", f'table "{document.spec.table}" has the MergeRollupTask "{one.metadata.name}" as well')
-        for one in before
-        if isinstance(one, MergeRollupTask) and one.spec.table == document.spec.table
+        Problem("spec.table", f'table "{document.spec.table}" has the MergeRollupTask "{other.metadata.name}" as well')
+        for other in before
+        if isinstance(other, MergeRollupTask) and other.spec.table == document.spec.table
     ]
     table = _table_of(metastore, document, documents)
     return problems if table is None else [*problems, *rollup_checks.against_table(document.spec, table.spec)]
 
 
 def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[Problem]:
-    """List conflicts of its upsert settings, or of the UpsertConfig that it names, with the table and with its rows."""
+    """Return the conflicts of the table's upsert settings, or of the UpsertConfig that it names, with the table and its
+    rows."""
     settings = _settings_of(metastore, table, documents)
     if settings is None:
         return []
@@ -181,29 +187,29 @@ def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Man
 
 
 def _settings_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> upsert_checks.Settings | None:
-    """The upsert settings of a table as they will be: what the request brings counts before what is stored."""
-    brought = [one for one in documents if isinstance(one, UpsertConfig)]
-    return upsert_checks.settings_of(table, [*brought, upserts.named_by(metastore, table.spec)])
+    """Return the future upsert settings of a table: the request's UpsertConfig counts before a stored one."""
+    requested = [document for document in documents if isinstance(document, UpsertConfig)]
+    return upsert_checks.settings_of(table, [*requested, upserts.named_by(metastore, table.spec)])
 
 
 def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: Sequence[Manifest]) -> list[Problem]:
-    """What tables that name the UpsertConfig, and are not applied with it, say against it."""
-    name, applied = config.metadata.name, {one.name for one in documents if isinstance(one, Table)}
+    """Return the conflicts of an UpsertConfig with tables that name it and are not part of the request."""
+    name, applied = config.metadata.name, {document.name for document in documents if isinstance(document, Table)}
     problems: list[Problem] = []
     for table_name, record in tables.list_tables(metastore).items():
         table = tables.spec_of(record)
         if table_name in applied or table.spec.upsert is None or table.spec.upsert.config_ref != name:
             continue
-        found = upsert_checks.against_named(config.spec, table)
-        problems += [Problem(one.path, f'table "{table.raw_name}": {one.message}') for one in found]
+        conflicts = upsert_checks.against_named(config.spec, table)
+        problems += [Problem(conflict.path, f'table "{table.raw_name}": {conflict.message}') for conflict in conflicts]
     return [*problems, *row_rules.changed_by(metastore, config, applied)]
 
 
 def _table_of(metastore: Metastore, document: MergeRollupTask, documents: Sequence[Manifest]) -> Table | None:
-    """The table as it will be."""
-    for one in documents:
-        if isinstance(one, Table) and one.metadata.name == document.spec.table:
-            return one
+    """Return the table as it will be: from the request, else as stored; None if there is none."""
+    for other in documents:
+        if isinstance(other, Table) and other.metadata.name == document.spec.table:
+            return other
     record = tables.find_table(metastore, document.spec.table)
     return None if record is None else tables.spec_of(record)
 
@@ -240,7 +246,7 @@ def _own_mergers(table: Table) -> tuple[str, ...]:
 
 
 def _merger_warnings(spec: UpsertSpec, path: str) -> tuple[str, ...]:
-    """Mergers of somebody's own that are not installed here: servers may have other packages."""
+    """Return warnings about custom mergers that are not installed here. Servers may have other packages."""
     columns = spec.partial_upsert_strategies
     named = {f"{path}.partialUpsertStrategies.{column}": name for column, name in columns.items()}
     named[f"{path}.defaultPartialUpsertStrategy"] = spec.default_partial_upsert_strategy

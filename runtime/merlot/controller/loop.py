@@ -1,7 +1,7 @@
-"""The one loop that acts: wakes by watches and a slow timer, decides under the lease, writes with its fence.
+"""The controller's loop: wakes by watches and a slow timer, decides under the lease, writes with its fence.
 
-Runs on an event loop; all that blocks runs on one thread at a time, so the state here needs no lock but for the names
-that watches leave. Losing the lease or the metastore ends a round, and so does a bug, but never the loop.
+It runs on an event loop. Blocking calls run in one thread at a time, so the state here needs no lock except for the
+names that watches leave. Losing the lease or the metastore ends a round, and so does a bug, but never the loop.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
 from merlot.cluster.segments.transaction import Context, mutate, sweep
 from merlot.cluster.segments.view import TableView
+from merlot.controller.cleaning.catalog_store import OpenCatalogStore
 from merlot.controller.cleaning.catalogs import Catalogs
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig, TableCleaner
-from merlot.controller.cleaning.shelf import OpenShelf
 from merlot.controller.cleaning.sure_time import SureClock
 from merlot.controller.cleaning.trash import OpenFiles, Pass, empty_trash
 from merlot.controller.placement.assignment import Servers
 from merlot.controller.placement.moves import Situation
 from merlot.controller.placement.rebalance import is_balancing
 from merlot.controller.placement.reconcile import decide, is_moving
-from merlot.controller.placement.table_state import TableState
+from merlot.controller.placement.table_follower import TableFollower
 from merlot.controller.realtime import boundary
 from merlot.controller.realtime.following import follow_stream
 from merlot.errors import (
@@ -64,7 +64,7 @@ UNCONFIRMED_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopConfig:
-    """Who leads, and durations in seconds."""
+    """Owner of the lease, and durations in seconds."""
 
     owner: str
     """Instance id of the controller."""
@@ -73,25 +73,26 @@ class LoopConfig:
     retry_s: float = 1.0
     """Pause after a round that failed, and between attempts at the lease."""
     server_grace_s: float = 300.0
-    """How long a server that is silent keeps its segments; a restart takes less."""
+    """Time for which a silent server keeps its segments; a restart takes less."""
     file_grace_s: float = TRASH_S
-    """How long the file of a removed segment is kept: for servers that still fetch it, and for second thoughts."""
+    """Time for which files of removed segments are kept: servers may still fetch them, and users may want them back."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cluster:
-    """What concerns every table: live servers, those that shall stop, what people asked for."""
+    """State that concerns every table: live servers, those that shall stop, and requested rebalances."""
 
     live: Mapping[InstanceId, InstanceRecord]
     drains: Mapping[InstanceId, DrainRecord] = field(compare=False)
-    """Those that come back keep their segments: only streams are looked at anew."""
+    """Marked servers. They are not compared: servers that come back keep their segments, and only streams are looked
+    at."""
     leaving: Set[InstanceId]
     rebalances: Mapping[TableName, RebalanceRecord]
 
 
 class ControllerLoop:
-    """Owns the controller's standing state. Run `run` as a task and cancel it to stop."""
+    """Owner of the controller's lasting state. Run `run` as a task, and cancel it to stop."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class ControllerLoop:
         config: LoopConfig,
         *,
         open_files: OpenFiles | None = None,
-        open_shelf: OpenShelf | None = None,
+        open_catalog_store: OpenCatalogStore | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
@@ -108,11 +109,11 @@ class ControllerLoop:
         self._clock = clock or SystemClock()
         self._sure = SureClock(metastore, self._clock)
         self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock, self._sure)
-        self._catalogs = Catalogs(metastore, open_shelf, self._clock)
+        self._catalogs = Catalogs(metastore, open_catalog_store, self._clock)
         self._process = f"{config.owner}.{secrets.token_hex(5)}"
-        """Another process of the same owner is another one, for what this one has condemned."""
+        """Name of this process. Another process of the same owner must not pardon what this one has condemned."""
         self._lease: Lease | None = None
-        self._tables: dict[TableName, TableState] = {}
+        self._tables: dict[TableName, TableFollower] = {}
         self._cluster: _Cluster | None = None
         self._silent_brokers: Set[InstanceId] = frozenset()
         self._lost: set[TableName] = set()
@@ -126,17 +127,17 @@ class ControllerLoop:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this controller led in its last round."""
+        """Return whether this controller led in its last round."""
         return self._lease is not None
 
     @property
     def fence(self) -> Check | None:
-        """What other writes of the leader carry; None unless this controller led in its last round."""
+        """Return the check that other writes of the leader carry; None unless this controller led in its last round."""
         lease = self._lease
         return None if lease is None else lease.fence
 
     async def run(self) -> None:
-        """Until cancelled; then releases the lease."""
+        """Run until cancelled; then release the lease."""
         wake_up = WakeUp()
         self._wake = wake_up.call
         try:
@@ -146,7 +147,7 @@ class ControllerLoop:
             await asyncio.to_thread(self.close)
 
     def round(self) -> float:
-        """Look, decide, act, once; returns how many seconds to wait for a wake-up. Blocks."""
+        """Look, decide and act once; return the number of seconds to wait for a wake-up. Blocks."""
         with self._round_lock:
             pause_s = self._round()
         telemetry.CONTROLLER_IS_LEADER.set(self.is_leader)
@@ -167,7 +168,7 @@ class ControllerLoop:
         return self._config.retry_s
 
     def close(self) -> None:
-        """Cancel the watches and let the next controller in, after the round under way. Blocks."""
+        """Cancel the watches and release the lease, after the round under way. Blocks."""
         with self._round_lock:
             self._close()
 
@@ -185,7 +186,7 @@ class ControllerLoop:
             self._watches.append(self._metastore.watch_children(path, self._wake))
 
     def _lead(self) -> bool:
-        """Whether the lease is ours; takes it if it is free. A new leader looks at everything."""
+        """Return whether this controller holds the lease; take it if it is free. A new leader looks at everything."""
         if self._lease is not None and self._lease.is_held(self._metastore):
             return True
         if self._lease is not None:
@@ -198,7 +199,8 @@ class ControllerLoop:
         return self._lease is not None
 
     def _forget_tables(self) -> None:
-        """Drop what was read under another lease: another metastore may have other tables under the same revisions."""
+        """Forget what was read under another lease: another metastore may have other tables under the same
+        revisions."""
         for table in self._tables.values():
             table.close()
         self._tables = {}
@@ -225,7 +227,7 @@ class ControllerLoop:
         for name, record in records.items():
             if is_everything or name in dirty or name not in self._tables:
                 self._try(name, partial(self._reconcile, self._table(name), record, cluster))
-        if records:  # an empty metastore may have lost tables that are applied again
+        if records:  # an empty metastore may have lost tables that will be applied again
             self._catalogs.settle()
         if is_resync:
             self._clean(records, cluster)
@@ -239,24 +241,24 @@ class ControllerLoop:
         return _Cluster(
             live=live_instances(self._metastore, Role.SERVER),
             drains=drains,
-            leaving=frozenset(one for one, mark in drains.items() if mark.leaving),
+            leaving=frozenset(server for server, mark in drains.items() if mark.leaving),
             rebalances=rebalances(self._metastore),
         )
 
     def _forget_silent(self) -> None:
-        """Servers that hold nothing any more need no watching."""
+        """Forget silent servers that hold no segments any more."""
         if self._silent_since:
             views = [table.view for table in self._tables.values() if table.view is not None]
             assigned = {server for view in views for servers in view.assignment.values() for server in servers}
-            self._silent_since = {one: since for one, since in self._silent_since.items() if one in assigned}
+            self._silent_since = {server: since for server, since in self._silent_since.items() if server in assigned}
 
-    def _table(self, name: TableName) -> TableState:
+    def _table(self, name: TableName) -> TableFollower:
         if name not in self._tables:
-            self._tables[name] = TableState(self._metastore, name, partial(self._mark, name))
+            self._tables[name] = TableFollower(self._metastore, name, partial(self._mark, name))
         return self._tables[name]
 
     def _mark(self, name: TableName) -> None:
-        """On the metastore's thread: the table has to be looked at."""
+        """Mark the table to be looked at. Runs on the metastore's thread."""
         with self._lock:
             self._dirty.add(name)
         self._wake()
@@ -267,7 +269,7 @@ class ControllerLoop:
         return dirty
 
     def _try(self, name: TableName, act: Callable[[], None]) -> None:
-        """Run what concerns one table: one that cannot be read must not stop the others."""
+        """Run what concerns one table. A table that cannot be read must not stop the others."""
         try:
             act()
         except NotFoundError:
@@ -276,7 +278,7 @@ class ControllerLoop:
             telemetry.CONTROLLER_PASSES.labels("failed").inc()
             _LOG.exception("table cannot be reconciled table=%s", name)
 
-    def _reconcile(self, table: TableState, record: TableRecord, cluster: _Cluster) -> None:
+    def _reconcile(self, table: TableFollower, record: TableRecord, cluster: _Cluster) -> None:
         assert self._lease is not None
         spec = table.spec(record)
         view = table.refresh()
@@ -314,8 +316,9 @@ class ControllerLoop:
         if has_changed:
             _LOG.info("table reconciled table=%s epoch=%d", table.name, table.view.epoch)
 
-    def _follow_boundary(self, table: TableState, situation: Situation) -> None:
-        """Move a hybrid table's boundary; and read reports while that, or where segments are, depends on them."""
+    def _follow_boundary(self, table: TableFollower, situation: Situation) -> None:
+        """Move a hybrid table's boundary. Keep reading reports while the boundary, or the place of segments, depends on
+        them."""
         assert self._lease is not None
         assert table.view is not None
         spec, now_ms = situation.spec, situation.now_ms
@@ -335,13 +338,14 @@ class ControllerLoop:
         table.follow_reports(is_due or is_moved)
 
     def _servers_of(self, spec: TableSpec, view: TableView, cluster: _Cluster) -> Servers:
-        """Live ones of the table's tenant; gone are those silent for too long, or live in another tenant."""
+        """Return the table's servers: live ones of its tenant; gone ones are silent for too long, or live in another
+        tenant."""
         now = self._clock.monotonic()
         for server in cluster.live:
             self._silent_since.pop(server, None)
         assigned = {server for servers in view.assignment.values() for server in servers}
         if spec.suspend:
-            # Its servers are meant to be silent: that counts from when it goes on.
+            # Its servers are meant to be silent; silence counts from when the table is resumed.
             for server in assigned:
                 self._silent_since.pop(server, None)
             return Servers(live=frozenset())
@@ -390,7 +394,8 @@ class ControllerLoop:
             )
 
     def _clean_instances(self, cluster: _Cluster) -> None:
-        """Marks of servers that neither live nor have segments; echoes of brokers not seen at two looks in a row."""
+        """Remove marks of servers that neither live nor have segments, and echoes of brokers missing at two looks in a
+        row."""
         views = [table.view for table in self._tables.values() if table.view is not None]
         assigned = {server for view in views for servers in view.assignment.values() for server in servers}
         live = live_instances(self._metastore).keys()
@@ -402,7 +407,8 @@ class ControllerLoop:
         self._silent_brokers = silent
 
     def _clean_table(self, name: TableName, record: TableRecord, live: Mapping[InstanceId, InstanceRecord]) -> None:
-        """Buckets that no root names, reports of servers that neither live nor have segments, what was replaced."""
+        """Remove buckets that no root names, reports of servers that neither live nor have segments, and replaced
+        segments."""
         assert self._lease is not None
         if find_lost(self._metastore, name) is not None or not self._catalogs.may_sweep(name):
             return

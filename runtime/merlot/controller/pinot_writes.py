@@ -1,7 +1,7 @@
-"""Pinot's configs, written through Pinot's paths: turned into manifests, and applied as those are. Blocks; any thread.
+"""Writes of Pinot's configs through Pinot's paths: converted into manifests and applied. Blocks; any thread may call.
 
-A write is one transaction, whatever it consists of: a table, its merges, its schema. A config of half a table changes
-what it says of that half; what Pinot's configs cannot say stays as the manifest has it.
+A write is one transaction, whatever it consists of: a table, its merges, its schema. A config of one half of a table
+changes what it says about that half; settings that Pinot's configs cannot express stay as they are in the manifest.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from merlot.cluster import homes
 from merlot.cluster.manifests import schemas, tables
 from merlot.cluster.together import Together
 from merlot.controller.apply import apply_manifests
+from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.places import Places
-from merlot.controller.reading import Reading
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import RawTableName, raw_name
 from merlot.metastore.protocol import Metastore
@@ -34,24 +34,25 @@ _HALVES = ("OFFLINE", "REALTIME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What a write came to: names as clients know them, and what became of settings that have no equivalent."""
+class PinotWriteResult:
+    """Result of a write: names as clients know them, and notes about settings that have no equivalent."""
 
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
 class PinotWrites:
-    """Operations on one cluster."""
+    """Writes to one cluster."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, places: Places, reading: Reading) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, places: Places, reading: PinotReads) -> None:
         self._metastore = metastore
         self._clock = clock
         self._places = places
         self._reading = reading
 
     def check_owner(self, what: str) -> None:
-        """ConflictError in a cluster that an operator declares: what was written here it would take back."""
+        """Raise ConflictError if an operator declares the cluster's objects, since it would undo what is written
+        here."""
         namespace = homes.declaring_namespace(self._metastore)
         if namespace is not None:
             raise ConflictError(
@@ -59,20 +60,21 @@ class PinotWrites:
                 " change the manifest and run kubectl apply (merlot import makes one of Pinot's configs)"
             )
 
-    def create_table(self, config: Mapping[str, Any], *, dry_run: bool = False) -> Written:
-        """Add a table, or the half that it lacks; its schema was written before. ConflictError if it is there."""
+    def create_table(self, config: Mapping[str, Any], *, dry_run: bool = False) -> PinotWriteResult:
+        """Add a table, or the half that it lacks; its schema must exist. Raise ConflictError if the half exists."""
         raw, half = _named(config)
         return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=True), dry_run=dry_run)
 
-    def change_table(self, name: str, config: Mapping[str, Any]) -> Written:
-        """Change half of a table; NotFoundError if it is not there."""
+    def change_table(self, name: str, config: Mapping[str, Any]) -> PinotWriteResult:
+        """Change half of a table. Raise NotFoundError if it does not exist."""
         raw, half = _named(config)
         if raw_name(name) != raw:
             raise InvalidInputError(f"the config is of another table expected={name} got={raw}_{half}")
         return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=False))
 
     def set_suspended(self, name: str, *, is_suspended: bool) -> None:
-        """Write `spec.suspend` into a table's manifest. NotFoundError, ConflictError if an operator declares it."""
+        """Write `spec.suspend` into a table's manifest. Raise NotFoundError, or ConflictError if an operator declares
+        it."""
         raw = raw_name(name)
 
         def decide() -> Converted:
@@ -81,8 +83,8 @@ class PinotWrites:
 
         self._written(raw, decide)
 
-    def write_configs(self, document: Mapping[str, Any], *, creates: bool, dry_run: bool = False) -> Written:
-        """Pinot's TableConfigs: a schema and one or two halves, at once."""
+    def write_configs(self, document: Mapping[str, Any], *, creates: bool, dry_run: bool = False) -> PinotWriteResult:
+        """Write Pinot's TableConfigs: a schema and one or two halves, at once."""
         schema = document.get("schema")
         configs = [document[half.lower()] for half in _HALVES if isinstance(document.get(half.lower()), dict)]
         if not isinstance(schema, dict) or not configs:
@@ -95,9 +97,12 @@ class PinotWrites:
         decide = lambda: self._with_halves(raw, halves, creates=creates, schema=schema)  # noqa: E731
         return self._written(raw, decide, schema=schema, dry_run=dry_run)
 
-    def write_schema(self, document: Mapping[str, Any], name: str | None = None, *, is_new: bool = False) -> Written:
-        """Keep a schema for the tables of its name, or change the columns of the one that is there. `name`: of a schema
-        that is there, else NotFoundError. `is_new`: ConflictError if it is there."""
+    def write_schema(
+        self, document: Mapping[str, Any], name: str | None = None, *, is_new: bool = False
+    ) -> PinotWriteResult:
+        """Store a schema for the tables of its name, or change the columns of the existing one.
+
+        name: of an existing schema, else NotFoundError is raised. is_new: raise ConflictError if the schema exists."""
         raw = self._check_schema(document)
         if name is not None and name != raw:
             raise InvalidInputError(f"the schema is another one expected={name} got={raw}")
@@ -110,29 +115,29 @@ class PinotWrites:
         return self._written(raw, lambda: self._with_schema(raw, document), schema=document)
 
     def check_schema(self, document: Mapping[str, Any]) -> Json:
-        """The schema, if a table could have it; raises InvalidInputError."""
+        """Return the schema if a table could have it; else raise InvalidInputError."""
         self._check_schema(document)
         return dict(document)
 
     def find_schema(self, name: str) -> Mapping[str, Any] | None:
-        """In Pinot's form: a table's, or one that was written apart."""
+        """Return a schema in Pinot's form: that of a table, or one that was written apart; None if there is none."""
         if tables.find_table(self._metastore, name) is not None:
             return self._reading.schema(name)
         return schemas.find_schema(self._metastore, raw_name(name))
 
     def schema(self, name: str) -> Mapping[str, Any]:
-        """As `find_schema`; NotFoundError if there is none."""
-        found = self.find_schema(name)
-        if found is None:
+        """Return a schema as `find_schema` does. Raise NotFoundError if there is none."""
+        schema = self.find_schema(name)
+        if schema is None:
             raise NotFoundError(f"schema does not exist name={name}")
-        return found
+        return schema
 
     def schema_names(self) -> list[str]:
-        """Of all schemas, sorted."""
+        """Return the names of all schemas, sorted."""
         return sorted({*self._reading.table_names(), *schemas.schema_names(self._metastore)})
 
     def delete_schema(self, name: str) -> None:
-        """Forget a schema that no table has; ConflictError if one has it."""
+        """Delete a schema that no table has. Raise ConflictError if a table has it."""
         if tables.find_table(self._metastore, name) is not None:
             names = ", ".join(self._reading.typed_names_of(name))
             raise ConflictError(f"cannot delete schema name={name}: it is that of tables: {names}")
@@ -141,7 +146,7 @@ class PinotWrites:
         schemas.delete_schema(self._metastore, name)
 
     def _check_schema(self, document: Mapping[str, Any]) -> RawTableName:
-        """Its name; InvalidInputError if no table could have it."""
+        """Return the schema's name. Raise InvalidInputError if no table could have the schema."""
         name = document.get("schemaName")
         if not isinstance(name, str) or not name:
             raise InvalidInputError("a schema has a schemaName")
@@ -149,9 +154,11 @@ class PinotWrites:
         try:
             manifest.load(_text([changes.table_manifest(name, {"schema": table_schema})]))
         except ManifestError as error:
-            told = [one for one in error.problems if one.path.startswith(("spec.schema.fields", "metadata"))]
-            if told:
-                raise ManifestError(tuple(told)) from error
+            problems = [
+                problem for problem in error.problems if problem.path.startswith(("spec.schema.fields", "metadata"))
+            ]
+            if problems:
+                raise ManifestError(tuple(problems)) from error
         return RawTableName(name)
 
     def _with_halves(
@@ -162,13 +169,13 @@ class PinotWrites:
         creates: bool,
         schema: Mapping[str, Any] | None = None,
     ) -> Converted:
-        """The manifests of a table with these halves."""
+        """Return the manifests of a table with these halves."""
         record = tables.find_table(self._metastore, raw)
         present: Mapping[str, Json] = {} if record is None else self._reading.configs_by_half(raw)
-        taken = [half for half in halves if half in present]
-        if creates and taken:
-            raise ConflictError(f"table exists already table={raw}_{taken[0]}; PUT changes it")
-        if not creates and not taken:
+        existing = [half for half in halves if half in present]
+        if creates and existing:
+            raise ConflictError(f"table exists already table={raw}_{existing[0]}; PUT changes it")
+        if not creates and not existing:
             raise NotFoundError(f"table does not exist table={raw}_{next(iter(halves))}")
         declared = schema or self.find_schema(raw)
         if declared is None:
@@ -177,12 +184,12 @@ class PinotWrites:
         if record is None:
             return convert([wanted, *halves.values()])
         before = self._reading.schema(raw)
-        # Each half by itself: what both say, either may change.
+        # Each half is compared by itself, so that either may change what both state.
         converted = Converted((record.manifest,), ())
-        for half in taken:
+        for half in existing:
             old, new = convert([before, present[half]]), convert([wanted, halves[half]])
             converted = changes.applied(converted, old, new)
-        if len(taken) < len(halves):
+        if len(existing) < len(halves):
             whole = {**present, **halves}
             converted = changes.applied(
                 converted, convert([before, *present.values()]), convert([wanted, *whole.values()])
@@ -195,9 +202,9 @@ class PinotWrites:
         if record is None:
             return Converted((), notes)
         before, _ = convert_schema(self._reading.schema(raw))
-        made = [changes.table_manifest(raw, {"schema": one}) for one in (before, wanted)]
+        manifests = [changes.table_manifest(raw, {"schema": schema}) for schema in (before, wanted)]
         now = Converted((record.manifest,), ())
-        return changes.applied(now, Converted((made[0],), ()), Converted((made[1],), notes))
+        return changes.applied(now, Converted((manifests[0],), ()), Converted((manifests[1],), notes))
 
     def _written(
         self,
@@ -206,8 +213,8 @@ class PinotWrites:
         *,
         schema: Mapping[str, Any] | None = None,
         dry_run: bool = False,
-    ) -> Written:
-        """Write manifests, and the schema, at once; decided anew when somebody else writes meanwhile."""
+    ) -> PinotWriteResult:
+        """Write manifests and the schema at once. Decide again if somebody else writes meanwhile."""
         if not dry_run:
             self.check_owner(f"table {raw}")
         for _ in range(_ATTEMPTS):
@@ -216,13 +223,13 @@ class PinotWrites:
             notes = list(converted.notes)
             if converted.manifests:
                 text = _text(converted.manifests)
-                found = apply_manifests(together, text, self._clock, self._places, dry_run=dry_run)
-                notes += [warning for one in found for warning in one.warnings]
+                applied = apply_manifests(together, text, self._clock, self._places, dry_run=dry_run)
+                notes += [warning for document in applied for warning in document.warnings]
             operation = None if schema is None else schemas.writing(self._metastore, raw, schema, self._clock.now_ms())
             if operation is not None:
                 together.add(operation)
             if dry_run or _is_committed(together):
-                return Written(names=(raw,), notes=tuple(notes))
+                return PinotWriteResult(names=(raw,), notes=tuple(notes))
         raise ConflictError(f"table is written by too many at once table={raw}")
 
 
@@ -235,7 +242,7 @@ def _is_committed(together: Together) -> bool:
 
 
 def _named(config: Mapping[str, Any]) -> tuple[RawTableName, str]:
-    """Raw name and half of a table config."""
+    """Return the raw name and the half of a table config."""
     name, half = config.get("tableName"), str(config.get("tableType", "")).upper()
     if not isinstance(name, str) or not name or half not in _HALVES:
         raise InvalidInputError("a table config has a tableName, and a tableType: OFFLINE or REALTIME")

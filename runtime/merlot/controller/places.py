@@ -1,4 +1,4 @@
-"""Which places the Tables of a cluster may name: deep stores, folders and hosts of streams."""
+"""Deep stores, folders and hosts of streams that the Tables of a cluster may name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _no_store() -> AllowedStores:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """By default a Table may name no deep store and no folder."""
+    """Allowed deep stores and streams. By default a Table may name no deep store and no folder."""
 
     stores: AllowedStores = field(default_factory=_no_store)
     streams: AllowedStreams = field(default_factory=AllowedStreams)
@@ -25,6 +25,6 @@ class Places:
         """Return why the table may not have the deep store, or consume the stream, that it names."""
         declared, stream = table.spec.deep_store_uri, table.spec.ingestion.stream
         problem = None if declared is None else self.stores.problem_of(declared)
-        found = [] if problem is None else [Problem("spec.deepStore.uri", problem)]
+        problems = [] if problem is None else [Problem("spec.deepStore.uri", problem)]
         refused = () if stream is None else self.streams.problems_of(stream)
-        return found + [Problem(f"spec.ingestion.stream.{path}", message) for path, message in refused]
+        return problems + [Problem(f"spec.ingestion.stream.{path}", message) for path, message in refused]

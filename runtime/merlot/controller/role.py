@@ -1,4 +1,4 @@
-"""The controller as a process runs it: registered, leading or waiting to, and answering HTTP."""
+"""The controller in a process: registered, leading or waiting to lead, and answering HTTP."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import merlot
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.controller.cleaning.catalog_store import CatalogStore
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
-from merlot.controller.cleaning.shelf import Shelf
-from merlot.controller.cleaning.trash import SegmentFiles
+from merlot.controller.cleaning.trash import DeepStoreFiles
 from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
@@ -33,7 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """`host` is what others call; `bind` what is listened on. Port 0 takes a free one. Durations in seconds."""
+    """Settings of a controller. Others call `host`; it listens on `bind`. Port 0 takes a free one. Durations in
+    seconds."""
 
     host: str = "127.0.0.1"
     bind: str = "127.0.0.1"
@@ -45,19 +46,19 @@ class ControllerConfig:
 
 
 class ControllerRole:
-    """Start and stop on one event loop. An embedded node takes `routes` instead and calls `start` with its port.
+    """Starts and stops a controller on one event loop. An embedded node serves `routes` and calls `start` with its
+    port.
 
-    `files` is the cluster's deep store; without it files are never deleted. `open_store` opens those that tables name,
-    as far as `places` allows.
-    """
+    `files` is the cluster's deep store; without it files are never deleted. `open_store` opens deep stores that tables
+    name, as far as `places` allows."""
 
     def __init__(
         self,
         metastore: Metastore,
         config: ControllerConfig | None = None,
         *,
-        files: SegmentFiles | None = None,
-        open_store: Callable[[str], SegmentFiles] | None = None,
+        files: DeepStoreFiles | None = None,
+        open_store: Callable[[str], DeepStoreFiles] | None = None,
         places: Places | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -77,18 +78,17 @@ class ControllerRole:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this controller led in its last round."""
+        """Return whether this controller led in its last round."""
         return self._loop is not None and self._loop.is_leader
 
     def routes(self) -> list[web.RouteDef]:
-        """The endpoint, for another application to serve."""
+        """Return the endpoint's routes, for another application to serve."""
         return api.routes(self.service)
 
     async def start(self, *, served_port: int | None = None) -> int:
-        """Serve, register, and begin to lead when the lease is free; returns the port.
+        """Serve, register, and lead as soon as the lease is free; return the port.
 
-        `served_port`: somebody else serves `routes` there already.
-        """
+        served_port: port on which another application serves `routes` already."""
         port = served_port if served_port is not None else await self._serve()
         instance = InstanceId(f"Controller_{self._config.host}_{port}")
         record = InstanceRecord(
@@ -108,9 +108,9 @@ class ControllerRole:
             cleaning=self._config.cleaning,
         )
         open_files = None if self._files is None else self._open_files
-        open_shelf = self._open_shelf if isinstance(self._files, Shelf) else None
+        open_catalog_store = self._open_catalog_store if isinstance(self._files, CatalogStore) else None
         self._loop = ControllerLoop(
-            self._metastore, config, open_files=open_files, open_shelf=open_shelf, clock=self._clock
+            self._metastore, config, open_files=open_files, open_catalog_store=open_catalog_store, clock=self._clock
         )
         self._merges = MergeLoop(self._metastore, self._clock, self._fence, self.service.merges.reader)
         compactions = CompactionLoop(self._metastore, self._clock, self._fence)
@@ -122,7 +122,7 @@ class ControllerRole:
         return port
 
     async def stop(self) -> None:
-        """Release the lease, unregister, stop serving."""
+        """Release the lease, unregister and stop serving."""
         for task in reversed(self._tasks):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -136,17 +136,17 @@ class ControllerRole:
     def _fence(self) -> Check | None:
         return None if self._loop is None else self._loop.fence
 
-    def _open_files(self, uri: str | None) -> SegmentFiles:
-        """The cluster's deep store, or the one that a table named for itself."""
+    def _open_files(self, uri: str | None) -> DeepStoreFiles:
+        """Return the cluster's deep store, or the one that a table names."""
         assert self._files is not None
         if uri is None or self._open_store is None:
             return self._files
         self._places.stores.check(uri)
         return self._open_store(uri)
 
-    def _open_shelf(self, uri: str | None) -> Shelf:
+    def _open_catalog_store(self, uri: str | None) -> CatalogStore:
         files = self._open_files(uri)
-        assert isinstance(files, Shelf)
+        assert isinstance(files, CatalogStore)
         return files
 
     async def _serve(self) -> int:

@@ -1,4 +1,6 @@
-"""What the endpoint does, without HTTP: reads and writes of shared state. Every call blocks; any thread may call."""
+"""Operations of the endpoint, without HTTP: reads and writes of shared state. Every call blocks; any thread may
+call.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from merlot.cluster.segments.visibility import visibility
 from merlot.controller.access import ClusterAccess
 from merlot.controller.apply import AppliedDocument, apply_manifests
 from merlot.controller.merges.service import MergeService
+from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.places import Places
-from merlot.controller.reading import Reading
 from merlot.controller.recovery import Recovery
 from merlot.controller.status import pinot_json
 from merlot.controller.status.halves import names_by_half
@@ -44,7 +46,7 @@ from merlot.spec.table import TableSpec
 
 
 class ControllerService:
-    """Operations on one cluster. `places`: what its tables may name."""
+    """Operations on one cluster. `places`: deep stores and streams that its tables may name."""
 
     def __init__(self, metastore: Metastore, clock: Clock | None = None, *, places: Places | None = None) -> None:
         self._metastore = metastore
@@ -55,10 +57,10 @@ class ControllerService:
         self.merges = MergeService(metastore, self._clock, self.view)
         """MergeRollupTasks and UpsertConfigs."""
         self.status_extras: Callable[[], Mapping[str, Json]] = self.merges.status
-        """Members that others add to the cluster's status."""
+        """Returns members that others add to the cluster's status."""
         self._status = StatusSource(metastore, self._places.stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
-        self.reading = Reading(metastore, self.view)
+        self.reading = PinotReads(metastore, self.view)
         self.pinot_writes = PinotWrites(metastore, self._clock, self._places, self.reading)
         access = ClusterAccess(
             metastore=metastore,
@@ -72,19 +74,20 @@ class ControllerService:
         self.rebalancing = Rebalancing(metastore, self._clock)
 
     def status(self) -> StatusAnswer:
-        """The whole cluster."""
+        """Return the status of the whole cluster."""
         return self._status.read()
 
     def _extras(self) -> Mapping[str, Json]:
         return self.status_extras()
 
     def drain(self, name: str, *, leaving: bool, fence: Fence | None = None) -> DrainRecord:
-        """Have brokers route around an instance that is about to stop; it need not be live any more. For an operator,
-        with its fence: SupersededError if another one has come."""
+        """Have brokers route around an instance that is about to stop; it need not be live any more.
+
+        Operators call it with their fence. Raise SupersededError if another operator has taken over."""
         return drains.mark(self._fenced(fence), InstanceId(name), leaving=leaving, now_ms=self._clock.now_ms())
 
     def undrain(self, name: str, *, fence: Fence | None = None) -> None:
-        """Take the mark back, if there is one."""
+        """Remove the mark, if there is one."""
         drains.unmark(self._fenced(fence), InstanceId(name))
 
     def _fenced(self, fence: Fence | None) -> Metastore:
@@ -95,20 +98,22 @@ class ControllerService:
         self._status.close()
 
     def apply(self, text: str, *, dry_run: bool = False) -> list[AppliedDocument]:
-        """Apply all documents or, if any is wrong, none; raises ManifestError or ApplyError with all problems."""
+        """Apply all documents or, if any is wrong, none. Raise ManifestError or ApplyError with all problems."""
         return apply_manifests(self._metastore, text, self._clock, self._places, dry_run=dry_run)
 
     def table_names(self) -> list[str]:
-        """Raw names, sorted."""
+        """Return the raw names of all tables, sorted."""
         return sorted(raw_name(name) for name in tables.list_tables(self._metastore))
 
     def table(self, name: str) -> TableRecord:
-        """NotFoundError if there is no such table."""
+        """Return a table's record. Raise NotFoundError if there is no such table."""
         return tables.get_table(self._metastore, name)
 
     def expected_of_publishers(self, name: str) -> Json:
-        """`deepStore`: URI of what a table's files have to be in; None if this process has none, and the table names
-        none, or one that is not allowed here. `shape`: what segments have to be built for."""
+        """Return what publishers have to comply with.
+
+        `deepStore` is the URI of the store that a table's files have to be in; None if the table names one that is not
+        allowed here, or names none and this process has none. `shape` is what segments have to be built for."""
         spec = tables.spec_of(self.table(name)).spec
         try:
             store = self._places.stores.uri_of(spec.deep_store_uri)
@@ -117,56 +122,57 @@ class ControllerService:
         return {"deepStore": store, "shape": dict(shape_of(spec))}
 
     def schema(self, name: str) -> Json:
-        """Pinot's schema."""
+        """Return a table's schema in Pinot's form."""
         return pinot_schema.to_pinot(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)
 
     def size(self, name: str) -> Json:
-        """Bytes by segment and in all."""
+        """Return a table's bytes by segment and in total."""
         return pinot_json.size(raw_name(name), self.view(name))
 
     def metadata(self, name: str) -> Json:
-        """Counts of segments, rows and bytes."""
+        """Return a table's counts of segments, rows and bytes."""
         return pinot_json.metadata(self.view(name), tables.spec_of(self.table(name)).spec)
 
     def instances_of_table(self, name: str) -> Json:
-        """Brokers and servers of a table."""
+        """Return the brokers and servers of a table."""
         spec = tables.spec_of(self.table(name)).spec
         return pinot_json.instances_of_table(raw_name(name), self.view(name), spec, self.instances().values())
 
     def instances(self) -> Mapping[InstanceId, InstanceRecord]:
-        """All live processes."""
+        """Return all live processes."""
         return liveness.live_instances(self._metastore)
 
     def instance(self, name: str) -> InstanceRecord:
-        """One live process."""
+        """Return one live process. Raise NotFoundError if it is not live."""
         record = self.instances().get(InstanceId(name))
         if record is None:
             raise NotFoundError(f"instance is not live instance={name}")
         return record
 
     def brokers(self) -> list[Json]:
-        """Live brokers; each serves every table."""
+        """Return the live brokers; each serves every table."""
         records = liveness.live_instances(self._metastore, Role.BROKER)
         return [pinot_json.broker(records[name]) for name in sorted(records)]
 
     @property
     def lineage_source(self) -> tuple[Metastore, Context]:
-        """What replacements are read from and written with."""
+        """Return what replacements are read from and written with."""
         return self._metastore, Context(clock=self._clock)
 
     def segments(self, name: str, *, only_visible: bool = False) -> list[Json]:
-        """Names by half; without those that a replacement hides, if asked."""
+        """Return names of segments by half. only_visible: without those that a replacement hides."""
         return names_by_half(self.view(name), tables.spec_of(self.table(name)).spec, only_visible=only_visible)
 
     def segment_statuses(self, name: str, segment: str | None = None) -> Json:
-        """Record, servers with their states, defaulted columns, and what it is to queries, by segment."""
+        """Return segments' records, servers with their states, defaulted columns, and visibility to queries, by
+        segment."""
         view = self.view(name)
         spec = tables.spec_of(self.table(name)).spec
         if segment is not None and segment not in view.segments:
             raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
         reports = ReportReader(self._metastore, view.table).read()
         live = liveness.live_instances(self._metastore, Role.SERVER)
-        told = [one for server, one in read_progress(self._metastore, view.table).items() if server in live]
+        progress = [record for server, record in read_progress(self._metastore, view.table).items() if server in live]
         statuses = {}
         for record in [view.segments[segment]] if segment is not None else view.segments.values():
             key = record.key_text
@@ -177,10 +183,12 @@ class ControllerService:
             }
             status = pinot_json.segment_status(record, view.servers_of(record.name), states, spec)
             if record.is_open:
-                status["totalDocs"] = rows_of(told, record.name)
+                status["totalDocs"] = rows_of(progress, record.name)
             status["visible"] = record.name in view.visible
             status["visibility"] = visibility(record, view.lineage)
-            status["errors"] = {server: one.errors[key] for server, one in reports.items() if key in one.errors}
+            status["errors"] = {
+                server: report.errors[key] for server, report in reports.items() if key in report.errors
+            }
             statuses[record.name] = status
         return statuses
 
@@ -203,14 +211,15 @@ class ControllerService:
         return annotate(self._metastore, table, annotations, context=context, previous=self.view(table))
 
     def check_segment(self, name: str, segment: str | None) -> None:
-        """NotFoundError if the table, or the segment of it, is not there."""
+        """Raise NotFoundError if the table, or a segment of it, does not exist."""
         self.table(name)
         if segment is not None and self.view(name).segment(segment) is None:
             raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={segment}")
 
     def delete_segments(self, name: str, choose: Callable[[TableView], Iterable[str]]) -> list[str]:
-        """Remove these segments, whatever their versions, all or none; their files follow after the grace period.
-        NotFoundError if one is not there. Returns their names, sorted."""
+        """Remove segments, whatever their versions, all or none; return their names, sorted.
+
+        Their files follow after the grace period. Raise NotFoundError if any of them does not exist."""
         table = self.table(name).name
         chosen: list[str] = []
 
@@ -227,13 +236,14 @@ class ControllerService:
         return chosen
 
     def set_suspended(self, name: str, *, is_suspended: bool) -> None:
-        """Have queries of a table refused, or answered again. ConflictError as `delete_table`."""
+        """Have queries of a table refused, or answered again. Raise ConflictError as `delete_table` does."""
         self._check_halves(name, "suspended")
         self.pinot_writes.set_suspended(name, is_suspended=is_suspended)
 
     def delete_table(self, name: str) -> None:
-        """Remove a table with all of its segments. ConflictError if a half is named and there is another one, or if an
-        operator declares the table."""
+        """Remove a table with all of its segments.
+
+        Raise ConflictError if only one of two halves is named, or if an operator declares the table."""
         self.pinot_writes.check_owner(f"table {raw_name(name)}")
         self._check_halves(name, "deleted")
         tables.delete_table(self._metastore, name, clock=self._clock)
@@ -241,7 +251,8 @@ class ControllerService:
             self._views.pop(offline(raw_name(name)), None)
 
     def _check_halves(self, name: str, done: str) -> None:
-        """A hybrid table is one table, of one manifest: whoever names one half does not mean the other one's rows."""
+        """Raise ConflictError if the name is of one half of a hybrid table, since both are one table with one
+        manifest."""
         present = self.reading.typed_names_of(name)
         if raw_name(name) == name or present == [name]:
             return
@@ -261,7 +272,7 @@ class ControllerService:
             self.pinot_writes.delete_schema(raw_name(name))
 
     def view(self, name: str) -> TableView:
-        """The table's current view; what has not changed since the last call is not read again."""
+        """Return the table's current view. What has not changed since the last call is not read again."""
         table = offline(raw_name(name))
         with self._lock:
             previous = self._views.get(table)
@@ -271,19 +282,19 @@ class ControllerService:
         return view
 
     def ping(self) -> None:
-        """Raises UnavailableError while the metastore is silent."""
+        """Raise UnavailableError if the metastore does not answer."""
         self._metastore.get("/")
 
 
 def _check_upsert_records(table: TableName, spec: TableSpec, request: PublishRequest) -> None:
     partitioning = partitioning_of(spec)
     if partitioning is None:
-        # Nothing says which rows of its keys these would replace: no server would answer for them.
+        # Nothing says which rows of the same keys these rows would replace, so no server would answer for them.
         raise InvalidInputError(f"an upsert table of a stream takes rows of its stream only table={table}")
     check_partitions(request.records, partitioning)
 
 
 def problems_of(error: MerlotError) -> tuple[Problem, ...]:
-    """The single problems of an error about manifests."""
+    """Return the single problems of an error about manifests."""
     problems: tuple[Problem, ...] = getattr(error, "problems", ())
     return problems

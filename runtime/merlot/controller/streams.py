@@ -1,4 +1,4 @@
-"""What people ask of streams: where they are, and to pause, go on, commit, or read again. Every call blocks."""
+"""Requests of users about streams: show positions, pause, resume, commit, read again. Every call blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore
 
 STALE_MS = 15_000
-"""What a server told longer ago is not how it is."""
+"""Greatest age of a server's report that counts."""
 
 Json = dict[str, Any]
 
@@ -35,19 +35,19 @@ class StreamService:
         self._view_of = view_of
 
     def partitions(self, name: str) -> Json:
-        """Every partition with its replicas; an object without any for a table without a stream."""
+        """Return every partition with its replicas; no partitions for a table without a stream."""
         table = self._table(name)
         view = self._view_of(name)
         control = found.find_control(self._metastore, table)
-        looked = found.find_stream(self._metastore, table)
-        told = read_progress(self._metastore, table)
+        stream = found.find_stream(self._metastore, table)
+        progress = read_progress(self._metastore, table)
         lost = partitions.lost_ranges(view)
         now_ms = self._clock.now_ms()
         return {
             "table": raw_name(table),
             "isPaused": control.is_paused,
-            "error": self._waits_for(name) or ("" if looked is None else looked.error),
-            "topicId": "" if looked is None else looked.topic_id,
+            "error": self._waits_for(name) or ("" if stream is None else stream.error),
+            "topicId": "" if stream is None else stream.topic_id,
             "partitions": [
                 {
                     "partition": number,
@@ -56,9 +56,10 @@ class StreamService:
                     "startOffset": record.start_offset,
                     "endOffset": record.end_offset,
                     "sinceMs": record.creation_time_ms,
-                    "lost": [list(one) for one in lost.get(number, ())],
+                    "lost": [list(span) for span in lost.get(number, ())],
                     "replicas": {
-                        server: _replica(told.get(server), number, now_ms) for server in view.servers_of(record.name)
+                        server: _replica(progress.get(server), number, now_ms)
+                        for server in view.servers_of(record.name)
                     },
                 }
                 for number, record in sorted(partitions.open_segments(view).items())
@@ -66,14 +67,14 @@ class StreamService:
         }
 
     def keys(self, name: str) -> Json:
-        """What the replicas of an upsert table's partitions know of their keys."""
+        """Return what the replicas of an upsert table's partitions report about their keys."""
         table, view, now_ms = self._with_upserts(name), self._view_of(name), self._clock.now_ms()
-        spec, told = spec_of(get_table(self._metastore, name)).spec, read_progress(self._metastore, table)
+        spec, progress = spec_of(get_table(self._metastore, name)).spec, read_progress(self._metastore, table)
         segments = {number: record.name for number, record in partitions.open_segments(view).items()}
         partitioning = partitioning_of(spec)
         if partitioning is not None:
             editions = editions_of(view.visible.values(), partitioning).values()
-            segments = {one.partition: one.members[-1].name for one in editions}
+            segments = {edition.partition: edition.members[-1].name for edition in editions}
         return {
             "table": raw_name(table),
             "waitsFor": upserting_of(self._metastore, spec).waits_for,
@@ -81,7 +82,8 @@ class StreamService:
                 {
                     "partition": number,
                     "replicas": {
-                        server: _keys(_replica(told.get(server), number, now_ms)) for server in view.servers_of(segment)
+                        server: _keys(_replica(progress.get(server), number, now_ms))
+                        for server in view.servers_of(segment)
                     },
                 }
                 for number, segment in sorted(segments.items())
@@ -89,29 +91,29 @@ class StreamService:
         }
 
     def _waits_for(self, name: str) -> str:
-        """What an upsert table that is not consumed lacks."""
+        """Return why an upsert table is not consumed; empty if it is."""
         waits_for = upserting_of(self._metastore, spec_of(get_table(self._metastore, name)).spec).waits_for
         return f"nothing is consumed: {waits_for}" if waits_for else ""
 
     def pause(self, name: str, *, paused: bool) -> Json:
-        """Consume no more, once what was read is committed; or again."""
+        """Stop consuming once what was read is committed, or consume again."""
         table = self._with_stream(name)
         record = found.set_paused(self._metastore, table, paused=paused, now_ms=self._clock.now_ms())
         return {"isPaused": record.is_paused, "sinceMs": record.since_ms}
 
     def commit(self, name: str, numbers: Collection[int] | None = None) -> Json:
-        """End the open segments of these partitions, or of all, as soon as can be."""
+        """End the open segments of these partitions, or of all, as soon as possible."""
         return self._ask(name, numbers, {})
 
     def consume_from(self, name: str, offsets: Mapping[int, int]) -> Json:
-        """Go on from other offsets: what was read stays, and is read again where an offset goes back."""
+        """Continue from other offsets. Rows that were read stay, and are read again where an offset goes back."""
         wrong = {number: offset for number, offset in offsets.items() if offset < 0}
         if wrong or not offsets:
             raise InvalidInputError(f"offsets to consume from must be given, and not be negative got={dict(offsets)}")
         return self._ask(name, offsets.keys(), offsets)
 
     def backfill(self, name: str) -> Json:
-        """The last backfill of an upsert table; NotFoundError if there was none."""
+        """Return the last backfill of an upsert table. Raise NotFoundError if there was none."""
         table = self._with_upserts(name)
         record = backfills.find_backfill(self._metastore, table)
         if record is None:
@@ -119,7 +121,7 @@ class StreamService:
         return _backfill(record)
 
     def begin_backfill(self, name: str, offsets: Mapping[int, int] | None, *, ignores_memory: bool = False) -> Json:
-        """Have rows of keys that may have expired read: from these offsets on, or as they are produced."""
+        """Begin to read rows again whose keys may have expired: from these offsets on, or as they are produced anew."""
         table, now_ms = self._with_stream(self._with_upserts(name)), self._clock.now_ms()
         upserting = upserting_of(self._metastore, spec_of(get_table(self._metastore, name)).spec)
         if upserting.spec is None:
@@ -138,7 +140,7 @@ class StreamService:
         return self._changed(table, begin)
 
     def finish_backfill(self, name: str, *, cancelled: bool) -> Json:
-        """Everything that shall be loaded has been produced; or nothing more shall be loaded."""
+        """Note that everything to load has been produced, or cancel the backfill."""
         table, now_ms = self._with_upserts(name), self._clock.now_ms()
 
         def finish(before: BackfillRecord | None) -> BackfillRecord:
@@ -163,8 +165,8 @@ class StreamService:
 
     def _ask(self, name: str, numbers: Collection[int] | None, offsets: Mapping[int, int]) -> Json:
         table = self._with_stream(name)
-        known = partitions.open_segments(self._view_of(name)).keys()
-        unknown = set(numbers or ()) - known
+        existing = partitions.open_segments(self._view_of(name)).keys()
+        unknown = set(numbers or ()) - existing
         if unknown:
             raise InvalidInputError(f"no such partition table={raw_name(table)} partitions={sorted(unknown)}")
         now_ms = self._clock.now_ms()
@@ -174,8 +176,12 @@ class StreamService:
             lambda view: transactions.ask_to_end(view, numbers, AskedEnd.FORCE, now_ms, next_offsets=offsets or None),
             context=Context(clock=self._clock),
         )
-        asked = partitions.open_segments(view)
-        return {"segments": sorted(one.name for number, one in asked.items() if numbers is None or number in numbers)}
+        opened = partitions.open_segments(view)
+        return {
+            "segments": sorted(
+                segment.name for number, segment in opened.items() if numbers is None or number in numbers
+            )
+        }
 
     def _table(self, name: str) -> TableName:
         return get_table(self._metastore, name).name
@@ -194,28 +200,30 @@ def _backfill(record: BackfillRecord) -> Json:
         "message": record.message,
         "beganMs": record.begun_ms,
         "sinceMs": record.since_ms,
-        "fromOffsets": None if record.offsets is None else {str(one): at for one, at in record.offsets.items()},
+        "fromOffsets": None
+        if record.offsets is None
+        else {str(number): offset for number, offset in record.offsets.items()},
         "isCancelled": record.is_cancelled,
     }
 
 
 def _keys(replica: Json) -> Json:
-    """Of what a replica tells, its keys."""
+    """Return the part of a replica's report that is about its keys."""
     return {
         **{name: replica[name] for name in ("state", "error", "atMs") if name in replica},
         **(replica.get("upsert") or {}),
     }
 
 
-def _replica(told: ProgressRecord | None, partition: int, now_ms: int) -> Json:
-    """How far a replica is; `state` is UNKNOWN if its server has not told for a while."""
-    found_one = None if told is None else next((one for one in told.partitions if one.partition == partition), None)
-    if told is None or found_one is None:
+def _replica(record: ProgressRecord | None, partition: int, now_ms: int) -> Json:
+    """Return how far a replica is. `state` is UNKNOWN if its server has not reported for a while."""
+    entry = None if record is None else next((part for part in record.partitions if part.partition == partition), None)
+    if record is None or entry is None:
         return {"state": "UNKNOWN"}
-    fields: Json = found_one.model_dump(mode="json", by_alias=True, exclude={"partition"})
-    if now_ms - told.at_ms > STALE_MS:
+    fields: Json = entry.model_dump(mode="json", by_alias=True, exclude={"partition"})
+    if now_ms - record.at_ms > STALE_MS:
         fields["state"] = "UNKNOWN"
-    if found_one.upsert is not None:
-        taken_ms = found_one.upsert.snapshot_ms
+    if entry.upsert is not None:
+        taken_ms = entry.upsert.snapshot_ms
         fields["upsert"]["snapshotAgeMs"] = None if taken_ms is None else max(0, now_ms - taken_ms)
-    return {**fields, "atMs": told.at_ms}
+    return {**fields, "atMs": record.at_ms}

@@ -1,7 +1,7 @@
-"""Segment files that clients send: from bytes to a published segment. Blocks; any thread.
+"""Uploads of segment files by clients: from bytes to a published segment. Blocks; any thread may call.
 
-The file is in the deep store before its record is published: who dies in between leaves a file that no record names,
-which the cleaner takes away, and the same upload made again is the same file.
+The file is in the deep store before its record is published. A crash in between leaves a file that no record names,
+which the cleaner removes; and a repeated upload makes the same file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from merlot.spec.table import TableSpec
 
 
 class TakeSegment(Protocol):
-    """Checks a file and puts it into a deep store, for whoever loads what reads segments."""
+    """Function that checks a file and puts it into a deep store. It is injected, since it needs the segment reader."""
 
     def __call__(self, path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
-        """The record of the file; InvalidInputError if it is no segment of the table."""
+        """Return the file's record. Raise InvalidInputError if it is no segment of the table."""
         ...
 
 
@@ -34,12 +34,12 @@ class Uploads:
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
         self.take: TakeSegment | None = None
-        """Set by who starts the process; None: it cannot."""
+        """Set by the program that starts the process; None if it cannot take segments."""
 
     def upload(self, name: str, content: memoryview, *, may_replace: bool) -> str:
-        """Publish a segment of a table's batches, in place of the one of its name if there is one; its name.
+        """Publish a segment of a table's batches, in place of an existing one of its name; return its name.
 
-        ConflictError if there is one and `may_replace` is not set."""
+        Raise ConflictError if there is a different one and `may_replace` is not set."""
         record = tables.get_table(self._access.metastore, name)
         spec = tables.spec_of(record).spec
         if OFFLINE not in halves(spec):
@@ -50,9 +50,9 @@ class Uploads:
         with tempfile.TemporaryDirectory(prefix="merlot-upload-") as folder:
             path = Path(folder) / "segment.mseg"
             path.write_bytes(content)
-            made = self.take(path, record.name, spec, store_uri)
-        known = self._access.view_of(name).segment(made.name)
-        if known is not None and known.key != made.key and not may_replace:
-            raise ConflictError(f"segment exists already table={raw_name(name)} segment={made.name}")
-        self._access.publish(name, PublishRequest(records=(made,), replace=(made.name,)))
-        return made.name
+            segment = self.take(path, record.name, spec, store_uri)
+        existing = self._access.view_of(name).segment(segment.name)
+        if existing is not None and existing.key != segment.key and not may_replace:
+            raise ConflictError(f"segment exists already table={raw_name(name)} segment={segment.name}")
+        self._access.publish(name, PublishRequest(records=(segment,), replace=(segment.name,)))
+        return segment.name

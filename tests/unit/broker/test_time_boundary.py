@@ -32,7 +32,7 @@ from merlot.cluster.segments.mutations import (
 )
 from merlot.cluster.segments.transaction import apply
 from merlot.cluster.segments.view import TableView
-from merlot.controller.placement.retention import FOLLOWED_MS, taken_over
+from merlot.controller.placement.retention import FOLLOWED_MS, covered_by_batches
 from merlot.controller.realtime import boundary
 from merlot.ids import InstanceId, SegmentKey, TableName
 from merlot.spec.manifest import load
@@ -474,10 +474,10 @@ def test_the_stream_s_segments_that_batches_took_over_go_at_their_age_and_no_oth
     settle(world)
     kept_for = SPEC.ingestion.model_copy(update={"time_boundary": TimeBoundarySpec(stream_retention="1d")})
     spec = SPEC.model_copy(update={"ingestion": kept_for})
-    assert taken_over(world.view, spec, world.now_ms) == (), "brokers may not have followed yet"
-    gone = taken_over(world.view, spec, world.now_ms + FOLLOWED_MS)
+    assert covered_by_batches(world.view, spec, world.now_ms) == (), "brokers may not have followed yet"
+    gone = covered_by_batches(world.view, spec, world.now_ms + FOLLOWED_MS)
     assert gone
     world.change(RemoveSegments(gone))
     assert all(world.rows[f"{key.name}@{key.crc}"][-1][2] < FIRST_MS + 3 * DAY_MS for key in gone)
     assert settle(world).time_boundary_ms == FIRST_MS + 3 * DAY_MS
-    assert taken_over(world.view, SPEC, world.now_ms + FOLLOWED_MS) == (), "a table without streamRetention keeps them"
+    assert covered_by_batches(world.view, SPEC, world.now_ms + FOLLOWED_MS) == (), "a table without streamRetention keeps them"

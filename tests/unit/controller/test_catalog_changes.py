@@ -38,8 +38,8 @@ from merlot.cluster.segments.transaction import (
 from merlot.cluster.segments.view import TableView, load
 from merlot.controller.cleaning import catalog as catalog_module
 from merlot.controller.cleaning.catalog import catalog_of
+from merlot.controller.cleaning.catalog_store import CHANGES_FILE, FILE, FOLDER, read_catalog
 from merlot.controller.cleaning.catalogs import WHOLE_S, Catalogs, stream_state
-from merlot.controller.cleaning.shelf import CHANGES_FILE, FILE, FOLDER, read_catalog
 from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables

@@ -15,7 +15,7 @@ from merlot.cluster.segments.view import TableView
 from merlot.cluster.tasks.compactions import MAX_DOCS, compaction_config, task_of
 from merlot.cluster.tasks.queue import QueuedTask
 from merlot.cluster.tasks.records import CompactionConfig, EndedTask, LevelTotals, TaskHistory, TaskOutcome
-from merlot.controller.compactions.generator import Situation, generate
+from merlot.controller.compactions.generator import CompactionSituation, generate
 from merlot.controller.status.compactions import compaction_status
 from merlot.ids import TableName
 from merlot.spec.upserting import CompactionSpec
@@ -55,7 +55,7 @@ def due(records: list[StreamSegmentRecord], replaced: Mapping[int, int], **more:
     view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(records), lineage=lineage)
     told = more.pop("told", {record.key_text: replaced.get(record.sequence, 0) for record in records})
     spec = CompactionSpec.model_validate(more.pop("spec", {}))
-    situation = Situation(
+    situation = CompactionSituation(
         spec=spec, view=cast(TableView, view), **{"replaced": told, "now_ms": NOW_MS, "by_rows": {}, **more}
     )
     return [compaction_config(task).segment.split("__")[2] for task in generate(situation)]
@@ -106,7 +106,7 @@ def test_as_many_are_made_as_may_run_and_none_twice() -> None:
     assert len(due(line, replaced, spec=spec, num_running=2)) == 1
     view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(line), lineage={})
     told = {record.key_text: 50 for record in line[:8]}
-    situation = Situation(
+    situation = CompactionSituation(
         spec=CompactionSpec.model_validate(spec),
         view=cast(TableView, view),
         replaced=told,
@@ -144,7 +144,7 @@ def merged(
     view = SimpleNamespace(table=TableName(NAME), stream_segments=tuple(records), lineage={})
     told = {record.key_text: (replaced or {}).get(record.sequence, 0) for record in records}
     fields = {"spec": CompactionSpec.model_validate(spec), "view": cast(TableView, view), "by_rows": {}}
-    situation = Situation(**{**fields, "replaced": told, "now_ms": NOW_MS, **more})
+    situation = CompactionSituation(**{**fields, "replaced": told, "now_ms": NOW_MS, **more})
     tasks = [compaction_config(task) for task in generate(situation)]
     return [[int(key.split("__")[2]) for key in task.segments] for task in tasks if task.merged]
 

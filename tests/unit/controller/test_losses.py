@@ -22,9 +22,9 @@ from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, RemoveSegments, mutate
 from merlot.cluster.segments.view import load
-from merlot.controller.cleaning.catalogs import SILENT_S
+from merlot.controller.cleaning.catalog_store import FILE, FOLDER, read_catalog, write_catalog
+from merlot.controller.cleaning.catalogs import BACK_OFF_S
 from merlot.controller.cleaning.cleaner import CleaningConfig
-from merlot.controller.cleaning.shelf import FILE, FOLDER, read_catalog, write_catalog
 from merlot.controller.loop import UNCONFIRMED_S, ControllerLoop, LoopConfig
 from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
@@ -65,7 +65,7 @@ class Cluster:
             self.store,
             LoopConfig(owner="c", cleaning=cleaning, file_grace_s=60),
             open_files=lambda _: files,
-            open_shelf=lambda _: files,
+            open_catalog_store=lambda _: files,
             clock=self.clock,
         )
 
@@ -244,7 +244,7 @@ def test_a_new_table_is_left_alone_until_its_deep_store_was_heard_and_holds_up_n
         cluster.store,
         LoopConfig(owner="c"),
         open_files=lambda _: cluster.bench.deep_store,
-        open_shelf=lambda uri: cast(Any, stores[uri]),
+        open_catalog_store=lambda uri: cast(Any, stores[uri]),
         clock=cluster.clock,
     )
     server = InstanceRecord(id=InstanceId("Server_h_1"), role=Role.SERVER, host="h", query_port=1)
@@ -257,7 +257,7 @@ def test_a_new_table_is_left_alone_until_its_deep_store_was_heard_and_holds_up_n
         assert not is_unconfirmed(cluster, "aaa")
         assert not is_unconfirmed(cluster, "zzz")
         silent.is_out = False
-        cluster.clock.advance(SILENT_S)
+        cluster.clock.advance(BACK_OFF_S)
         loop.round()
         lost = find_lost(cluster.store, ORDERS)
         assert lost is not None, "what was published meanwhile is not all"

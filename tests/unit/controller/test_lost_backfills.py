@@ -24,7 +24,7 @@ from merlot.cluster.consuming.transactions import Sealed
 from merlot.cluster.losses import LostRecord, mark_lost, name_store
 from merlot.cluster.manifests import tables
 from merlot.controller.cleaning.catalog import catalog_of
-from merlot.controller.cleaning.shelf import write_catalog
+from merlot.controller.cleaning.catalog_store import write_catalog
 from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.metastore.protocol import Check

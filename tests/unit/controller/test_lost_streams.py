@@ -22,7 +22,7 @@ from merlot.cluster.records import AskedEnd, StreamSegmentRecord, StreamStateRec
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
 from merlot.controller.cleaning.catalog import catalog_of
-from merlot.controller.cleaning.shelf import read_catalog, write_catalog
+from merlot.controller.cleaning.catalog_store import read_catalog, write_catalog
 from merlot.controller.places import Places
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.controller.merges.buckets import Runs
-from merlot.controller.merges.candidates import Candidate, Candidates
+from merlot.controller.merges.buckets import BucketRuns
+from merlot.controller.merges.candidates import Candidates, MergeCandidate
 from merlot.values.periods import parse
 
 DAY = 86_400_000
@@ -13,9 +13,9 @@ SPANS = st.lists(st.tuples(st.integers(-90, 90), st.integers(0, 40)), max_size=1
 DAYS = st.integers(-120, 150)
 
 
-def candidates(spans: list[tuple[int, int]]) -> list[Candidate]:
+def candidates(spans: list[tuple[int, int]]) -> list[MergeCandidate]:
     return [
-        Candidate(
+        MergeCandidate(
             name=f"s{number}",
             key=f"s{number}@1",
             start_ms=start * DAY + 1,
@@ -45,7 +45,7 @@ def test_runs_are_the_buckets_that_hold_something(period, spans, first, last) ->
     held = candidates(spans)
     from_ms = None if first is None else period.floor(first * DAY)
     to_ms = None if last is None else period.floor(last * DAY)
-    runs = Runs.of(period, held, from_ms, to_ms)
+    runs = BucketRuns.of(period, held, from_ms, to_ms)
     expected = buckets_one_by_one(period, held, from_ms, to_ms)
     assert list(runs.buckets()) == expected
     assert runs.count() == len(expected)
@@ -54,7 +54,7 @@ def test_runs_are_the_buckets_that_hold_something(period, spans, first, last) ->
 
 @given(PERIODS, SPANS, DAYS, st.integers(1, 60))
 def test_runs_tell_what_ends_before_and_what_overlaps(period, spans, day, days) -> None:
-    runs = Runs.of(period, candidates(spans))
+    runs = BucketRuns.of(period, candidates(spans))
     start, end = day * DAY, (day + days) * DAY
     assert runs.count(start) == sum(bucket[1] <= start for bucket in runs.buckets())
     assert runs.overlaps(start, end) is any(low < end and high > start for low, high in runs.buckets())

@@ -17,9 +17,9 @@ from merlot.cluster import homes, paths
 from merlot.cluster.manifests import rollups, schemas, tables
 from merlot.cluster.records import HomeRecord
 from merlot.controller.http.api import make_app
+from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.places import Places
-from merlot.controller.reading import Reading
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError
 from merlot.metastore.protocol import Metastore, Op
@@ -369,7 +369,7 @@ class _Mortal:
 
 def _writes(store: Any) -> PinotWrites:
     places = Places(AllowedStores(own=None), AllowedStreams())
-    return PinotWrites(store, SystemClock(), places, Reading(store, lambda _: pytest.fail("no view")))
+    return PinotWrites(store, SystemClock(), places, PinotReads(store, lambda _: pytest.fail("no view")))
 
 
 def _seen(store: Metastore) -> tuple[bool, bool, bool]:

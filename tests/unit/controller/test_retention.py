@@ -7,7 +7,7 @@ import pytest
 
 from merlot.cluster.records import CheckpointRecord, ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
-from merlot.controller.placement.retention import expired, known_without
+from merlot.controller.placement.retention import expired, safe_to_remove
 
 DAY_MS = 86_400_000
 
@@ -57,11 +57,11 @@ def test_what_tells_of_hidden_rows_of_an_upsert_table_stays_until_there_is_anoth
 ) -> None:
     records = [consumed(number, has_checkpoint=number == checkpoint) for number in range(3)]
     view = cast(TableView, SimpleNamespace(stream_segments=(*records, consumed(3, is_open=True))))
-    gone = known_without(view, [record.key for record in records])
+    gone = safe_to_remove(view, [record.key for record in records])
     assert {record.sequence for record in records if record.key not in gone} == stays
 
 
 def test_all_that_is_old_goes_of_a_stream_without_upserts() -> None:
     records = tuple(consumed(number, upsert="") for number in range(3))
     view = cast(TableView, SimpleNamespace(stream_segments=records))
-    assert known_without(view, [record.key for record in records]) == tuple(record.key for record in records)
+    assert safe_to_remove(view, [record.key for record in records]) == tuple(record.key for record in records)

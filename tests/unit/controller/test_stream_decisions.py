@@ -201,9 +201,9 @@ def told(view: TableView, behind: int) -> dict[InstanceId, ProgressRecord]:
 def test_what_a_server_that_stops_has_consumed_for_long_is_committed_first() -> None:
     view = settled(EMPTY, situation(4, live=2))
     draining = frozenset({SERVERS[0]})
-    short = situation(4, live=2, draining=draining, told=told(view, MOST_REPLAYED))
+    short = situation(4, live=2, draining=draining, progress=told(view, MOST_REPLAYED))
     assert settled(view, short) is view, "it is read again in a moment"
-    long = settled(view, situation(4, live=2, draining=draining, told=told(view, MOST_REPLAYED + 1)))
+    long = settled(view, situation(4, live=2, draining=draining, progress=told(view, MOST_REPLAYED + 1)))
     assert {one.asked_end for one in open_segments(long).values()} == {AskedEnd.FORCE}
     assert consumed_by(long) == consumed_by(view), "another server has each of them"
 
@@ -223,7 +223,7 @@ def test_what_only_a_server_that_stops_consumes_goes_to_another_one() -> None:
 
 def test_a_server_that_joins_reads_nothing_long_again() -> None:
     view = settled(EMPTY, situation(4, live=2))
-    joined = situation(4, live=3, told=told(view, MOST_REPLAYED + 1))
+    joined = situation(4, live=3, progress=told(view, MOST_REPLAYED + 1))
     asked = settled(view, joined)
     assert consumed_by(asked) == consumed_by(view), "nothing moves before it is committed"
     moved = {number for number, one in open_segments(asked).items() if one.asked_end is AskedEnd.FORCE}
@@ -236,6 +236,6 @@ def test_a_server_that_joins_reads_nothing_long_again() -> None:
 def test_what_a_dead_server_has_consumed_moves_though_nobody_can_commit_it() -> None:
     view = settled(EMPTY, situation(2, live=2))
     both = frozenset(SERVERS[:2])
-    moved = settled(view, situation(2, live=4, gone=both, told=told(view, MOST_REPLAYED + 1)))
+    moved = settled(view, situation(2, live=4, gone=both, progress=told(view, MOST_REPLAYED + 1)))
     assert consumed_by(moved) == Counter(dict.fromkeys(SERVERS[2:4], 2))
     assert all(one.asked_end is AskedEnd.NO for one in open_segments(moved).values())

@@ -65,7 +65,7 @@ def facts(told: dict[InstanceId, ProgressRecord], **fields: Any) -> StreamFacts:
     given = StreamFacts(
         control=StreamControlRecord(),
         looked=StreamRecord(starts={0: 0, 1: 0}),
-        told=told,
+        progress=told,
         staying=(A, B),
         draining={},
         now_ms=NOW_MS,

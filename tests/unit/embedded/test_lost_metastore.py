@@ -13,7 +13,7 @@ from tests.unit.embedded.nodes import OwnNode, apply, ask
 
 from merlot.cli.main import run
 from merlot.cluster.losses import CatalogRecord
-from merlot.controller.cleaning.shelf import read_catalog
+from merlot.controller.cleaning.catalog_store import read_catalog
 from merlot.ids import RawTableName, offline
 from merlot.store.deepstore import DeepStore
 from merlot.testing.events import EventFiles, events_manifest

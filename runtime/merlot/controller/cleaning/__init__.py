@@ -1,1 +1,3 @@
-"""Deletes what nobody names any more, once its grace period is over. Used by the leader's thread alone."""
+"""Deletion of files and records that nothing refers to any more, once their grace period is over. Only the leader's
+thread uses it.
+"""

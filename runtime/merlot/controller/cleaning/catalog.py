@@ -1,6 +1,6 @@
-"""Make a table's catalog: of a whole view, or of what has changed since another one. Pure.
+"""A table's catalog: how it is made from a view, and how it is brought up to date from one view to the next. Pure.
 
-And whether a metastore contradicts a catalog, so that it must have lost something.
+Also decides whether a metastore contradicts a catalog, which means that it has lost something.
 """
 
 from __future__ import annotations
@@ -18,40 +18,43 @@ from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView, diff
 
 FEW: Final = 32
-"""Records that may change before the whole catalog of a small table is written anew."""
+"""Number of records that may change before the whole catalog of a small table is written anew."""
 
 Changes = Mapping[str, SegmentRecord | None]
-"""Records as the catalog has them now, by name of the segment; None if the table has it no more."""
+"""Current records to write to the catalog, by segment name; None if the segment has left the table."""
 
 
-def what_is_lost(kept: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
-    """Why the metastore cannot be right about a table; empty if it may be."""
-    if kept is None or not kept.num_segments:
+def what_is_lost(catalog: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
+    """Return why the metastore cannot be right about a table; empty if it may be."""
+    if catalog is None or not catalog.num_segments:
         return ""
-    if kept.store_id != own_id:
-        here, stored = {one.key for one in view.segments.values()}, [one.key for one in _stored(kept)]
-        # What a stream brings removes segments of the catalog, but brings none before a new table is confirmed.
-        has_moved_on = kept.has_stream and not record.is_unconfirmed
+    if catalog.store_id != own_id:
+        here = {segment.key for segment in view.segments.values()}
+        stored = [segment.key for segment in _stored(catalog)]
+        # A stream removes segments of the catalog, but it adds none to a new table before that table is confirmed.
+        has_moved_on = catalog.has_stream and not record.is_unconfirmed
         is_here = bool(view.segments) if has_moved_on else bool(stored) and here.issuperset(stored)
         return "" if is_here else "the metastore is a new one"
-    if kept.created_ms > record.created_ms:
+    if catalog.created_ms > record.created_ms:
         return "the metastore is from before the table was created"
-    if kept.created_ms == record.created_ms and kept.epoch > view.epoch:
+    if catalog.created_ms == record.created_ms and catalog.epoch > view.epoch:
         return "the metastore is older than the table's files"
     return ""
 
 
-def _stored(kept: CatalogRecord) -> Iterator[SegmentRecord]:
-    """Segments that have files."""
-    yield from kept.records
-    yield from (one for one in kept.stream_segments if not one.is_open)
+def _stored(catalog: CatalogRecord) -> Iterator[SegmentRecord]:
+    """Yield the segments of a catalog that have files."""
+    yield from catalog.records
+    yield from (segment for segment in catalog.stream_segments if not segment.is_open)
 
 
 def catalog_of(own_id: str, record: TableRecord, view: TableView, stream: StreamStateRecord | None) -> CatalogRecord:
-    """Write down what a table has now. stream: the state of its stream; None if it has none."""
+    """Return a catalog of all that a table has now. stream: the state of its stream; None if it has none."""
     unmarked = [
-        one.model_copy(update={"replaces": "", "replaced_by": ""}) if one.replaces or one.replaced_by else one
-        for one in _with_origins(view)
+        segment.model_copy(update={"replaces": "", "replaced_by": ""})
+        if segment.replaces or segment.replaced_by
+        else segment
+        for segment in _with_origins(view)
     ]
     return CatalogRecord(**_head(own_id, record, view, stream), **_sorted_out(unmarked), edition=secrets.token_hex(8))
 
@@ -59,32 +62,35 @@ def catalog_of(own_id: str, record: TableRecord, view: TableView, stream: Stream
 def changes_of(
     own_id: str, record: TableRecord, view: TableView, stream: StreamStateRecord | None, edition: str, changes: Changes
 ) -> CatalogChanges:
-    """Write down what has changed since the whole catalog of an edition, and how things are now."""
-    removed = tuple(name for name, one in changes.items() if one is None)
-    parts = _sorted_out([one for one in changes.values() if one is not None])
+    """Return what has changed since the whole catalog of an edition. changes: all changes since then."""
+    removed = tuple(name for name, segment in changes.items() if segment is None)
+    parts = _sorted_out([segment for segment in changes.values() if segment is not None])
     return CatalogChanges(**_head(own_id, record, view, stream), **parts, edition=edition, removed=removed)
 
 
 def changes_between(old: TableView, new: TableView) -> Changes | None:
-    """Return what to change in the catalog of a view to have that of another one; None if single records do not tell,
-    since a replacement shows and hides segments, and changes what others are made of."""
+    """Return the changes that lead from the catalog of one view to the catalog of another.
+
+    None if changes of single records are not enough: a replacement shows and hides segments, and changes the origins of
+    others."""
     if old.lineage != new.lineage or old.root.num_buckets != new.root.num_buckets:
         return None
     differ = diff(old, new)
-    found = {name: new.segment(name) for name in (*differ.changed, *differ.removed)}
-    concerned = (*found.values(), *map(old.segment, found))
-    if any(one is not None and (one.replaces or one.replaced_by) for one in concerned):
+    changes = {name: new.segment(name) for name in (*differ.changed, *differ.removed)}
+    segments = (*changes.values(), *map(old.segment, changes))
+    if any(segment is not None and (segment.replaces or segment.replaced_by) for segment in segments):
         return None
-    return found
+    return changes
 
 
 def are_few(changes: Changes, view: TableView) -> bool:
-    """Say whether to write changes rather than the whole catalog: with this many, both cost as much in the long run."""
+    """Return whether to write changes rather than the whole catalog. At this limit both cost the same in the long
+    run."""
     return len(changes) <= max(FEW, math.isqrt(2 * len(view.segments)))
 
 
 def _head(own_id: str, record: TableRecord, view: TableView, stream: StreamStateRecord | None) -> dict[str, Any]:
-    """Members of a catalog beside its records."""
+    """Return the members of a catalog beside its records."""
     return {
         "store_id": own_id,
         "created_ms": record.created_ms,
@@ -99,20 +105,20 @@ def _head(own_id: str, record: TableRecord, view: TableView, stream: StreamState
 
 def _sorted_out(records: Collection[SegmentRecord]) -> dict[str, tuple[SegmentRecord, ...]]:
     return {
-        "records": tuple(one for one in records if not isinstance(one, StreamSegmentRecord)),
-        "stream_segments": tuple(one for one in records if isinstance(one, StreamSegmentRecord)),
+        "records": tuple(record for record in records if not isinstance(record, StreamSegmentRecord)),
+        "stream_segments": tuple(record for record in records if isinstance(record, StreamSegmentRecord)),
     }
 
 
 def _with_origins(view: TableView) -> list[SegmentRecord]:
-    """Visible records, each with what it took the place of: a batch that runs again must not add it twice."""
-    found = dict(view.segments)
+    """Return the visible records with their origins. A batch that runs again must not add its rows twice."""
+    by_name = dict(view.segments)
     concerned: dict[str, set[str]] = defaultdict(set)
-    for record in found.values():
+    for record in by_name.values():
         for entry in filter(None, (record.replaces, record.replaced_by)):
             concerned[entry].add(record.name)
-    for entry, mark in sorted(view.lineage.items(), key=lambda one: one[1].since_ms):
+    for entry, mark in sorted(view.lineage.items(), key=lambda item: item[1].since_ms):
         if mark.state is LineageState.COMPLETED:
-            records = [found[name] for name in sorted(concerned[entry])]
-            found |= {one.name: one for one in with_origins(view.table, entry, mark, records)}
-    return [found[name] for name in view.visible]
+            records = [by_name[name] for name in sorted(concerned[entry])]
+            by_name |= {record.name: record for record in with_origins(view.table, entry, mark, records)}
+    return [by_name[name] for name in view.visible]

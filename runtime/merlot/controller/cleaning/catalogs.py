@@ -1,7 +1,7 @@
-"""Keeps each table's catalog beside its files, and notices a metastore that knows less than it. Leader's thread alone.
+"""Each table's catalog, which lies beside its files, and the check for a metastore that knows less than the catalog.
 
-The catalog is written after the root that it tells of, so it is never ahead of a metastore that has lost nothing. Of a
-change that concerns few records, only these are written, into a file beside the whole catalog.
+Only the leader's thread uses it. The catalog is written after the root that it describes, so it is never ahead of a
+metastore that has lost nothing. If few records change, only these are written, into a file beside the whole catalog.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ from merlot.controller.cleaning.catalog import (
     changes_of,
     what_is_lost,
 )
-from merlot.controller.cleaning.shelf import OpenShelf, Shelf, read_catalog, write_catalog, write_changes
+from merlot.controller.cleaning.catalog_store import (
+    CatalogStore,
+    OpenCatalogStore,
+    read_catalog,
+    write_catalog,
+    write_changes,
+)
 from merlot.controller.cleaning.trash import declared_store
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import TableName
@@ -36,15 +42,15 @@ from merlot.spec.table import TableSpec
 
 _LOG = logging.getLogger(__name__)
 
-SILENT_S: Final = 60.0
-"""After a deep store did not answer, so long none is asked; and the least time between two catalogs of a stream of
-which no segment was committed."""
+BACK_OFF_S: Final = 60.0
+"""Seconds for which a deep store that did not answer is left alone. Also the least time between two catalogs of a
+stream that has committed no segment since."""
 
 WHOLE_S: Final = 600.0
-"""The longest time between two whole catalogs of a table that changes. A controller that led before may have written a
-catalog late, and changes do not belong to that."""
+"""Longest time between two whole catalogs of a table that changes. A former leader may have written a catalog late, and
+changes do not fit a catalog that they do not start from."""
 
-_Places = tuple[tuple[int, int], ...]
+_Positions = tuple[tuple[int, int], ...]
 """Partition and sequence of each open segment."""
 
 
@@ -53,139 +59,151 @@ def stream_state(metastore: Metastore, table: TableName, spec: TableSpec) -> Str
     return None if spec.ingestion.stream is None else find_state(metastore, table)
 
 
-def _open_places(view: TableView) -> _Places:
-    """Where partitions read on: changes whenever a segment of the stream is committed."""
-    return tuple(sorted((number, one.sequence) for number, one in open_segments(view).items()))
+def _open_positions(view: TableView) -> _Positions:
+    """Return where each partition reads on. This changes whenever a segment of the stream is committed."""
+    return tuple(sorted((number, segment.sequence) for number, segment in open_segments(view).items()))
 
 
 class Catalogs:
     """The catalogs of one leader's tables."""
 
-    def __init__(self, metastore: Metastore, open_shelf: OpenShelf | None, clock: Clock) -> None:
+    def __init__(self, metastore: Metastore, open_catalog_store: OpenCatalogStore | None, clock: Clock) -> None:
         self._metastore = metastore
-        self._open_shelf = open_shelf
+        self._open_catalog_store = open_catalog_store
         self._clock = clock
         self._lease: Lease | None = None
         self._id, self._is_named = "", False
-        self._kept: dict[TableName, _Kept] = {}
-        """By table, the content of its catalog in the deep store."""
+        self._stored: dict[TableName, _StoredCatalog] = {}
+        """Catalogs in the deep store, by table."""
         self._asks_from_s: dict[str | None, float] = {}
-        """By the URI that tables declare, when their deep store is asked again after it did not answer."""
+        """Monotonic time from which a deep store that did not answer is asked again, by the URI that tables declare."""
 
     def lead(self, lease: Lease) -> None:
-        """Look at every table anew, once a lease: the metastore may be another one, whose lease has the same fence."""
+        """Forget all tables at the beginning of each lease. The metastore may be a different one whose lease has the
+        same fence."""
         if lease != self._lease:
-            found = store_id(self._metastore)
-            self._id, self._is_named = found or secrets.token_hex(8), found is not None
-            self._kept, self._lease = {}, lease
+            stored_id = store_id(self._metastore)
+            self._id, self._is_named = stored_id or secrets.token_hex(8), stored_id is not None
+            self._stored, self._lease = {}, lease
 
     def settle(self) -> None:
-        """All tables that are there were looked at."""
+        """Write the metastore's id into it if it has none. Call it after all existing tables were looked at."""
         if not self._is_named and self._lease is not None:
             name_store(self._metastore, self._id, self._lease.fence)
             self._is_named = True
 
     def is_lost(self, record: TableRecord, view: TableView) -> bool:
-        """Whether the table is not to be touched, nor answered for. Looks into the deep store, once unless the
-        metastore is behind what was read before, and marks or confirms the table. A new table that the deep store has
-        not been heard of may be lost."""
+        """Return whether the table must be neither changed nor queried, and mark or confirm it.
+
+        This reads the deep store once, and again if the metastore is behind the catalog that was read before. A new
+        table counts as lost until its deep store has answered."""
         table = record.name
         if find_lost(self._metastore, table) is not None:
-            self._kept.pop(table, None)  # whoever recovers it writes another
+            self._stored.pop(table, None)  # recovery writes a new catalog
             return True
-        kept = self._kept.get(table)
-        if kept is None or record.is_unconfirmed or kept.is_ahead_of(record, view):
-            self._kept.pop(table, None)
+        catalog = self._stored.get(table)
+        if catalog is None or record.is_unconfirmed or catalog.is_ahead_of(record, view):
+            self._stored.pop(table, None)
             self._look(record, view)
-        return find_lost(self._metastore, table) is not None or (record.is_unconfirmed and table not in self._kept)
+        return find_lost(self._metastore, table) is not None or (record.is_unconfirmed and table not in self._stored)
 
     def may_sweep(self, table: TableName) -> bool:
-        """Whether the deep store has said that the metastore knows all of the table, or there is none."""
-        return self._open_shelf is None or table in self._kept
+        """Return whether the table's catalog does not contradict the metastore, or there is no deep store."""
+        return self._open_catalog_store is None or table in self._stored
 
     def keep(self, record: TableRecord, view: TableView, spec: TableSpec) -> None:
-        """Have the catalog tell of this view. Only of a table that `is_lost` has said it is not."""
+        """Write this view into the table's catalog. Call it only if `is_lost` has returned False for the table."""
         table = record.name
-        before = self._kept.get(table)
+        before = self._stored.get(table)
         if before is None or (before.epoch < 0 and not view.segments):
             return
-        stream, places, now_s = stream_state(self._metastore, table, spec), _open_places(view), self._clock.monotonic()
+        stream = stream_state(self._metastore, table, spec)
+        positions, now_s = _open_positions(view), self._clock.monotonic()
         if before.tells_of(self._id, record, view) and stream == before.stream:
             return
-        if places and (places, stream) == (before.places, before.stream) and now_s < before.at_s + SILENT_S:
+        if positions and (positions, stream) == (before.positions, before.stream) and now_s < before.at_s + BACK_OFF_S:
             return  # no segment was committed
         try:
-            shelf = self._shelf_of(table)
-            if shelf is not None:
-                whole = self._write(shelf, record, view, stream, before)
-                self._kept[table] = _Kept(self._id, record.created_ms, view.epoch, now_s, places, stream, whole, view)
+            store = self._store_of(table)
+            if store is not None:
+                whole = self._write(store, record, view, stream, before)
+                self._stored[table] = _StoredCatalog(
+                    self._id, record.created_ms, view.epoch, now_s, positions, stream, whole, view
+                )
         except (UnavailableError, InvalidInputError) as error:
-            self._be_silent(table, error)
+            self._back_off(table, error)
 
     def _write(
-        self, shelf: Shelf, record: TableRecord, view: TableView, stream: StreamStateRecord | None, before: _Kept
-    ) -> _Whole:
-        """Write what has changed since the whole catalog, as long as that is little, or the whole catalog; returns what
-        is there then."""
+        self,
+        store: CatalogStore,
+        record: TableRecord,
+        view: TableView,
+        stream: StreamStateRecord | None,
+        before: _StoredCatalog,
+    ) -> _WholeCatalog:
+        """Write the changes since the whole catalog if they are few, else the whole catalog. Return what the deep store
+        holds after that."""
         now_s, changes = self._clock.monotonic(), before.changes_until(record, view)
         whole = before.whole
         if whole is not None and changes is not None and are_few(changes, view) and now_s < whole.at_s + WHOLE_S:
-            write_changes(shelf, record.name, changes_of(self._id, record, view, stream, whole.edition, changes))
+            write_changes(store, record.name, changes_of(self._id, record, view, stream, whole.edition, changes))
             return replace(whole, changes=changes)
         catalog = catalog_of(self._id, record, view, stream)
-        write_catalog(shelf, record.name, catalog)
-        return _Whole(catalog.edition, now_s)
+        write_catalog(store, record.name, catalog)
+        return _WholeCatalog(catalog.edition, now_s)
 
     def forget(self, table: TableName) -> None:
-        """The table is gone: the next of its name is looked at anew."""
-        self._kept.pop(table, None)
+        """Forget a table that is gone, so that the next table of its name is looked at anew."""
+        self._stored.pop(table, None)
 
     def _look(self, record: TableRecord, view: TableView) -> None:
         assert self._lease is not None
-        table, kept = record.name, None
+        table, catalog = record.name, None
         try:
-            shelf = self._shelf_of(table)
-            if shelf is None and self._open_shelf is not None:
+            store = self._store_of(table)
+            if store is None and self._open_catalog_store is not None:
                 return
-            kept = None if shelf is None else read_catalog(shelf, table)
+            catalog = None if store is None else read_catalog(store, table)
         except CorruptionError as error:
             _LOG.error("catalog cannot be read, it is written anew table=%s cause=%s", table, error)
         except (UnavailableError, InvalidInputError) as error:
-            self._be_silent(table, error)
+            self._back_off(table, error)
             return
-        reason = what_is_lost(kept, self._id, record, view)
-        if kept is None or not reason:
+        reason = what_is_lost(catalog, self._id, record, view)
+        if catalog is None or not reason:
             if record.is_unconfirmed:
                 confirm_table(self._metastore, table, self._lease.fence)
-            self._kept[table] = (
-                _Kept() if kept is None else _Kept(kept.store_id, kept.created_ms, kept.epoch, stream=kept.stream)
+            self._stored[table] = (
+                _StoredCatalog()
+                if catalog is None
+                else _StoredCatalog(catalog.store_id, catalog.created_ms, catalog.epoch, stream=catalog.stream)
             )
             return
-        _LOG.error("table is lost, nobody answers for it: %s table=%s segments=%d", reason, table, kept.num_segments)
+        _LOG.error("table is lost, nobody answers for it: %s table=%s segments=%d", reason, table, catalog.num_segments)
         lost = LostRecord(
-            num_segments=kept.num_segments,
-            total_docs=kept.total_docs,
+            num_segments=catalog.num_segments,
+            total_docs=catalog.total_docs,
             reason=reason,
             since_ms=self._clock.now_ms(),
         )
         mark_lost(self._metastore, table, lost, self._lease.fence)
 
-    def _shelf_of(self, table: TableName) -> Shelf | None:
+    def _store_of(self, table: TableName) -> CatalogStore | None:
         declared = declared_store(self._metastore, table)
-        if self._open_shelf is None or self._clock.monotonic() < self._asks_from_s.get(declared, float("-inf")):
+        if self._open_catalog_store is None or self._clock.monotonic() < self._asks_from_s.get(declared, float("-inf")):
             return None
-        return self._open_shelf(declared)
+        return self._open_catalog_store(declared)
 
-    def _be_silent(self, table: TableName, error: MerlotError) -> None:
-        """A deep store that is out must not hold up what needs none."""
+    def _back_off(self, table: TableName, error: MerlotError) -> None:
+        """Log the error; leave an unavailable deep store alone for `BACK_OFF_S`, so that it holds up nothing else."""
         _LOG.warning("catalog is neither read nor written now table=%s cause=%s", table, error)
         if isinstance(error, UnavailableError):
-            self._asks_from_s[declared_store(self._metastore, table)] = self._clock.monotonic() + SILENT_S
+            self._asks_from_s[declared_store(self._metastore, table)] = self._clock.monotonic() + BACK_OFF_S
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
-    """A whole catalog in the deep store, when it was written, and the changes in the file beside it."""
+class _WholeCatalog:
+    """A whole catalog in the deep store, the monotonic time of its writing, and the changes in the file beside it."""
 
     edition: str
     at_s: float
@@ -193,19 +211,20 @@ class _Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A catalog that is in the deep store, and when this process wrote it; none if its epoch is below 0."""
+class _StoredCatalog:
+    """A catalog in the deep store, and the monotonic time at which this process wrote it. There is none if `epoch` is
+    negative."""
 
     store_id: str = ""
     created_ms: int = 0
     epoch: int = -1
     at_s: float = float("-inf")
-    places: _Places = ()
+    positions: _Positions = ()
     stream: StreamStateRecord | None = None
-    whole: _Whole | None = None
-    """None: this process has written none."""
+    whole: _WholeCatalog | None = None
+    """The whole catalog that this process wrote last; None if it has written none."""
     view: TableView | None = None
-    """The view that the catalog tells of."""
+    """View that the catalog describes."""
 
     def changes_until(self, record: TableRecord, view: TableView) -> Changes | None:
         """Return all changes since the whole catalog; None if a whole one has to be written."""
@@ -215,7 +234,8 @@ class _Kept:
         return None if more is None else {**self.whole.changes, **more}
 
     def is_ahead_of(self, record: TableRecord, view: TableView) -> bool:
-        """Whether the metastore has gone back since: another process may not have noticed."""
+        """Return whether the metastore has gone back behind this catalog, which another process may not have
+        noticed."""
         return (self.created_ms, self.epoch) > (record.created_ms, view.epoch)
 
     def tells_of(self, own_id: str, record: TableRecord, view: TableView) -> bool:

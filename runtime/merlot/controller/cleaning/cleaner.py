@@ -1,4 +1,6 @@
-"""How long what is out of use is kept, and the tables' part of a cleaning pass. Used by the leader's thread alone."""
+"""Grace periods of unused files and records, and the part of a cleaning pass that goes table by table. Only the
+leader's thread uses it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from merlot.metastore.protocol import Check, Metastore
 from merlot.spec.table import PushType, TableSpec
 
 TRASH_S: Final = 7 * 24 * 3600.0
-"""How long files of removed segments are kept, in seconds: long enough for somebody to notice that they are missed."""
+"""Seconds for which files of removed segments are kept: long enough for somebody to notice that they are missed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,18 +27,19 @@ class CleaningConfig:
     """Grace periods in seconds."""
 
     replaced_s: float = 4 * 3600.0
-    """Of segments that others have replaced: so long a replacement can be reverted."""
+    """Grace period of replaced segments, in which the replacement can be reverted."""
     replaced_refresh_s: float = 24 * 3600.0
-    """The same in tables that every push replaces as a whole."""
+    """The same for tables that every push replaces as a whole."""
     abandoned_s: float = 24 * 3600.0
-    """Of replacements that were reverted, or begun and left alone."""
+    """Grace period of replacements that were reverted, or begun and abandoned."""
     orphan_s: float = 24 * 3600.0
-    """Of files that no record names: longer than any job takes from its first upload to its publication."""
+    """Grace period of files that no record names: longer than any job takes from its first upload to its
+    publication."""
     orphan_scan_s: float = 3600.0
-    """Time between two looks for such files, which list the table's part of the deep store."""
+    """Time between two searches for such files. Each lists the table's part of the deep store."""
 
     def lineage(self, spec: TableSpec) -> LineageGrace:
-        """What holds for the replacements of a table."""
+        """Return the grace periods of a table's replacements."""
         replaced_s = self.replaced_refresh_s if spec.push_type is PushType.REFRESH else self.replaced_s
         return LineageGrace(completed_ms=round(replaced_s * 1000), abandoned_ms=round(self.abandoned_s * 1000))
 
@@ -60,14 +63,15 @@ class TableCleaner:
         self._next_scan: dict[TableName, float] = {}
 
     def clean(self, view: TableView, spec: TableSpec, fence: Check) -> TableView:
-        """Replacements out of the lineage, orphaned files into the trash, positions of segments that have ended away.
-        Nothing of a suspended table."""
+        """Remove old replacements from the lineage and the positions of ended segments, and move orphaned files to the
+        trash. A suspended table is left as it is."""
         if spec.suspend:
             return view
         context = Context(clock=self._clock)
         view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, context, self._sure)
-        forget_positions(self._metastore, view.table, {one.name for one in view.stream_segments if one.is_open})
-        if view.segments:  # one without any may have lost them
+        open_segments = {segment.name for segment in view.stream_segments if segment.is_open}
+        forget_positions(self._metastore, view.table, open_segments)
+        if view.segments:  # a table without segments may have lost them
             self._scan(view.table, fence)
         return view
 

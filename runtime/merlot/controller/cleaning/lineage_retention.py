@@ -1,7 +1,9 @@
-"""Takes replacements out of the lineage once nobody needs their hidden side: its records go, its files to the trash.
+"""Removal of replacements from the lineage once nobody needs their hidden side: its records go, its files move to the
+trash.
 
-A completed one keeps its inputs for a while, so that it can be reverted and slow brokers can go on with them. One that
-was reverted, or begun and abandoned, keeps its outputs as long as somebody may still be looking into it.
+A completed replacement keeps its inputs for a while, so that it can be reverted and slow brokers can go on with them. A
+replacement that was reverted, or begun and abandoned, keeps its outputs for as long as somebody may still be looking
+into it.
 """
 
 from __future__ import annotations
@@ -22,34 +24,34 @@ from merlot.metastore.protocol import Check, Metastore
 _LOG = logging.getLogger(__name__)
 
 MAX_SEGMENTS = 10_000
-"""Records that one write removes: their files have to fit a transaction."""
+"""Most records that one write removes: their files have to fit a transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineageGrace:
-    """How long entries are kept, in milliseconds."""
+    """Grace periods of lineage entries, in milliseconds."""
 
     completed_ms: int
     abandoned_ms: int
-    """Of entries reverted, or in progress without a task that runs."""
+    """Grace period of entries that are reverted, or in progress without a running task."""
 
 
 def due(view: TableView, grace: LineageGrace, now_ms: int) -> tuple[str, ...]:
-    """Entries that have been in their state for too long, oldest first. Pure."""
-    found = [
+    """Return the entries that have been in their state for too long, oldest first. Pure."""
+    entries = [
         entry
         for entry, mark in view.lineage.items()
         if now_ms - mark.since_ms
         >= (grace.completed_ms if mark.state is LineageState.COMPLETED else grace.abandoned_ms)
     ]
-    return tuple(sorted(found, key=lambda entry: (view.lineage[entry].since_ms, entry)))
+    return tuple(sorted(entries, key=lambda entry: (view.lineage[entry].since_ms, entry)))
 
 
 def removal(
     view: TableView, entries: Sequence[str], is_running: Callable[[str], bool], now_ms: int
 ) -> Sequence[Mutation]:
-    """What takes these entries out, as many as one write holds. Those in progress are reverted first, unless their
-    task runs."""
+    """Return the mutations that remove these entries, as many as one write holds. Entries in progress are reverted
+    first, or skipped while their task runs."""
     mutations: list[Mutation] = []
     num_segments = 0
     for entry in entries:
@@ -68,7 +70,7 @@ def removal(
 def clean_lineage(
     metastore: Metastore, view: TableView, grace: LineageGrace, fence: Check, context: Context, sure: Clock
 ) -> TableView:
-    """Take out what is due; returns the view after that. Repeating it changes nothing. `sure` says what is old."""
+    """Remove entries whose grace period is over; return the view after that. Idempotent. `sure` decides what is old."""
     while entries := due(view, grace, sure.now_ms()):
         is_running = _task_checker(metastore, view)
         before = view
@@ -95,7 +97,7 @@ def clean_lineage(
 
 
 def _task_checker(metastore: Metastore, view: TableView) -> Callable[[str], bool]:
-    """Whether the task behind an entry in progress holds its lease."""
+    """Return a function that says whether the task of an entry in progress holds its lease."""
 
     def is_running(entry: str) -> bool:
         mark = view.lineage.get(entry)

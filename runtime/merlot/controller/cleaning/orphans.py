@@ -1,9 +1,9 @@
-"""Finds files that nobody will ever name: uploads of jobs that failed before they published, and what shards of tasks
-left that are no more.
+"""Search for files that nothing will ever name: uploads of jobs that failed before they published, and shuffle files of
+tasks that are gone.
 
-A file is an orphan if no record names it, no list in the trash does, no replacement under way or task that waits is
-about to, and it has lain there for so long that no job can still be working. It goes to the trash, so that all that
-`trash` takes care of holds for it too.
+A file is an orphan if no record and no list in the trash names it, no replacement under way or waiting task is about to
+name it, and it is so old that no job can still be working on it. It goes to the trash, so that all precautions of
+`trash` hold for it too.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ _LOG = logging.getLogger(__name__)
 def collect_orphans(
     metastore: Metastore, table: TableName, open_files: OpenFiles, clock: Clock, *, grace_ms: int, fence: Check
 ) -> int:
-    """Move the table's orphaned files to the trash; returns how many. Lists the table's files: call it rarely."""
+    """Move the table's orphaned files to the trash; return their number. This lists the table's files: call it
+    rarely."""
     store = declared_store(metastore, table)
     files = open_files(store)
-    # Files first: what is published while this looks around was there before, or is not in the list.
+    # Files are listed first: a file that is published meanwhile was uploaded before, or is not in the list.
     present = [*files.list(table)]
     for folder in (SHUFFLE_FOLDER, SNAPSHOT_FOLDER):
         present += files.list_below(table, folder)
     claims = _claims(metastore, table)
-    listed = {canonical(url) for _, one in trash_lists(metastore, table) for url in one.urls}
+    listed = {canonical(url) for _, record in trash_lists(metastore, table) for url in record.urls}
     named = urls_in_use(metastore, table) | listed
     oldest_ms = clock.now_ms() - grace_ms
     orphans = []
@@ -57,17 +58,17 @@ def collect_orphans(
 
 @dataclass(frozen=True)
 class _Claims:
-    """Files that may be uploaded and not published yet."""
+    """Files that may have been uploaded but not published yet."""
 
     entries: Set[str]
-    """Replacements whose shards may go on."""
+    """Replacements whose tasks may still use their shuffle files."""
     outputs: Set[str]
-    """Names of segments."""
+    """Names of segments that replacements under way are about to publish."""
     prefixes: tuple[str, ...]
-    """Of the names of segments that tasks will make."""
+    """Prefixes of the names of segments that tasks will make."""
 
     def hold(self, url: str) -> bool:
-        """Whether somebody may still need the file."""
+        """Return whether a task or a replacement may still need the file."""
         _, is_shared, rest = url.partition(f"/{SHUFFLE_FOLDER}/")
         if is_shared:
             return rest.partition("/")[0] in self.entries
@@ -77,14 +78,16 @@ class _Claims:
 
 def _claims(metastore: Metastore, table: TableName) -> _Claims:
     queued = [
-        one.record for one in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values() if one.record.table == table
+        task.record for task in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values() if task.record.table == table
     ]
     configs = [queue.merge_config(record) for record in queued]
-    under_way = [one for one in list_entries(metastore, table) if one.state is not LineageState.COMPLETED]
+    under_way = [entry for entry in list_entries(metastore, table) if entry.state is not LineageState.COMPLETED]
     return _Claims(
-        entries={one.entry for one in configs} | {one.id for one in under_way},
-        outputs={name for one in under_way for name in one.segments_to},
-        prefixes=tuple(f"{prefix}_" for one in configs for prefix in (one.output_prefix, one.rest_prefix) if prefix),
+        entries={config.entry for config in configs} | {entry.id for entry in under_way},
+        outputs={name for entry in under_way for name in entry.segments_to},
+        prefixes=tuple(
+            f"{prefix}_" for config in configs for prefix in (config.output_prefix, config.rest_prefix) if prefix
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""The removed segments of a table whose files are in the trash still, and what is known of their records. Blocks."""
+"""Removed segments of a table whose files are still in the trash, and the parts of their records that survive.
+Blocks.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ from merlot.spec.table import TableSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedFile:
-    """A file in the trash of a table."""
+    """A segment's file in the trash of a table."""
 
     segment: str
     url: str
     deleted_ms: int
     remnant: Remnant | None
-    """Members of the record that the file lacks; None: nobody knows, or it was an earlier table's."""
+    """Members of the record that the file lacks; None if they are unknown, or an earlier table's."""
 
     def record_of(self, file: SegmentRecord) -> SegmentRecord:
         """Return the record to publish. file: the record that the segment's footer gives."""
@@ -31,19 +33,19 @@ class RemovedFile:
 
 def removed_files(metastore: Metastore, table: TableRecord) -> list[RemovedFile]:
     """Return the table's segment files in the trash, the last removed first."""
-    found = []
-    for _, one in trash_lists(metastore, table.name):
-        # A table that took over the files of an earlier one has its streams' offsets, too.
-        is_own = bool(table.num_adopted) or one.deleted_ms >= table.created_ms
-        for position, url in enumerate(one.urls):
+    files = []
+    for _, record in trash_lists(metastore, table.name):
+        # A table that took over the files of an earlier one also took over the offsets of its streams.
+        is_own = bool(table.num_adopted) or record.deleted_ms >= table.created_ms
+        for position, url in enumerate(record.urls):
             if segment := segment_of(url):
-                remnant = one.remnants.get(position) if is_own else None
-                found.append(RemovedFile(segment=segment, url=url, deleted_ms=one.deleted_ms, remnant=remnant))
-    return sorted(found, key=lambda one: (-one.deleted_ms, one.segment))
+                remnant = record.remnants.get(position) if is_own else None
+                files.append(RemovedFile(segment=segment, url=url, deleted_ms=record.deleted_ms, remnant=remnant))
+    return sorted(files, key=lambda file: (-file.deleted_ms, file.segment))
 
 
 def check_restorable(spec: TableSpec, removed: RemovedFile) -> None:
-    """Raise InvalidInputError if a segment of the table cannot be restored from what is known of it."""
+    """Raise InvalidInputError if a segment of the table cannot be restored from what is known about it."""
     has_stream = spec.ingestion.stream is not None
     if has_stream and removed.remnant is None:
         raise InvalidInputError(
@@ -58,7 +60,7 @@ def check_restorable(spec: TableSpec, removed: RemovedFile) -> None:
 
 
 def segment_of(url: str) -> str:
-    """Return the name of the segment whose file this is; empty if it is none of a segment."""
+    """Return the name of the segment whose file this is; empty if it is not a segment's file."""
     try:
         return SegmentKey.parse(PurePosixPath(url).stem).name
     except InvalidInputError:

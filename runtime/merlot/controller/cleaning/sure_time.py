@@ -1,10 +1,10 @@
-"""A time that has surely come: by it, and not by the machine's clock, things are old enough to be deleted.
+"""A time that has surely come: it, not the machine's clock, decides what is old enough to be deleted.
 
-A wall clock jumps: a wrong answer of a time server, a machine that wakes, a hand that slips. So nothing is deleted by
-it alone. The leader keeps a mark in the metastore that follows the wall clock, but no faster than monotonic time
-allows: two seconds a second forward, one back. A clock that is wrong for a minute moves the mark by a minute, whatever
-it says. While no controller leads the mark stands still; it catches up at double speed. Where the metastore has a clock
-of its own, the earlier of the two is followed.
+A wall clock jumps: a time server answers wrongly, a machine wakes, an administrator errs. So nothing is deleted by it
+alone. The leader keeps a mark in the metastore that follows the wall clock, but no faster than monotonic time allows:
+two seconds a second forward, one back. A clock that is wrong for a minute puts the mark a minute ahead at most,
+whatever it says. While no controller leads, the mark stands still; it catches up at double speed. If the metastore has
+a clock of its own, the mark follows the earlier of the two.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ from merlot.errors import CorruptionError
 from merlot.metastore.protocol import Check, Create, Metastore, Put
 
 MOST_AHEAD: Final = 2
-"""Seconds that the mark goes forward in a second, at most."""
+"""Most seconds that the mark goes forward in a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A time that has come, and when that was said: milliseconds since the epoch, and monotonic seconds."""
+    """A time that has come, in milliseconds since the epoch, and the monotonic second at which that was so."""
 
     mark_ms: int
     at_s: float
 
 
 def followed(mark: Mark, wall_ms: int, monotonic_s: float) -> Mark:
-    """The mark after it has followed a clock that says `wall_ms`. Pure."""
+    """Return the mark after it has followed a clock that says `wall_ms`. Pure."""
     elapsed_ms = max(0, round((monotonic_s - mark.at_s) * 1000))
     earliest_ms, latest_ms = mark.mark_ms - elapsed_ms, mark.mark_ms + MOST_AHEAD * elapsed_ms
     return Mark(min(max(wall_ms, earliest_ms), latest_ms), monotonic_s)
 
 
 class SureClock:
-    """A clock whose `now_ms` has surely come. Used by the leader's thread; `lead` before anything else.
+    """A clock whose `now_ms` has surely come. Only the leader's thread uses it; call `lead` first.
 
-    Differences between two of its times are at most twice the monotonic time between them.
-    """
+    The difference between two of its times is at most twice the monotonic time between them."""
 
     def __init__(self, metastore: Metastore, clock: Clock) -> None:
         self._metastore = metastore
@@ -49,13 +48,14 @@ class SureClock:
         self._mark = Mark(0, clock.monotonic())
         self._version = -1
         self._others: Mark | None = None
-        """The time by the metastore's own clock at the last write, if it has one."""
+        """The metastore's own time at the last write; None if it has no clock."""
         self._pass_ms = 0
         self._lease: Lease | None = None
 
     def lead(self, lease: Lease) -> None:
-        """Go on with what the last leader kept, once a lease. ConflictError if another one leads by now. In a metastore
-        that was emptied another lease may have the same fence."""
+        """Go on with the mark of the last leader, once a lease. Raise ConflictError if another one leads by now.
+
+        Leases are compared whole, since a lease in a metastore that was emptied may have the same fence."""
         if lease == self._lease:
             return
         fence = lease.fence
@@ -70,7 +70,7 @@ class SureClock:
         self._lease = lease
 
     def now_ms(self) -> int:
-        """The mark as it is now."""
+        """Return the mark as it is now."""
         self._mark = followed(self._mark, self._wall_ms(), self._clock.monotonic())
         return self._mark.mark_ms
 
@@ -78,12 +78,15 @@ class SureClock:
         return self._clock.monotonic()
 
     def past_ms(self) -> int:
-        """Also by the wall clock, if that is earlier: for judging the times of rows, which were stamped elsewhere."""
+        """Return the mark or the wall clock, whichever is earlier. It judges times of rows, which other machines
+        stamped."""
         return min(self.now_ms(), self._clock.now_ms())
 
     def begin_pass(self, fence: Check) -> int:
-        """Have the mark outlive this process; returns when the pass before this one began, 0 if there was none. What
-        was not there then is younger. ConflictError if another one leads."""
+        """Store the mark; return when the pass before this one began, 0 if there was none. What was not there then is
+        younger.
+
+        Raise ConflictError if another one leads."""
         before, self._pass_ms = self._pass_ms, self.now_ms()
         self._keep(fence)
         return before

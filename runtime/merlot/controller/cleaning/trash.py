@@ -1,12 +1,16 @@
-"""Deletes the files that no record names, once their grace period is over.
+"""Deletion of files that no record names, once their grace period is over.
 
-A removal lists its files in the same transaction (`/TRASH`), so none is forgotten; here they are deleted and the list
-after them, so that a crash in between only repeats deletions. Deleting a table lists its leftovers as well, which no
-record names. A file that is named again, or was written again since, stays: the same version may have been published
-anew. Whatever a list says, only files of the table's own are deleted, a segment's (`*.mseg`) in its folder or those of
-its folders of shuffles and snapshots, and none that a record of any table names. Files are condemned before the last
-look at the records, so that none can be named between that look and its deletion; they are pardoned at the cleaner's
-next pass, when whoever uploaded the same file in the very moment of its deletion has found it missing.
+A removal lists its files in the same transaction (`/TRASH`), so that none is forgotten. Here the files are deleted
+first and their list after them: a crash in between only repeats deletions. Deleting a table also lists its leftovers,
+which no record names.
+
+A file stays if it is named again, or was written again since: the same version may have been published anew. Whatever a
+list says, only files of the table's own are deleted: segments (`*.mseg`) in its folder, and the files in its folders of
+shuffles and snapshots. None is deleted that a record of any table names.
+
+Files are condemned before the last look at the records, so that none can be named between that look and its deletion.
+They are pardoned after the deletions, or at the cleaner's next pass if those failed. By then, a job that uploaded the
+same file at the moment of its deletion has found it missing.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from merlot.cluster.segments.condemned import Moment, check_may_delete, condemn,
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
-from merlot.controller.cleaning.shelf import Shelf, delete_catalog, read_catalog
+from merlot.controller.cleaning.catalog_store import CatalogStore, delete_catalog, read_catalog
 from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SEGMENT_SUFFIX, TableName
 from merlot.metastore.protocol import Metastore
@@ -36,44 +40,44 @@ from merlot.uris import canonical, redact
 _LOG = logging.getLogger(__name__)
 
 
-class SegmentFiles(Protocol):
-    """The deep store, as far as the controller needs it. URLs of another store raise InvalidInputError."""
+class DeepStoreFiles(Protocol):
+    """The part of a deep store that the cleaner needs. URLs of another store raise InvalidInputError."""
 
     def modified_ms(self, url: str) -> int | None:
-        """When the file was written, None if it is not there."""
+        """Return when the file was written; None if it is not there."""
         ...
 
     def delete(self, url: str) -> None:
-        """Delete the file; one that is gone is fine."""
+        """Delete the file. It is no error if it is gone."""
         ...
 
     def list(self, table: TableName) -> Sequence[str]:
-        """URLs of the table's segment files."""
+        """Return the URLs of the table's segment files."""
         ...
 
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
-        """URLs of the files in a folder beside them, and in its folders."""
+        """Return the URLs of the files in a folder beside them, and in its subfolders."""
         ...
 
     def path_in(self, table: TableName, url: str) -> str | None:
-        """Path of a URL in the table's folder, None if it leads anywhere else."""
+        """Return the path of a URL within the table's folder; None if it leads anywhere else."""
         ...
 
 
-OpenFiles = Callable[[str | None], SegmentFiles]
-"""The deep store of a URI; None is the cluster's own."""
+OpenFiles = Callable[[str | None], DeepStoreFiles]
+"""Opener of the deep store of a URI. None is the cluster's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """The inputs of a pass over the trash."""
+    """Inputs of a pass over the trash."""
 
     sure: Clock
-    """Says what is old enough."""
+    """Clock that decides what is old enough."""
     last_pass_ms: int = 0
-    """A list that was not seen before came after this time, whatever its stamp says; 0: stamps are believed."""
+    """Earliest time of a list that was not seen before, whatever its stamp says; 0 if stamps are believed."""
     spared: Collection[TableName] = ()
-    """Tables whose lists stay as they are: what records name is not known."""
+    """Tables whose lists are left alone, since it is unknown what their records name."""
     views: Mapping[TableName, TableView] = field(default_factory=dict)
     """Views of tables that the caller has read already."""
 
@@ -84,26 +88,26 @@ class _Cleaner:
     clock: Clock
     sure: Clock
     name: str
-    records: _Records
+    records: _RecordedFiles
 
 
-class _Records:
-    """What records of all tables name. Views that have not changed since are not read again."""
+class _RecordedFiles:
+    """Records of all tables, and the files that they name. A view that has not changed is not read again."""
 
     def __init__(self, metastore: Metastore, views: Mapping[TableName, TableView]) -> None:
         self._metastore = metastore
         self._views = dict(views)
 
     def in_use(self, urls: Collection[str]) -> set[str]:
-        """Those of the URLs that a record names, however it spells them, of hidden and of retained segments too.
+        """Return the URLs that a record names, in whatever spelling. Hidden and retained segments count too.
 
-        UnavailableError if a table's records cannot be read: then nobody knows."""
-        wanted, found = set(map(canonical, urls)), set[str]()
+        Raise UnavailableError if a table's records cannot be read."""
+        wanted, used = set(map(canonical, urls)), set[str]()
         for table in map(TableName, self._metastore.children(paths.SEGMENTS)):
             view = self._view(table)
             if view is not None:
-                found |= wanted & _urls_of(view)
-        return {url for url in urls if canonical(url) in found}
+                used |= wanted & _urls_of(view)
+        return {url for url in urls if canonical(url) in used}
 
     def _view(self, table: TableName) -> TableView | None:
         try:
@@ -127,13 +131,14 @@ def empty_trash(
     cleaner: str = "cleaner",
     by: Pass | None = None,
 ) -> int:
-    """Delete what has been in the trash for `grace_ms`; returns the number of files deleted. `cleaner`: a name of this
-    process alone, which pardons what it condemned itself."""
+    """Delete what has been in the trash for `grace_ms`; return the number of files deleted.
+
+    cleaner: a name that only this process uses; it pardons what it condemned itself."""
     by = by or Pass(sure=clock)
     sure, last_pass_ms = by.sure, by.last_pass_ms
     oldest_ms = sure.now_ms() - grace_ms
     num_deleted = 0
-    own = _Cleaner(metastore, clock, sure, cleaner, _Records(metastore, by.views))
+    own = _Cleaner(metastore, clock, sure, cleaner, _RecordedFiles(metastore, by.views))
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
         pardon(metastore, name, by=cleaner, now_ms=sure.now_ms())
     for name in map(TableName, metastore.children(paths.TRASH)):
@@ -141,11 +146,11 @@ def empty_trash(
             continue
         lists = dict(trash_lists(metastore, name))
         is_urgent = any(record.is_urgent for record in lists.values())
-        due, kept = {}, set[str]()
+        due, not_due = {}, set[str]()
         for path, record in lists.items():
             since_ms = _noticed(metastore, path, record, sure.now_ms(), last_pass_ms)
             if since_ms > oldest_ms and not (is_urgent and (record.is_urgent or not record.has_leftovers)):
-                kept.update(map(canonical, record.urls))
+                not_due.update(map(canonical, record.urls))
             else:
                 due[path] = record
         for path, record in due.items():
@@ -155,12 +160,12 @@ def empty_trash(
                     cut_off_ms = clock.now_ms() if record.is_urgent else oldest_ms
                     num, is_done = _delete_leftovers(own, name, files, record, cut_off_ms)
                 else:
-                    num, is_done = _delete_files(own, name, files, record, kept), True
+                    num, is_done = _delete_files(own, name, files, record, not_due), True
                 num_deleted += num
             except (UnavailableError, InvalidInputError) as error:
-                # One list that cannot be worked off must not keep the others.
+                # A list that cannot be worked off must not hold up the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
-                _tell(metastore, path, redact(str(error)))
+                _record_error(metastore, path, redact(str(error)))
                 continue
             except ConflictError as error:
                 _LOG.info("files not deleted yet, another one condemns table=%s cause=%s", name, error)
@@ -172,7 +177,7 @@ def empty_trash(
 
 
 def _noticed(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, last_pass_ms: int) -> int:
-    """Note when a list's grace period began, and return it: whoever stamped the list may have had a wrong clock."""
+    """Record when a list's grace period began, and return it. The list's own stamp may be of a wrong clock."""
     if record.noticed_ms:
         return record.noticed_ms
     since_ms = min(max(record.deleted_ms, last_pass_ms), now_ms)
@@ -181,8 +186,8 @@ def _noticed(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, 
     return since_ms
 
 
-def _tell(metastore: Metastore, path: str, error: str) -> None:
-    """Have whoever waits for the deletion know why it does not come; best effort."""
+def _record_error(metastore: Metastore, path: str, error: str) -> None:
+    """Record why a deletion fails for those who wait for it; best effort."""
     _update(metastore, path, {"error": error})
 
 
@@ -196,7 +201,8 @@ def _update(metastore: Metastore, path: str, changes: Mapping[str, object]) -> N
 
 
 def trash_lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, TrashRecord]]:
-    """The table's lists of files to delete, by path; one that cannot be read is told and left out."""
+    """Yield the table's lists of files to delete, with their paths. A list that cannot be read is logged and
+    skipped."""
     for entry in metastore.children(paths.trash(table)):
         path = paths.child(paths.trash(table), entry)
         node = metastore.get(path)
@@ -209,7 +215,7 @@ def trash_lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, T
 
 
 def declared_store(metastore: Metastore, table: TableName) -> str | None:
-    """The deep store that the table names for itself, or named if its files are retained."""
+    """Return the deep store that the table's manifest names, or a retained manifest if the table is gone."""
     record = find_table(metastore, table)
     retained = find_retained(metastore, table) if record is None else None
     document = record.manifest if record is not None else retained.manifest if retained is not None else None
@@ -217,7 +223,7 @@ def declared_store(metastore: Metastore, table: TableName) -> str | None:
 
 
 def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
-    """Files that the table's records name, of hidden and of retained segments too, in their canonical spelling."""
+    """Return the files that the table's records name, in canonical spelling. Hidden and retained segments count too."""
     try:
         view = load_retained(metastore, table) or load(metastore, table)
     except NotFoundError:
@@ -226,47 +232,48 @@ def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
 
 
 def _urls_of(view: TableView) -> set[str]:
-    """Segments' files and their snapshots."""
+    """Return the files of the segments and of their snapshots."""
     urls = {canonical(segment.url) for segment in view.segments.values()}
     return urls | {canonical(url) for url in snapshot_urls(view.stream_segments)}
 
 
 def _delete_files(
-    cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord, kept: Collection[str]
+    cleaner: _Cleaner, table: TableName, files: DeepStoreFiles, record: TrashRecord, not_due: Collection[str]
 ) -> int:
-    """Delete the files of a list. kept: those of lists that are not due: they were removed once more since."""
-    urls = [url for url in record.urls if canonical(url) not in kept]
+    """Delete the files of a list. not_due: files of lists that are not due; they were removed once more since."""
+    urls = [url for url in record.urls if canonical(url) not in not_due]
     return _delete_old(cleaner, table, files, urls, record.deleted_ms)
 
 
 def _delete_leftovers(
-    cleaner: _Cleaner, table: TableName, files: SegmentFiles, record: TrashRecord, cut_off_ms: int
+    cleaner: _Cleaner, table: TableName, files: DeepStoreFiles, record: TrashRecord, cut_off_ms: int
 ) -> tuple[int, bool]:
-    """Of a table that is gone: what was uploaded and never published, and what shards of its tasks left. Nobody else
-    looks there again. Returns the number of files deleted, and whether no more can come.
+    """Delete the leftovers of a table that is gone: unpublished uploads, and files that its tasks shuffled.
 
-    Whoever runs a task of the table may upload until it is over; and one that lost its task and does not know it yet
-    may go on for a while, which is why there is a second look, for as long as something is found.
-    """
+    Nobody else looks there again. Return the number of files deleted, and whether no more can come. A task may upload
+    until it is over, and a minion that does not know yet that it lost its task may go on for a while. So this is
+    repeated until nothing is left."""
     metastore = cleaner.metastore
     if find_table(metastore, table) is not None or find_retained(metastore, table) is not None:
         return 0, True
-    if any(one.record.table == table for one in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()):
+    if any(task.record.table == table for task in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()):
         raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
-    catalog = read_catalog(files, table) if isinstance(files, Shelf) else None
+    catalog = read_catalog(files, table) if isinstance(files, CatalogStore) else None
     if catalog is not None and catalog.created_ms > record.deleted_ms:
         raise UnavailableError("a table of this name was created after that: the metastore is older than its files")
-    found = [*files.list(table)]
+    leftovers = [*files.list(table)]
     for folder in (SHUFFLE_FOLDER, SNAPSHOT_FOLDER):
-        found += files.list_below(table, folder)
-    num_deleted = _delete_old(cleaner, table, files, found, cut_off_ms)
-    if isinstance(files, Shelf) and (record.is_urgent or not found):
+        leftovers += files.list_below(table, folder)
+    num_deleted = _delete_old(cleaner, table, files, leftovers, cut_off_ms)
+    if isinstance(files, CatalogStore) and (record.is_urgent or not leftovers):
         delete_catalog(files, table)
-    return num_deleted, record.is_urgent or not found
+    return num_deleted, record.is_urgent or not leftovers
 
 
-def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: Sequence[str], cut_off_ms: int) -> int:
-    """Delete those that no record names and that were not written since; they are condemned in between."""
+def _delete_old(
+    cleaner: _Cleaner, table: TableName, files: DeepStoreFiles, urls: Sequence[str], cut_off_ms: int
+) -> int:
+    """Delete files that no record names and that were not written since `cut_off_ms`. They are condemned in between."""
     metastore, clock = cleaner.metastore, cleaner.clock
     own = [url for url in dict.fromkeys(urls) if _is_own(files, table, url)]
     in_use = cleaner.records.in_use(own) if own else set()
@@ -282,13 +289,13 @@ def _delete_old(cleaner: _Cleaner, table: TableName, files: SegmentFiles, urls: 
             check_may_delete(condemned, Moment.now(clock))
             files.delete(url)
             num_deleted += 1
-    # None is under way any more, so nobody need wait; after an error the next pass does it, or another cleaner later.
+    # All deletions are over, so nobody need wait. After an error, the next pass pardons, or another cleaner later.
     pardon(metastore, table, by=cleaner.name, now_ms=cleaner.sure.now_ms())
     return num_deleted
 
 
-def _is_own(files: SegmentFiles, table: TableName, url: str) -> bool:
-    """Whether a table's files have such names: a record, and what lists it, may have been written by anybody."""
+def _is_own(files: DeepStoreFiles, table: TableName, url: str) -> bool:
+    """Return whether the URL can be of a file of this table. A record or a list may have been written by anybody."""
     path = files.path_in(table, url)
     is_own = path is not None and (
         path.startswith((f"{SHUFFLE_FOLDER}/", f"{SNAPSHOT_FOLDER}/"))
@@ -299,8 +306,8 @@ def _is_own(files: SegmentFiles, table: TableName, url: str) -> bool:
     return is_own
 
 
-def _is_old(files: SegmentFiles, url: str, deleted_ms: int) -> bool:
-    """Whether the file is there and was not written again since its record went."""
+def _is_old(files: DeepStoreFiles, url: str, deleted_ms: int) -> bool:
+    """Return whether the file is there and was not written again since its record was deleted."""
     try:
         modified_ms = files.modified_ms(url)
     except InvalidInputError as error:

@@ -1,1 +1,1 @@
-"""Which segments of upsert tables are rewritten without the rows that were replaced, and when."""
+"""Compaction of upsert tables: segments are rewritten without their replaced rows, and small ones are merged."""

@@ -1,9 +1,10 @@
-"""Which segments of an upsert table are rewritten, removed or merged: a pure function of what is known and a clock.
+"""Choice of the segments of an upsert table to rewrite, remove or merge: a pure function of facts and a clock.
 
-A segment is due if it was sealed long enough ago and so many of its rows were replaced, as some replica told of this
-very version. Each partition's last sealed segment stays: should the open one be lost, the partition goes on behind it.
-Where a time to live decides rows, a checkpoint of the partition in the deep store has to have the segment: whoever
-builds the index anew begins with it, since rows that are gone would have told when keys expired.
+A segment is due if it was sealed long enough ago and enough of its rows were replaced, as some replica reported for
+this very version. Each partition's last sealed segment stays: if the open one is lost, the partition goes on behind it.
+If a time to live decides which rows are valid, a checkpoint of the partition in the deep store must cover the segment.
+A server that builds the index anew begins with that checkpoint, since only the removed rows would say when their keys
+expired.
 """
 
 from __future__ import annotations
@@ -27,38 +28,40 @@ from merlot.spec.upserting import CompactionSpec, UpsertMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
-    """One table at one moment."""
+class CompactionSituation:
+    """A table at one point in time."""
 
     spec: CompactionSpec
     view: TableView
     replaced: Mapping[str, int] = field(default_factory=dict)
-    """By `name@crc`, how many docs were replaced, as replicas told."""
+    """Number of replaced docs by `name@crc`, as replicas reported it."""
     queued: Collection[str] = ()
-    """Ids of the table's tasks, those that failed for good among them."""
+    """Ids of the table's tasks, including those that failed for good."""
     busy: Collection[str] = ()
-    """Keys of the segments that tasks have which wait or run."""
+    """Keys of the segments of tasks that wait or run."""
     by_rows: Mapping[int, int]
-    """By partition, the first segment that servers answer for by rows that they consumed. Its record stays as it is,
-    and so do those behind it: who answers by rows does not have the new file, so nobody could answer for it."""
+    """First segment, by partition, that servers still answer from the rows that they consumed.
+
+    Its record stays as it is, and so do all behind it. A server that answers from rows does not have the new file, so
+    nobody could answer for it."""
     num_running: int = 0
-    """Of the tasks, those that wait or run."""
+    """Number of tasks that wait or run."""
     now_ms: int
 
 
-def generate(situation: Situation) -> list[TaskRecord]:
-    """Tasks to queue: those that merge segments, then those that take most rows away."""
+def generate(situation: CompactionSituation) -> list[TaskRecord]:
+    """Return the tasks to queue: merges first, then the tasks that remove the most rows."""
     configs = list(_merges(situation))
     busy = {*situation.busy, *(key for config in configs for key in config.segments)}
     due: list[tuple[int, StreamSegmentRecord]] = []
     for chain in chains(situation.view.stream_segments).values():
         due += _due(chain, situation)
-    for num_invalid, record in sorted(due, key=lambda one: (-one[0], one[1].name)):
+    for num_invalid, record in sorted(due, key=lambda item: (-item[0], item[1].name)):
         if record.key_text not in busy:
             configs.append(_config(record, num_invalid))
-    made = [task_of(situation.view.table, config, situation.now_ms) for config in configs]
+    tasks = [task_of(situation.view.table, config, situation.now_ms) for config in configs]
     free = max(0, situation.spec.max_num_parallel_tasks - situation.num_running)
-    return [task for task in made if task.id not in situation.queued][:free]
+    return [task for task in tasks if task.id not in situation.queued][:free]
 
 
 def _config(record: StreamSegmentRecord, num_invalid: int) -> CompactionConfig:
@@ -71,7 +74,7 @@ def _config(record: StreamSegmentRecord, num_invalid: int) -> CompactionConfig:
     )
 
 
-def _merges(situation: Situation) -> Iterator[CompactionConfig]:
+def _merges(situation: CompactionSituation) -> Iterator[CompactionConfig]:
     spec = situation.spec
     if spec.merge is None:
         return
@@ -84,12 +87,14 @@ def _merges(situation: Situation) -> Iterator[CompactionConfig]:
             yield from merges(chain, spec.merge, situation.replaced, is_free)
 
 
-def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequence[tuple[int, StreamSegmentRecord]]:
+def _due(
+    chain: Mapping[int, StreamSegmentRecord], situation: CompactionSituation
+) -> Sequence[tuple[int, StreamSegmentRecord]]:
     if any(_keeps_first(record.upsert) for record in chain.values()):
         return []
     is_by_age, busy = is_decided_by_age(chain), names_under_way(chain.values())
     newest = max((sequence for sequence, record in chain.items() if not record.is_open), default=-1)
-    spec, found = situation.spec, []
+    spec, due = situation.spec, []
     for sequence, record in chain.items():
         count = situation.replaced.get(record.key_text, 0) - int(record.custom_map.get(STAYING, "0"))
         if record.is_open or sequence == newest or not 0 < record.total_docs <= MAX_DOCS or count <= 0:
@@ -98,12 +103,13 @@ def _due(chain: Mapping[int, StreamSegmentRecord], situation: Situation) -> Sequ
         is_many &= count >= spec.invalid_records_threshold_count
         is_due = is_many and record.name not in busy and _is_free(record, situation)
         if is_due and (not is_by_age or checkpoint_for(chain, record) is not None):
-            found.append((count, record))
-    return found
+            due.append((count, record))
+    return due
 
 
-def _is_free(record: StreamSegmentRecord, situation: Situation) -> bool:
-    """Whether another file may take the segment's place: it is old enough, and all servers answer for it by files."""
+def _is_free(record: StreamSegmentRecord, situation: CompactionSituation) -> bool:
+    """Return whether another file may replace the segment's: it is old enough, and all servers answer for it from
+    files."""
     is_by_rows = record.sequence >= situation.by_rows.get(record.partition, record.sequence + 1)
     written_ms = max(record.push_time_ms, record.refresh_time_ms)
     is_old = written_ms <= situation.spec.buffer.before(situation.now_ms)
@@ -112,7 +118,7 @@ def _is_free(record: StreamSegmentRecord, situation: Situation) -> bool:
 
 @lru_cache(maxsize=256)
 def _keeps_first(upsert: str) -> bool:
-    """Whether every row is valid that is stored, or it is not known: the settings are of a later version."""
+    """Return whether every stored row is valid. Also true if the settings are of a later version and cannot be read."""
     try:
         return unpin_upsert(upsert).mode is UpsertMode.DEDUP
     except CorruptionError:

@@ -1,4 +1,4 @@
-"""Makes tasks that rewrite segments of upsert tables: the leader's loop over the tables that want it."""
+"""The leader's loop that makes tasks to rewrite segments of upsert tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compaction_config, forget_valid_docs
 from merlot.cluster.tasks.queue import QueuedTask, TaskState
-from merlot.controller.compactions.generator import Situation, generate
+from merlot.controller.compactions.generator import CompactionSituation, generate
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import SegmentKey, TableName
 from merlot.metastore.protocol import Check, Metastore
@@ -37,7 +37,8 @@ LOOK_S: Final = 1.0
 
 
 class CompactionLoop:
-    """`fence` says whether this controller leads, and fences what it writes."""
+    """Makes the tasks. `fence` returns None unless this controller leads; the loop's writes depend on the check that it
+    returns."""
 
     def __init__(self, metastore: Metastore, clock: Clock, fence: Callable[[], Check | None]) -> None:
         self._metastore = metastore
@@ -46,7 +47,7 @@ class CompactionLoop:
         self._views: dict[TableName, TableView] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Make tasks until cancelled."""
         while True:
             await asyncio.to_thread(self.round)
             await asyncio.sleep(LOOK_S)
@@ -67,7 +68,7 @@ class CompactionLoop:
         tasks: dict[TableName, list[QueuedTask]] = defaultdict(list)
         for task in queue.list_tasks(self._metastore, UPSERT_COMPACTION).values():
             tasks[task.record.table].append(task)
-        self._forget_told({task.record.id for found in tasks.values() for task in found})
+        self._forget_valid_docs({task.record.id for queued in tasks.values() for task in queued})
         for table in self._views.keys() - tables.keys():
             del self._views[table]
         for table in {*tables, *tasks}.difference(lost_tables(self._metastore)):
@@ -92,7 +93,7 @@ class CompactionLoop:
             self._queue(spec, view, tasks, fence)
 
     def _queue(self, spec: CompactionSpec, view: TableView, tasks: Sequence[QueuedTask], fence: Check) -> None:
-        situation = Situation(
+        situation = CompactionSituation(
             spec=spec,
             view=view,
             replaced=self._replaced(view.table),
@@ -102,15 +103,15 @@ class CompactionLoop:
             num_running=sum(map(_is_queued, tasks)),
             now_ms=self._clock.now_ms(),
         )
-        made = generate(situation)
-        if made:
+        new_tasks = generate(situation)
+        if new_tasks:
             root = Check(paths.segments_root(view.table), view.version)
-            self._metastore.multi([fence, root, *(queue.creation(task) for task in made)])
-        for task in made:
+            self._metastore.multi([fence, root, *(queue.creation(task) for task in new_tasks)])
+        for task in new_tasks:
             _LOG.info("compaction queued table=%s segment=%s", task.table, task.config["segment"])
 
     def _finish(self, view: TableView, fence: Check) -> None:
-        """Remove segments that were merged into others by which every server answers."""
+        """Remove segments that were merged into another one once every server answers from that one."""
         merged = {record.key: record for record in taken(view.stream_segments).values()}
         if not merged:
             return
@@ -121,10 +122,10 @@ class CompactionLoop:
                 _LOG.info("segments were merged table=%s segment=%s", view.table, key)
 
     def _reports(self, table: TableName) -> Reports:
-        return {one: report.loaded for one, report in ReportReader(self._metastore, table).read().items()}
+        return {server: report.loaded for server, report in ReportReader(self._metastore, table).read().items()}
 
     def _spec_of(self, record: TableRecord | None) -> CompactionSpec | None:
-        """None: nothing of the table is to be rewritten."""
+        """Return the settings of a table's compaction; None if nothing of the table is to be rewritten."""
         table = None if record is None else spec_of(record).spec
         if table is None or table.upsert is None or table.suspend:
             return None
@@ -132,26 +133,27 @@ class CompactionLoop:
         return None if upsert is None else upsert.compaction
 
     def _replaced(self, table: TableName) -> Mapping[str, int]:
-        """What replicas have told, dead ones included: it stays true."""
-        found: dict[str, int] = {}
+        """Return the number of replaced docs by segment, as replicas reported it. Reports of dead ones count: they stay
+        true."""
+        counts: dict[str, int] = {}
         for record in read_progress(self._metastore, table).values():
             for partition in record.partitions:
                 for key, count in {} if partition.upsert is None else partition.upsert.replaced.items():
-                    found[key] = max(count, found.get(key, 0))
-        return found
+                    counts[key] = max(count, counts.get(key, 0))
+        return counts
 
-    def _forget_told(self, queued: set[str]) -> None:
+    def _forget_valid_docs(self, queued: set[str]) -> None:
         for task in self._metastore.children(paths.VALID_DOCS):
             if task not in queued:
                 forget_valid_docs(self._metastore, task)
 
 
 def _is_doomed(task: QueuedTask, spec: CompactionSpec | None, view: TableView | None) -> bool:
-    """Whether nobody wants it any more, or its segment is another one by now."""
+    """Return whether nobody wants the task any more, or it failed and its segment has been replaced by now."""
     if spec is None or view is None or spec.suspend:
         return True
     if task.record.state is not TaskState.POISONED:
-        return False  # who runs it knows best
+        return False  # its minion decides
     for key in map(SegmentKey.parse, compaction_config(task.record).segments):
         record = view.segment(key.name)
         if record is None or record.crc != key.crc:
@@ -160,7 +162,7 @@ def _is_doomed(task: QueuedTask, spec: CompactionSpec | None, view: TableView | 
 
 
 def _is_queued(task: QueuedTask) -> bool:
-    """Whether it waits or runs."""
+    """Return whether the task waits or runs."""
     return task.record.state is TaskState.QUEUED
 
 

@@ -1,1 +1,3 @@
-"""The controller's endpoint: Pinot's paths and Merlot's own, bodies in and answers out. Decides nothing."""
+"""The controller's endpoint: Pinot's paths and Merlot's own. It parses requests and shapes answers, and decides
+nothing.
+"""

@@ -1,4 +1,6 @@
-"""Pinot's paths that Merlot does not have: 404, as of any path that is not there, with what to ask instead."""
+"""Pinot's paths that Merlot does not have. They answer 404, as any path that does not exist, and say what to ask
+instead.
+"""
 
 from __future__ import annotations
 
@@ -70,12 +72,12 @@ ABSENT: Final = {
     "GET /help": "the paths are in /openapi.json, and in docs/clients.md",
     "POST /cluster/configs": "the cluster keeps no settings: each process has its own",
 }
-"""Method and path to what to do instead."""
+"""Reason and alternative, by method and path."""
 
 
 def routes() -> list[web.RouteDef]:
-    """All of them."""
-    split = [(*asked.split(" ", 1), reason) for asked, reason in ABSENT.items()]
+    """Return all of these routes."""
+    split = [(*route.split(" ", 1), reason) for route, reason in ABSENT.items()]
     return [_route(method, path, _absent(reason)) for method, path, reason in split]
 
 

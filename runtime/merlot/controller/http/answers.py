@@ -1,4 +1,4 @@
-"""Shapes of what the controller's endpoints take and answer, for the OpenAPI document."""
+"""Schemas of what the controller's endpoints take and answer, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from merlot.http.described import (
 NAMES: Final = array(TEXT)
 STATUS: Final = record({"status": TEXT})
 DONE: Final = record({"status": TEXT, "unrecognizedProperties": OBJECT, "notes": NAMES})
-"""Answer to a write by Pinot's configs."""
-TOLD: Final = record({"unrecognizedProperties": OBJECT, "notes": NAMES})
+"""Answer to a write of Pinot's configs."""
+VALIDATED: Final = record({"unrecognizedProperties": OBJECT, "notes": NAMES})
 MAYBE_WHOLE: Final = nullable(WHOLE)
 MAYBE_TEXT: Final = nullable(TEXT)
 
@@ -125,7 +125,7 @@ SEGMENT: Final = record(
         "errors": by_name(TEXT),
     }
 )
-"""Answer with the members of its record."""
+"""Answer that also has the members of the segment's record."""
 BY_HALF: Final = array(by_name(NAMES))
 STATES_BY_HALF: Final = by_name(nullable(by_name(by_name(TEXT))))
 PUBLISHED: Final = record(

@@ -57,9 +57,9 @@ B = TypeVar("B", bound=BaseModel)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 PUBLISH_LIMIT = BodyLimit(256 << 20, timeout_s=600.0)
-"""For 100,000 records with many columns."""
+"""Limit for 100,000 records with many columns."""
 UPLOAD_LIMIT = BodyLimit(64 << 20, timeout_s=600.0)
-"""A controller holds two such bodies at a time, within half a gigabyte."""
+"""Limit of uploads. A controller holds two such bodies at a time, within half a gigabyte."""
 LIMITS = {
     "/segments": UPLOAD_LIMIT,
     "/v2/segments": UPLOAD_LIMIT,
@@ -70,11 +70,11 @@ LIMITS = {
     "/apply": BodyLimit(4 << 20),
     "/sql": BodyLimit(4 << 20),
 }
-"""Of routes that take more than a megabyte."""
+"""Limits of routes that take more than a megabyte."""
 
 PROXY_CONNECT_S = 5.0
 PROXY_TOTAL_S = 300.0
-"""Above any query's own deadline, which the broker keeps."""
+"""Longer than any query's own deadline, which the broker keeps."""
 
 PASSED_HEADERS = ("X-Correlation-Id", "Database", "Authorization", "Pinot-Use-Http-Status-For-Errors")
 ANSWERED_HEADERS = ("Content-Type", "X-Pinot-Error-Code")
@@ -88,18 +88,20 @@ class PublishBody(BaseModel):
     publish_id: str = ""
     records: tuple[SegmentRecord, ...] = ()
     replace: tuple[str, ...] = ()
-    """Names of segments that the records stand for: those that are not among them go in the same stroke."""
+    """Names of segments that the records replace. Those that are not among the records are removed in the same
+    write."""
     replace_all: bool = Field(default=False)
-    """True: every segment that is not among the records goes."""
+    """True: every segment that is not among the records is removed."""
     replace_rows: bool = Field(default=False)
-    """True: rows may go that the records do not hold, or all of them if there are none. Else that is refused."""
+    """True: rows may be removed that the records do not hold, or all of them if there are no records. Refused
+    otherwise."""
     dry_run: bool = Field(default=False)
     """True: answer what would become of the segments, and write nothing."""
     segment_lineage_entry_id: str = ""
-    """The replacement that the records are outputs of: refused if it does not wait for them."""
+    """Replacement that the records are outputs of. Refused if it does not wait for them."""
     shape: dict[str, str] | None = None
-    """The shape (`spec.shape`) of the manifest that the segments were built by: refused if the table has another one.
-    Left out: records' columns alone are compared."""
+    """Shape (`spec.shape`) of the manifest that the segments were built by. Refused if the table has another one.
+    Without it only the records' columns are compared."""
 
 
 class AnnotateBody(BaseModel):
@@ -111,7 +113,7 @@ class AnnotateBody(BaseModel):
 
 
 def make_app(service: ControllerService) -> web.Application:
-    """An application of these routes only."""
+    """Return an application of these routes only."""
     app = web.Application()
     app[BODY_LIMITS] = LIMITS
     app.add_routes(with_description(routes(service), "Merlot controller"))
@@ -119,10 +121,10 @@ def make_app(service: ControllerService) -> web.Application:
 
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
-    """All routes; HEAD comes with GET."""
-    api = _Api(service)
+    """Return all routes; HEAD comes with GET."""
+    api = _ControllerApi(service)
     return [
-        # A silent metastore is no reason to restart a controller, only to ask another one.
+        # A silent metastore is no reason to restart a controller, only to ask another controller.
         *health_routes(api.health),
         *process_routes(),
         web.get("/status", api.status),
@@ -170,13 +172,13 @@ def routes(service: ControllerService) -> list[web.RouteDef]:
     ]
 
 
-class _Api:
+class _ControllerApi:
     """Handlers over one service."""
 
     def __init__(self, service: ControllerService) -> None:
         self._service = service
         self._applying = asyncio.Semaphore(1)
-        """A manifest of 100,000 values is half a second of Python: one at a time leaves the interpreter to others."""
+        """Allows one application at a time. A manifest of 100,000 values takes half a second of Python."""
 
     @answered
     @describe(answer=TEXT, media_type=PLAIN)
@@ -248,7 +250,7 @@ class _Api:
         """Pinot's table configs, by half; of a typed name, or with `?type=`, of that half."""
         half = asked_half(request)
         configs = await asyncio.to_thread(self._service.reading.configs_by_half, request.match_info["table"])
-        return json_answer({one: config for one, config in configs.items() if half in (None, one)})
+        return json_answer({name: config for name, config in configs.items() if half in (None, name)})
 
     @answered
     @describe(answer=answers.MANIFEST)
@@ -361,7 +363,7 @@ class _Api:
         is_short = flag(request, "excludeReplacedSegments")
         table, half = request.match_info["table"], asked_half(request)
         by_half = await asyncio.to_thread(lambda: self._service.segments(table, only_visible=is_short))
-        return json_answer([one for one in by_half if half is None or half in one])
+        return json_answer([names for names in by_half if half is None or half in names])
 
     @answered
     @describe(answer=by_name(answers.SEGMENT))
@@ -448,7 +450,7 @@ class _Api:
 
 
 def _fence(request: web.Request) -> Fence | None:
-    """Of an operator, which may have been superseded without knowing it."""
+    """Return the fence of an operator, which may have been superseded without knowing it."""
     text = request.headers.get(FENCE_HEADER)
     return None if text is None else parse_fence(text)
 

@@ -1,4 +1,4 @@
-"""Replacing segments over HTTP, as Pinot has it: start, publish the outputs under their names, end; or revert."""
+"""Replacement of segments over HTTP, as in Pinot: start, publish the outputs under their names, end; or revert."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 BROKER_TIMEOUT_S = 2.0
 WAIT_S = 60.0
-"""How long an end waits for servers to load the outputs, if the caller does not say (`timeoutSeconds`)."""
+"""Longest wait of an end for servers to load the outputs, unless the caller says otherwise (`timeoutSeconds`)."""
 LONGEST_WAIT_S = 600.0
 LOOK_S = (0.1, 2.0)
 """First and longest pause between two looks."""
@@ -48,9 +48,9 @@ class StartBody(BaseModel):
     segments_to: tuple[str, ...] = ()
     custom_map: dict[str, str] = Field(default_factory=dict)
     segment_lineage_entry_id: str | None = None
-    """Not Pinot's: an id of the caller's own makes the call repeatable."""
+    """Not Pinot's: the caller's own id, which makes the call repeatable."""
     segment_crcs: dict[str, int] = Field(default_factory=dict)
-    """Not Pinot's: the versions of inputs that the caller has seen; refused if one is another by now."""
+    """Not Pinot's: versions of the inputs that the caller has seen. Refused if any of them has changed."""
 
 
 class EndBody(BaseModel):
@@ -63,8 +63,8 @@ class EndBody(BaseModel):
 
 
 def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
-    """All paths."""
-    api = _Api(metastore, context)
+    """Return all routes."""
+    api = _LineageApi(metastore, context)
     return [
         web.post("/segments/{table}/startReplaceSegments", api.start),
         web.post("/segments/{table}/endReplaceSegments", api.end),
@@ -74,7 +74,7 @@ def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
     ]
 
 
-class _Api:
+class _LineageApi:
     def __init__(self, metastore: Metastore, context: Context) -> None:
         self._metastore = metastore
         self._context = context
@@ -132,7 +132,7 @@ class _Api:
                 entry = await asyncio.to_thread(self._end, table, _entry_id(request), ending)
                 return json_answer(_to_json(entry))
             except UnavailableError:
-                # Looked at again and again rather than waited for: a thread each would leave none for other requests.
+                # Polled rather than waited for in a thread: a thread per request would leave none for other requests.
                 if time.monotonic() + pause_s > deadline:
                     raise
                 await asyncio.sleep(pause_s)
@@ -174,17 +174,17 @@ class _Api:
         brokers = await asyncio.to_thread(live_instances, self._metastore, Role.BROKER)
         entry = request.match_info["entry"]
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)) as session:
-            said = await asyncio.gather(*(_routing(session, one, table, entry) for one in brokers.values()))
-        return json_answer({"brokers": dict(zip(brokers, said, strict=True))})
+            states = await asyncio.gather(*(_routing(session, broker, table, entry) for broker in brokers.values()))
+        return json_answer({"brokers": dict(zip(brokers, states, strict=True))})
 
     def _lineage(self, table: str) -> dict[str, Any]:
         name = get_table(self._metastore, table).name
-        entries = sorted(lineage.list_entries(self._metastore, name), key=lambda one: (one.since_ms, one.id))
-        return {"tableNameWithType": name, "lineageEntries": {one.id: _to_json(one) for one in entries}}
+        entries = sorted(lineage.list_entries(self._metastore, name), key=lambda entry: (entry.since_ms, entry.id))
+        return {"tableNameWithType": name, "lineageEntries": {entry.id: _to_json(entry) for entry in entries}}
 
 
 async def _routing(session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str) -> str:
-    """Of one broker: Routed, Behind, or Unreachable."""
+    """Return one broker's state: Routed, Behind, or Unreachable."""
     url = f"http://{broker.host}:{broker.http_port}/debug/lineage/{quote(raw_name(table))}"
     try:
         async with session.get(url) as answer:
@@ -196,7 +196,7 @@ async def _routing(session: aiohttp.ClientSession, broker: InstanceRecord, table
 
 
 def _to_json(entry: LineageEntry) -> dict[str, Any]:
-    """Pinot's fields, and ours after them."""
+    """Return Pinot's fields, followed by Merlot's own."""
     return {
         "segmentsFrom": list(entry.segments_from),
         "segmentsTo": list(entry.segments_to),
@@ -208,9 +208,9 @@ def _to_json(entry: LineageEntry) -> dict[str, Any]:
 
 
 def _table(request: web.Request) -> str:
-    asked = request.query.get("type", "OFFLINE").upper()
-    if asked != OFFLINE_SUFFIX.removeprefix("_"):
-        raise InvalidInputError(f"table type has no segments to replace, leave it out or say OFFLINE type={asked!r}")
+    half = request.query.get("type", "OFFLINE").upper()
+    if half != OFFLINE_SUFFIX.removeprefix("_"):
+        raise InvalidInputError(f"table type has no segments to replace, leave it out or say OFFLINE type={half!r}")
     return request.match_info["table"]
 
 

@@ -13,7 +13,7 @@ from merlot.http.described import describe, record
 
 
 def routes(service: MergeService) -> list[web.RouteDef]:
-    """All routes."""
+    """Return all routes."""
     api = _MergeApi(service)
     return [
         web.get("/rollups", api.rollups),

@@ -1,5 +1,6 @@
-"""Pinot's paths to write tables and schemas by Pinot's configs. `notes` of an answer are ours: what became of settings
-that have no equivalent."""
+"""Pinot's paths to write tables and schemas by Pinot's configs. The answers' `notes` are Merlot's own: they tell what
+became of settings that have no equivalent.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer
-from merlot.controller.pinot_writes import Written
+from merlot.controller.pinot_writes import PinotWriteResult
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, one_of, query
@@ -20,11 +21,11 @@ from merlot.ids import raw_name
 Json = dict[str, Any]
 
 _STATES = {"enable": False, "disable": True}
-"""To whether the table is suspended."""
+"""True if the table is to be suspended, by requested state."""
 
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
-    """All routes."""
+    """Return all routes."""
     api = _PinotApi(service)
     return [
         web.post("/tables", api.create_table),
@@ -60,12 +61,12 @@ class _PinotApi:
         return _done(f"Table {_typed(config)} successfully added", written)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.TOLD)
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.VALIDATED)
     async def validate_table(self, request: web.Request) -> web.Response:
         """Say whether a table config could be added, and what of it has no equivalent."""
         config = await _object(request)
         written = await asyncio.to_thread(self._writes.create_table, config, dry_run=True)
-        return _told({str(config["tableType"]).upper(): config}, written)
+        return _with_notes({str(config["tableType"]).upper(): config}, written)
 
     @answered
     @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
@@ -144,12 +145,12 @@ class _PinotApi:
         return _done(f"TableConfigs {written.names[0]} successfully added", written)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.TOLD)
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.VALIDATED)
     async def validate_configs(self, request: web.Request) -> web.Response:
         """Say whether TableConfigs could be added, and what of them has no equivalent."""
         document = await _object(request)
         written = await asyncio.to_thread(self._writes.write_configs, document, creates=True, dry_run=True)
-        return _told(document, written)
+        return _with_notes(document, written)
 
     @answered
     @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
@@ -182,14 +183,14 @@ async def _object(request: web.Request) -> Json:
 
 
 def _typed(config: Json) -> str:
-    """The table's name as Pinot writes it, with its type."""
+    """Return the table's name with its type, as Pinot writes it."""
     name, half = config["tableName"], str(config["tableType"]).upper()
     return name if name.endswith(f"_{half}") else f"{name}_{half}"
 
 
-def _done(status: str, written: Written) -> web.Response:
-    return _told({"status": status}, written)
+def _done(status: str, written: PinotWriteResult) -> web.Response:
+    return _with_notes({"status": status}, written)
 
 
-def _told(answer: Json, written: Written) -> web.Response:
+def _with_notes(answer: Json, written: PinotWriteResult) -> web.Response:
     return json_answer({**answer, "unrecognizedProperties": {}, "notes": list(written.notes)})

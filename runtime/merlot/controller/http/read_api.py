@@ -10,13 +10,13 @@ from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, asked_half, json_answer
-from merlot.controller.reading import Reading
+from merlot.controller.pinot_reads import PinotReads
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, array, by_name, describe, one_of, record
 
 
-def routes(service: Reading) -> list[web.RouteDef]:
-    """All routes."""
+def routes(service: PinotReads) -> list[web.RouteDef]:
+    """Return all routes."""
     api = _ReadApi(service)
     return [
         web.get("/tableConfigs", api.table_names),
@@ -45,7 +45,7 @@ def routes(service: Reading) -> list[web.RouteDef]:
 class _ReadApi:
     """Handlers over one service."""
 
-    def __init__(self, service: Reading) -> None:
+    def __init__(self, service: PinotReads) -> None:
         self._service = service
 
     @answered
@@ -63,13 +63,14 @@ class _ReadApi:
     @answered
     @describe(answers.TYPE, answer=answers.STATES_BY_HALF)
     async def ideal_state(self, request: web.Request) -> web.Response:
-        """What every server should have, by half and segment; of a typed name, or with `?type=`, of that half."""
+        """Return what every server should have, by half and segment; of a typed name, or with `?type=`, of that
+        half."""
         return await self._by_half(request, self._service.ideal_state)
 
     @answered
     @describe(answers.TYPE, answer=answers.STATES_BY_HALF)
     async def external_view(self, request: web.Request) -> web.Response:
-        """What servers say that they have, by half and segment; of a typed name, or with `?type=`, of that half."""
+        """Return what servers report to have, by half and segment; of a typed name, or with `?type=`, of that half."""
         return await self._by_half(request, self._service.external_view)
 
     @answered
@@ -81,7 +82,7 @@ class _ReadApi:
     @answered
     @describe(answer=record({"state": one_of("enabled", "disabled")}))
     async def state(self, request: web.Request) -> web.Response:
-        """Whether the table is enabled: `disabled` if its manifest suspends it. PUT changes it."""
+        """Say if the table is enabled: `disabled` if its manifest suspends it. PUT changes it."""
         if "state" in request.query:
             raise InvalidInputError("GET changes nothing: PUT /tables/{table}/state?state=enable, or disable")
         return await self._of_table(request, self._service.state)
@@ -89,7 +90,7 @@ class _ReadApi:
     @answered
     @describe(answer=record({"pauseFlag": FLAG, "consumingSegments": answers.NAMES, "comment": TEXT}))
     async def pause_status(self, request: web.Request) -> web.Response:
-        """Whether the table's stream is paused, and the segments that still consume."""
+        """Say if the table's stream is paused, and which segments still consume."""
         return await self._of_table(request, self._service.pause_status)
 
     @answered
@@ -166,13 +167,13 @@ class _ReadApi:
     @answered
     @describe(answer=FLAG)
     async def auth_verify(self, _request: web.Request) -> web.Response:
-        """Whether the caller may: who reaches this port may read everything (docs/security.md)."""
+        """Say that the caller may: who reaches this port may read everything (docs/security.md)."""
         return json_answer(True)
 
     async def _by_half(self, request: web.Request, read: Callable[[str], dict[str, Any]]) -> web.Response:
         half = asked_half(request)
         answer = await asyncio.to_thread(read, request.match_info["table"])
-        return json_answer({one: told if half in (None, one) else None for one, told in answer.items()})
+        return json_answer({name: states if half in (None, name) else None for name, states in answer.items()})
 
     async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
         return json_answer(await asyncio.to_thread(read, request.match_info["table"]))

@@ -1,4 +1,4 @@
-"""Paths that bring back what a table has lost."""
+"""Paths that restore what a table has lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merlot.http.described import FLAG, describe, query, record
 
 
 def routes(recovery: Recovery) -> list[web.RouteDef]:
-    """All routes."""
+    """Return all routes."""
     api = _Recovery(recovery)
     return [
         web.post("/tables/{table}/recover", api.recover),

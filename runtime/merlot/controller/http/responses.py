@@ -1,4 +1,6 @@
-"""How the controller's endpoints read bodies and shape answers; errors are `{"code", "error"}` and all problems."""
+"""Reading of bodies and shaping of answers for the controller's endpoints. Errors are `{"code", "error"}` and all
+problems.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ STATUS = {
     UnavailableError: 503,
     CorruptionError: 500,
 }
-"""From family to HTTP status."""
+"""HTTP status by family of errors."""
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def answered(handler: Callable[[S, web.Request], Awaitable[web.StreamResponse]]) -> Any:
-    """A handler whose expected errors are answers; bugs are logged and answered without a traceback."""
+    """Wrap a handler so that expected errors are answers, and bugs are logged and answered without a traceback."""
 
     @functools.wraps(handler)
     async def answer(self: S, request: web.Request) -> web.StreamResponse:
@@ -60,7 +62,7 @@ def answered(handler: Callable[[S, web.Request], Awaitable[web.StreamResponse]])
 
 
 def parse_body(model: type[B], data: bytes) -> B:
-    """The body as a model; raises InvalidInputError."""
+    """Return the body as a model; raise InvalidInputError if it does not fit."""
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
@@ -70,7 +72,7 @@ def parse_body(model: type[B], data: bytes) -> B:
 
 
 async def segment_names(request: web.Request) -> list[str]:
-    """Read the body as a JSON array of segments' names; raises InvalidInputError."""
+    """Return the names of segments in the body, a JSON array; raise InvalidInputError if it is none."""
     try:
         names = orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
@@ -81,7 +83,9 @@ async def segment_names(request: web.Request) -> list[str]:
 
 
 def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
-    """A parameter that says yes or no. InvalidInputError for any other word: a misspelt `dryRun` must not write."""
+    """Return the value of a boolean parameter.
+
+    Raise InvalidInputError for any other word: a misspelt `dryRun` must not write."""
     text = request.query.get(name, "").strip().lower()
     if text and text not in _FLAGS:
         raise InvalidInputError(f"{name} must be true or false got={text!r:.50}")
@@ -89,16 +93,16 @@ def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
 
 
 def asked_half(request: web.Request) -> str | None:
-    """OFFLINE or REALTIME, as `?type=` or else the suffix of the table's name says; None: neither."""
+    """Return OFFLINE or REALTIME, as `?type=` or else the suffix of the table's name says; None if neither does."""
     name = request.match_info["table"]
-    asked = request.query.get("type", name.removeprefix(raw_name(name)).removeprefix("_")).upper()
-    if asked not in ("", OFFLINE, REALTIME):
-        raise InvalidInputError(f"type must be OFFLINE or REALTIME got={asked!r:.50}")
-    return asked or None
+    half = request.query.get("type", name.removeprefix(raw_name(name)).removeprefix("_")).upper()
+    if half not in ("", OFFLINE, REALTIME):
+        raise InvalidInputError(f"type must be OFFLINE or REALTIME got={half!r:.50}")
+    return half or None
 
 
 def error_answer(error: MerlotError) -> web.Response:
-    """The answer to an error of one of the families."""
+    """Return the answer to an error of one of the families."""
     status = next((status for family, status in STATUS.items() if isinstance(error, family)), 500)
     body: dict[str, Any] = {"code": status, "error": redact(str(error))}
     problems = problems_of(error)
@@ -111,5 +115,5 @@ def error_answer(error: MerlotError) -> web.Response:
 
 
 def json_answer(value: object, status: int = 200) -> web.Response:
-    """Any JSON."""
+    """Return an answer with any JSON."""
     return web.Response(status=status, body=orjson.dumps(value), content_type="application/json")

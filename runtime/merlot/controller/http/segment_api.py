@@ -1,4 +1,4 @@
-"""Pinot's paths that bring segments in or have servers take them up anew."""
+"""Pinot's paths that upload segments or have servers reload them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INGEST = (
 
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
-    """All routes."""
+    """Return all routes."""
     api = _SegmentApi(service)
     return [
         web.post("/segments", api.upload),
@@ -99,13 +99,13 @@ class _SegmentApi:
         raise InvalidInputError(INGEST)
 
     async def _check_there(self, request: web.Request) -> None:
-        """NotFoundError if the table, or the segment, is not."""
+        """Raise NotFoundError if the table, or the segment, does not exist."""
         table, segment = request.match_info["table"], request.match_info.get("segment")
         await asyncio.to_thread(self._service.check_segment, table, segment)
 
 
 def _file_of(data: bytes, content_type: str) -> memoryview:
-    """The first part of a form, or all of a body that is none."""
+    """Return the first part of a form, or the whole body if it is no form."""
     header = Message()
     header["Content-Type"] = content_type
     if header.get_content_type() != "multipart/form-data":

@@ -1,4 +1,6 @@
-"""Pinot's paths that delete segments: one, several, those of a window, all of a half. What is asked for, or nothing."""
+"""Pinot's paths that delete segments: one, several, those of a window, or a whole half. A request is done wholly or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ Choose = Callable[[TableView], Iterable[str]]
 
 AT_ONCE: Final = frozenset({"0d", "-1d"})
 MOST_SHOWN: Final = 5
-"""More names are a number, as Pinot's answers have it."""
+"""Most names in an answer; more are given as a number, as in Pinot."""
 
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
-    """All routes."""
+    """Return all routes."""
     api = _Deletes(service)
     return [
         web.delete("/segments/{table}", api.delete_several),
@@ -87,7 +89,9 @@ class _Deletes:
         (start_ms, end_ms), half = window_of(request), asked_half(request)
 
         def choose(view: TableView) -> Iterable[str]:
-            sealed = (one for one in view.visible.values() if not one.is_open and half in (None, half_of(one)))
+            sealed = (
+                segment for segment in view.visible.values() if not segment.is_open and half in (None, half_of(segment))
+            )
             return select(sealed, start_ms, end_ms, exclude_overlapping=True)
 
         return await self._delete(request, choose)
@@ -96,14 +100,14 @@ class _Deletes:
         table = request.match_info["table"]
         deleted = await asyncio.to_thread(self._service.delete_segments, table, choose)
         if 0 < len(deleted) <= MOST_SHOWN:
-            told = f"Deleted segments: [{', '.join(deleted)}] from table: {_shown(request, asked_half(request))}"
+            status = f"Deleted segments: [{', '.join(deleted)}] from table: {_shown(request, asked_half(request))}"
         else:
-            told = f"Deleted {len(deleted)} segments from table: {_shown(request, asked_half(request))}"
-        return json_answer({"status": told})
+            status = f"Deleted {len(deleted)} segments from table: {_shown(request, asked_half(request))}"
+        return json_answer({"status": status})
 
 
 def _listed(names: Sequence[str], half: str | None) -> Choose:
-    """Those of a list; of a half, only if they are in it."""
+    """Choose the segments of a list. If a half is given, all of them have to be in it."""
     if not names:
         raise InvalidInputError("no segments are named")
 
@@ -130,11 +134,11 @@ def _shown(request: web.Request, half: str | None) -> str:
     return raw if half is None else f"{raw}_{half}"
 
 
-def _check_words(request: web.Request, known: set[str]) -> None:
-    """Nothing is deleted by a request that is misunderstood: `?segmentNames=a` would be all segments."""
-    unknown = sorted(request.query.keys() - known)
+def _check_words(request: web.Request, parameters: set[str]) -> None:
+    """Raise InvalidInputError if the request has other parameters: `?segmentNames=a` would delete all segments."""
+    unknown = sorted(request.query.keys() - parameters)
     if unknown:
-        raise InvalidInputError(f"parameter is not known name={unknown[0]!r:.50} known={', '.join(sorted(known))}")
+        raise InvalidInputError(f"parameter is not known name={unknown[0]!r:.50} known={', '.join(sorted(parameters))}")
     retention = request.query.get("retention")
     if retention is not None and retention not in AT_ONCE:
         raise InvalidInputError(

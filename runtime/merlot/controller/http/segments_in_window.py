@@ -1,4 +1,4 @@
-"""The segments of a window of time: `GET /segments/{table}/select`, as Pinot has it."""
+"""Segments of a window of time: `GET /segments/{table}/select`, as in Pinot."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 def select(
     segments: Iterable[SegmentRecord], start_ms: int, end_ms: int, *, exclude_overlapping: bool = False
 ) -> list[str]:
-    """Names of the segments that may have rows in [start, end), sorted; without those that also have, or may have, rows
-    outside of it, if these are excluded."""
+    """Return the names of the segments that may have rows in [start, end), sorted.
+
+    exclude_overlapping: without segments that have, or may have, rows outside of it too."""
     if start_ms >= end_ms:
         raise InvalidInputError(f"window is empty startTimestamp={start_ms} endTimestamp={end_ms}")
     chosen = []
@@ -38,17 +39,19 @@ def select(
 
 
 def _of_batches(view: TableView) -> Iterable[SegmentRecord]:
-    """What a batch or a backfill of a window may replace. Nothing that rows may still come to."""
+    """Return the segments that a batch or a backfill of a window may replace. No more rows will be added to them."""
     is_hybrid = view.root.time_boundary_ms is not None
-    return (one for one in view.visible.values() if not (one.is_open or (is_hybrid and is_of_stream(one))))
+    return (
+        segment for segment in view.visible.values() if not (segment.is_open or (is_hybrid and is_of_stream(segment)))
+    )
 
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
-    """The path."""
-    return [web.get("/segments/{table}/select", _Api(service).select)]
+    """Return the route."""
+    return [web.get("/segments/{table}/select", _SelectApi(service).select)]
 
 
-class _Api:
+class _SelectApi:
     def __init__(self, service: ControllerService) -> None:
         self._service = service
 
@@ -71,7 +74,7 @@ class _Api:
 
 
 def window_of(request: web.Request) -> tuple[int, int]:
-    """`?startTimestamp=&endTimestamp=`: epoch milliseconds; either may be left out."""
+    """Return `?startTimestamp=&endTimestamp=` in epoch milliseconds; either may be left out."""
     return _millis(request, "startTimestamp", _LEAST), _millis(request, "endTimestamp", _GREATEST)
 
 

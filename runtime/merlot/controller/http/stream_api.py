@@ -15,7 +15,7 @@ from merlot.http.described import FLAG, describe, query
 
 
 def routes(service: StreamService) -> list[web.RouteDef]:
-    """All routes."""
+    """Return all routes."""
     api = _StreamApi(service)
     return [
         web.get("/tables/{table}/stream", api.partitions),
@@ -65,7 +65,7 @@ class _StreamApi:
     async def commit(self, request: web.Request) -> web.Response:
         """`?partitions=0,3`: only these."""
         text = request.query.get("partitions", "")
-        numbers = [_number(one) for one in text.split(",")] if text else None
+        numbers = [_number(number) for number in text.split(",")] if text else None
         return json_answer(await asyncio.to_thread(self._service.commit, request.match_info["table"], numbers))
 
     @answered
@@ -110,7 +110,7 @@ class _StreamApi:
 
 
 def _offsets(text: str) -> dict[int, int]:
-    pairs = [one.partition(":") for one in text.split(",") if one]
+    pairs = [pair.partition(":") for pair in text.split(",") if pair]
     return {_number(partition): _number(offset) for partition, _, offset in pairs}
 
 

@@ -1,1 +1,3 @@
-"""What to merge next, and how far merges are: a pure generator, and the leader's loop around it."""
+"""Merges: a pure generator that decides what to merge next and how far each level is, and the leader's loop around
+it.
+"""

@@ -1,4 +1,4 @@
-"""Runs of buckets that hold certain segments, without listing buckets one by one. Pure."""
+"""Runs of buckets that hold certain segments. Buckets are not listed one by one. Pure."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from merlot.controller.merges.candidates import Candidate
+from merlot.controller.merges.candidates import MergeCandidate
 from merlot.values.periods import Period
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """Disjoint runs of buckets, ascending: (start of the first bucket, end of the last one)."""
+class BucketRuns:
+    """Disjoint runs of buckets in ascending order: (start of the first bucket, end of the last one)."""
 
     bucket: Period
     spans: Sequence[tuple[int, int]]
 
     @classmethod
     def of(
-        cls, bucket: Period, held: Iterable[Candidate], from_ms: int | None = None, to_ms: int | None = None
-    ) -> Runs:
-        """The buckets that these segments reach into, from the bucket of `from_ms` on, before the one of `to_ms`."""
+        cls, bucket: Period, segments: Iterable[MergeCandidate], from_ms: int | None = None, to_ms: int | None = None
+    ) -> BucketRuns:
+        """Return the buckets that these segments reach into, from the bucket of `from_ms` on, before the one of
+        `to_ms`."""
         spans = []
-        for one in held:
-            start_ms = one.start_ms if from_ms is None else max(one.start_ms, from_ms)
-            end_ms = one.end_ms if to_ms is None else min(one.end_ms, to_ms - 1)
+        for segment in segments:
+            start_ms = segment.start_ms if from_ms is None else max(segment.start_ms, from_ms)
+            end_ms = segment.end_ms if to_ms is None else min(segment.end_ms, to_ms - 1)
             if start_ms <= end_ms:
                 spans.append((start_ms, end_ms))
         return cls(bucket, _joined(bucket, sorted(spans)))
@@ -39,7 +40,7 @@ class Runs:
         return self.spans[0][0]
 
     def buckets(self) -> Iterator[tuple[int, int]]:
-        """Each bucket, lazily."""
+        """Yield each bucket, lazily."""
         for first_ms, end_ms in self.spans:
             start_ms = first_ms
             while start_ms < end_ms:
@@ -48,7 +49,7 @@ class Runs:
                 start_ms = next_ms
 
     def count(self, before_ms: int | None = None) -> int:
-        """How many buckets there are, of those that end by `before_ms`."""
+        """Return the number of buckets; with `before_ms`, of those that end by then."""
         total = 0
         for start_ms, end_ms in self.spans:
             limit_ms = end_ms if before_ms is None else min(end_ms, before_ms)
@@ -56,13 +57,13 @@ class Runs:
         return total
 
     def overlaps(self, start_ms: int, end_ms: int) -> bool:
-        """Whether some bucket has a time in [start, end)."""
-        place = bisect_right(self.spans, start_ms, key=lambda span: span[1])
-        return place < len(self.spans) and self.spans[place][0] < end_ms
+        """Return whether any bucket has a time in [start, end)."""
+        index = bisect_right(self.spans, start_ms, key=lambda span: span[1])
+        return index < len(self.spans) and self.spans[index][0] < end_ms
 
 
 def _joined(bucket: Period, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Inclusive times, sorted, as runs of whole buckets that neither overlap nor touch."""
+    """Turn sorted inclusive time ranges into runs of whole buckets that neither overlap nor touch."""
     runs: list[tuple[int, int]] = []
     for start_ms, end_ms in spans:
         if runs and start_ms < runs[-1][1]:

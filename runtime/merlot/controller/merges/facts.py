@@ -1,6 +1,6 @@
-"""All that shared state says about a MergeRollupTask, read together, and what the generator makes of it.
+"""Everything that shared state says about a MergeRollupTask, read together, and the generator's decision about it.
 
-Blocking; any thread may call. What has not changed since the last look is neither read nor decided anew.
+Blocking; any thread may call. State that has not changed since the last look is neither read nor decided anew.
 """
 
 from __future__ import annotations
@@ -37,53 +37,53 @@ from merlot.spec.table import TableSpec
 from merlot.spec.tasks import MergeRollupSpec
 
 CLOCK_STEPS_MS = (1_000, 60_000)
-"""A decision of the same state is kept for a sixtieth of a bucket, within these limits."""
+"""Limits of the time for which a decision about the same state is reused: a sixtieth of a bucket."""
 
 View = Callable[[TableName], TableView]
-"""The current view of a table; raises NotFoundError."""
+"""Function that returns the current view of a table; raises NotFoundError."""
 
 RESERVED_ENTRIES = 100
-"""Of the replacements that a table may keep, those that merges leave to others: backfills, people."""
+"""Number of a table's replacements that merges leave to others: backfills, users."""
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RollupTask:
-    """A task of the queue, with what it does."""
+    """A task of the queue and its configuration."""
 
     queued: QueuedTask
     config: MergeTaskConfig
 
     @property
     def id(self) -> str:
-        """The task's id."""
+        """Return the task's id."""
         return self.queued.record.id
 
     @property
     def state(self) -> TaskState:
-        """Waiting or running, set aside, or being undone."""
+        """Return whether the task waits or runs, was set aside, or is being undone."""
         return self.queued.record.state
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it holds its segments: all but those that failed for good."""
+        """Return whether the task holds its segments, as all do that have not failed for good."""
         return self.state is not TaskState.POISONED
 
     @property
     def unit_id(self) -> str:
-        """The id of the whole: of a part, that of the task that was split."""
+        """Return the id of the undivided task: for a shard, the id of the task that was split."""
         shard = self.config.shard
         return self.id if shard is None else self.id.removesuffix(f"-{shard}of{self.config.num_shards}")
 
 
 @dataclass(frozen=True)
 class RollupFacts:
-    """One MergeRollupTask at one moment."""
+    """A MergeRollupTask at one point in time."""
 
     record: RollupRecord
     version: int
-    """Of the manifest's node."""
+    """Version of the manifest's node."""
     spec: MergeRollupSpec
     table: TableRecord | None
     table_spec: TableSpec | None
@@ -95,12 +95,12 @@ class RollupFacts:
 
     @property
     def name(self) -> str:
-        """The manifest's name."""
+        """Return the manifest's name."""
         return self.record.name
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be merged at all, and what to do; None if it can."""
+        """Return why nothing can be merged at all, and what to do; None if merging is possible."""
         if self.table_spec is None or self.view is None:
             return f'there is no table "{raw_name(self.record.table)}"; apply it, and merges begin'
         problems = against_table(self.spec, self.table_spec)
@@ -108,34 +108,35 @@ class RollupFacts:
 
     @property
     def is_suspended(self) -> bool:
-        """By its own manifest, or by its table's."""
+        """Return whether its own manifest or that of its table suspends it."""
         return self.spec.suspend or (self.table_spec is not None and self.table_spec.suspend)
 
     @cached_property
     def levels_begun(self) -> Mapping[str, int]:
-        """Stored watermarks, unless they are about a table of the same name that is gone."""
+        """Return the stored watermarks by level, unless they are of a deleted table of the same name."""
         is_same = self.table is not None and self.watermarks.table_created_ms in (-1, self.table.created_ms)
         return self.watermarks.levels if is_same else {}
 
     @cached_property
     def busy(self) -> frozenset[str]:
-        """Segments that a task or another replacement is about to replace."""
+        """Return the names of segments that a task or another replacement is about to replace."""
         assert self.view is not None
         begun = {entry for entry, mark in self.view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
         held = {key.rpartition("@")[0] for task in self.tasks if task.is_unfinished for key in task.config.inputs}
         if begun:
-            held |= {one.name for one in self.view.visible.values() if one.replaced_by in begun}
+            held |= {segment.name for segment in self.view.visible.values() if segment.replaced_by in begun}
         return frozenset(held)
 
     @property
     def room(self) -> int:
-        """How many merges may be queued before the table keeps as many replacements as it can, each for hours."""
+        """Return how many merges may be queued before the table keeps the most replacements that it can, each for
+        hours."""
         assert self.view is not None
-        kept = {*self.view.lineage, *(task.config.entry for task in self.tasks if task.is_unfinished)}
-        return max(0, MAX_ENTRIES - RESERVED_ENTRIES - len(kept))
+        entries = {*self.view.lineage, *(task.config.entry for task in self.tasks if task.is_unfinished)}
+        return max(0, MAX_ENTRIES - RESERVED_ENTRIES - len(entries))
 
     def situation(self) -> MergeSituation:
-        """For the generator; the table must be there."""
+        """Return the input of the generator; the table must exist."""
         assert self.view is not None
         assert self.table_spec is not None
         return MergeSituation(
@@ -155,19 +156,20 @@ class RollupFacts:
         )
 
     def is_obsolete(self, task: RollupTask) -> bool:
-        """Whether a task is about segments that are gone, though it has not replaced them itself."""
+        """Return whether a task reads segments that are gone, unless it has replaced them itself."""
         if self.view is None:
             return True
         mark = self.view.lineage.get(task.config.entry)
         if mark is not None and mark.state is LineageState.COMPLETED:
             return False
         keys = (key.rpartition("@") for key in task.config.inputs)
-        found = ((self.view.visible.get(name), crc) for name, _, crc in keys)
-        return any(record is None or str(record.crc) != crc for record, crc in found)
+        inputs = ((self.view.visible.get(name), crc) for name, _, crc in keys)
+        return any(record is None or str(record.crc) != crc for record, crc in inputs)
 
 
 class RollupReader:
-    """Reads facts, and remembers the decisions of the last look. `view` is asked for views, by whoever keeps them."""
+    """Reads facts, and remembers the last decisions. `view` returns views that the caller keeps; without it they are
+    loaded."""
 
     def __init__(self, metastore: Metastore, clock: Clock, view: View | None = None) -> None:
         self._metastore = metastore
@@ -179,31 +181,32 @@ class RollupReader:
         self._table_specs: dict[TableName, tuple[tuple[int, int], TableSpec]] = {}
         self._decided: dict[str, tuple[object, Generated]] = {}
         self.declared: Mapping[str, RollupRecord] = {}
-        """All that there were at the last look, readable or not."""
+        """All MergeRollupTasks of the last look, readable or not, by name."""
 
     def all(self) -> list[RollupFacts]:
-        """Every MergeRollupTask that can be read, by name. One that a newer version wrote must not stop the others."""
+        """Return every MergeRollupTask that can be read, by name. One that a newer version wrote does not stop the
+        others."""
         queued = tasks.list_tasks(self._metastore, MERGE_ROLLUP)
-        found = rollups.list_versions(self._metastore)
-        self.declared = {name: record for name, (record, _) in found.items()}
-        self._forget(found.keys())
+        versions = rollups.list_versions(self._metastore)
+        self.declared = {name: record for name, (record, _) in versions.items()}
+        self._forget(versions.keys())
         readable = []
-        for name, (record, version) in sorted(found.items()):
+        for name, (record, version) in sorted(versions.items()):
             try:
                 readable.append(self._read(record, version, queued))
             except (CorruptionError, InvalidInputError) as error:
                 _LOG.warning("MergeRollupTask cannot be read name=%s cause=%s", name, error)
         return readable
 
-    def one(self, name: str) -> RollupFacts:
-        """NotFoundError if there is none of that name."""
-        found = rollups.list_versions(self._metastore).get(name)
-        if found is None:
+    def get(self, name: str) -> RollupFacts:
+        """Return the MergeRollupTask of a name. Raise NotFoundError if there is none."""
+        versioned = rollups.list_versions(self._metastore).get(name)
+        if versioned is None:
             raise NotFoundError(f"MergeRollupTask does not exist name={name}")
-        return self._read(*found, tasks.list_tasks(self._metastore, MERGE_ROLLUP))
+        return self._read(*versioned, tasks.list_tasks(self._metastore, MERGE_ROLLUP))
 
     def decide(self, facts: RollupFacts) -> Generated:
-        """What the generator makes of the facts."""
+        """Return the generator's decision about the facts."""
         assert facts.view is not None
         key = (
             *(facts.version, facts.record.revision, facts.view.epoch, facts.view.version, facts.watermarks_version),
@@ -212,9 +215,9 @@ class RollupReader:
             facts.now_ms // _clock_step_ms(facts.spec),
         )
         with self._lock:
-            kept = self._decided.get(facts.name)
-        if kept is not None and kept[0] == key:
-            return kept[1]
+            cached = self._decided.get(facts.name)
+        if cached is not None and cached[0] == key:
+            return cached[1]
         generated = generate(facts.situation())
         with self._lock:
             self._decided[facts.name] = (key, generated)
@@ -238,17 +241,17 @@ class RollupReader:
 
     def _spec(self, record: RollupRecord) -> MergeRollupSpec:
         key = (record.created_ms, record.revision)
-        known = self._specs.get(record.name)
-        if known is None or known[0] != key:
-            known = self._specs[record.name] = (key, rollups.spec_of(record).spec)
-        return known[1]
+        cached = self._specs.get(record.name)
+        if cached is None or cached[0] != key:
+            cached = self._specs[record.name] = (key, rollups.spec_of(record).spec)
+        return cached[1]
 
     def _table_spec(self, table: TableRecord) -> TableSpec:
         key = (table.created_ms, table.revision)
-        known = self._table_specs.get(table.name)
-        if known is None or known[0] != key:
-            known = self._table_specs[table.name] = (key, table_spec_of(table).spec)
-        return known[1]
+        cached = self._table_specs.get(table.name)
+        if cached is None or cached[0] != key:
+            cached = self._table_specs[table.name] = (key, table_spec_of(table).spec)
+        return cached[1]
 
     def _view(self, table: TableName) -> TableView | None:
         try:
@@ -262,11 +265,11 @@ class RollupReader:
 
     def _forget(self, names: Collection[str]) -> None:
         with self._lock:
-            self._decided = {name: one for name, one in self._decided.items() if name in names}
+            self._decided = {name: decided for name, decided in self._decided.items() if name in names}
 
 
 def tasks_of(rollup: str, queued: Mapping[str, QueuedTask]) -> tuple[RollupTask, ...]:
-    """The queue's tasks that a MergeRollupTask made."""
+    """Return the tasks in the queue that belong to a MergeRollupTask."""
     mine = (task for task in queued.values() if task.record.config.get("rollup") == rollup)
     return tuple(RollupTask(task, merge_config(task.record)) for task in mine)
 

@@ -1,4 +1,6 @@
-"""Metrics of merges, kept by the leader alone; a table, level or leader that goes takes its own with it."""
+"""Metrics of merges, which only the leader has. They are removed with their table or level, and when the leader
+stops.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ GAUGES = (
 
 
 class MergeGauges:
-    """Sets and removes. Used by one thread at a time."""
+    """Sets and removes the gauges. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._shown: dict[str, set[str]] = {}
 
     def set(self, facts: RollupFacts, generated: Generated) -> None:
-        """The gauges of one table."""
+        """Set the gauges of one table."""
         table = str(facts.record.table)
         levels = {outlook.level.name for outlook in generated.levels}
         for gone in self._shown.get(table, set()) - levels:
@@ -44,13 +46,13 @@ class MergeGauges:
                 telemetry.CONTROLLER_MERGE_QUEUE.labels(*labels, state).set(mine.count(state))
 
     def keep(self, tables: Collection[str]) -> None:
-        """Remove those of all other tables."""
+        """Remove the gauges of all other tables."""
         for table in self._shown.keys() - set(tables):
             for level in self._shown.pop(table):
                 self._remove(table, level)
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all gauges."""
         self.keep(())
 
     def _remove(self, table: str, level: str) -> None:

@@ -1,8 +1,8 @@
-"""Makes merge tasks by schedule: the leader's loop over all MergeRollupTasks.
+"""The leader's loop over all MergeRollupTasks, which makes merge tasks by schedule.
 
-A run begins when the schedule calls, and goes on, pass by pass as tasks end, until nothing is left to merge; so a table
-that is far behind catches up in one run. A new leader takes up runs whose tasks are still there. Runs on an event loop;
-all that blocks runs on one thread at a time.
+A run begins when the schedule says so, and goes on, pass by pass as tasks end, until nothing is left to merge. So a
+table that is far behind catches up in one run. A new leader takes up runs whose tasks are still there. The loop runs on
+an event loop; blocking calls run in one thread at a time.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from merlot.wakeups import WakeUp
 _LOG = logging.getLogger(__name__)
 
 IDLE_S = 30.0
-"""Longest time between two looks: the delay grows with the clock alone."""
+"""Longest time between two looks. Time alone makes more buckets due."""
 
 SETTLE_S = 0.1
-"""After a wake-up: tasks that end together are answered by one pass."""
+"""Time to wait after a wake-up, so that one pass follows tasks that end together."""
 
 RETRY_S = 1.0
 WATCHED = (paths.ROLLUPS, paths.tasks(MERGE_ROLLUP), paths.TABLES)
 
 
 @dataclass(slots=True)
-class _Run:
-    """Where a MergeRollupTask is in its schedule."""
+class _ScheduledRun:
+    """State of a MergeRollupTask in its schedule."""
 
     revision: int
     next_ms: int
@@ -47,7 +47,8 @@ class _Run:
 
 
 class MergeLoop:
-    """Owns the schedules. `fence` says whether this controller leads, and fences what it writes."""
+    """Owner of the schedules. `fence` returns None unless this controller leads; the loop's writes depend on the check
+    that it returns."""
 
     def __init__(
         self,
@@ -61,14 +62,14 @@ class MergeLoop:
         self._fence = fence
         self._reader = reader or RollupReader(metastore, clock)
         self._gauges = MergeGauges()
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _ScheduledRun] = {}
         self._watches: list[Watch] = []
         self._config_watches: dict[str, Watch] = {}
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Make tasks until cancelled."""
         wake_up = WakeUp()
         self._wake = wake_up.call
         try:
@@ -82,7 +83,7 @@ class MergeLoop:
         self._wake()
 
     def round(self) -> float:
-        """Look at everything, act where it is time; returns the seconds to wait for a wake-up. Blocks."""
+        """Look at everything and act where it is time; return the seconds to wait for a wake-up. Blocks."""
         with self._lock:
             try:
                 self._watch()
@@ -116,29 +117,29 @@ class MergeLoop:
         for path in WATCHED[len(self._watches) :]:
             self._watches.append(self._metastore.watch_children(path, self._wake))
 
-    def _watch_configs(self, found: Mapping[str, RollupFacts]) -> None:
-        for name in self._config_watches.keys() - found.keys():
+    def _watch_configs(self, rollups: Mapping[str, RollupFacts]) -> None:
+        for name in self._config_watches.keys() - rollups.keys():
             self._config_watches.pop(name).cancel()
-        for name in found.keys() - self._config_watches.keys():
+        for name in rollups.keys() - self._config_watches.keys():
             self._config_watches[name] = self._metastore.watch(paths.rollup_config(name), self._wake)
 
     def _act(self, fence: Check) -> float:
-        found = {facts.name: facts for facts in self._reader.all()}
-        self._watch_configs(found)
+        rollups = {facts.name: facts for facts in self._reader.all()}
+        self._watch_configs(rollups)
         clean_up(self._metastore, self._reader.declared, fence)
-        for name in self._runs.keys() - found.keys():
+        for name in self._runs.keys() - rollups.keys():
             del self._runs[name]
         lost = lost_tables(self._metastore)
-        for facts in found.values():
+        for facts in rollups.values():
             if facts.record.table not in lost:
                 self._try(facts, fence)
-        self._gauges.keep({facts.record.table for facts in found.values() if facts.table is not None})
+        self._gauges.keep({facts.record.table for facts in rollups.values() if facts.table is not None})
         now_ms = self._clock.now_ms()
         waits = [(run.next_ms - now_ms) / 1000 for run in self._runs.values()]
         return max(0.05, min((IDLE_S, *waits)))
 
     def _try(self, facts: RollupFacts, fence: Check) -> None:
-        """One that cannot be read or written must not stop the others."""
+        """Take a step of one MergeRollupTask. Errors are logged: they must not stop the others."""
         try:
             self._step(facts, fence)
         except ConflictError as error:
@@ -157,15 +158,16 @@ class MergeLoop:
             is_waiting = any(task.is_unfinished for task in facts.tasks)
             run.is_on = bool(done.created) or is_waiting or done.waits_for_room
             if done.created or done.cancelled:
-                facts = self._reader.one(facts.name)
+                facts = self._reader.get(facts.name)
         if facts.problem is None:
             self._gauges.set(facts, self._reader.decide(facts))
 
-    def _run_of(self, facts: RollupFacts) -> _Run:
-        """Begun anew when the manifest changes: a period's first run is at once, cron's when it calls."""
+    def _run_of(self, facts: RollupFacts) -> _ScheduledRun:
+        """Return the task's run, begun anew if its manifest changed. A period's first run is at once, cron's at its
+        next time."""
         run = self._runs.get(facts.name)
         if run is None or run.revision != facts.record.revision:
-            run = self._runs[facts.name] = _Run(facts.record.revision, self._first_ms(facts))
+            run = self._runs[facts.name] = _ScheduledRun(facts.record.revision, self._first_ms(facts))
         return run
 
     def _first_ms(self, facts: RollupFacts) -> int:

@@ -1,4 +1,4 @@
-"""How far a level of a merge is, for people and metrics."""
+"""Progress of a level of a merge, for users and metrics."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ class LevelOutlook:
 
     level: MergeLevel
     watermark_ms: int | None = None
-    """None: there is no segment to begin with, or every bucket is looked at (processAll)."""
+    """None if there is no segment to begin with, or every bucket is looked at (processAll)."""
     delay: int = 0
-    """Buckets between the first one to do and the last one that could be done by now; in mode processAll those that are
-    to be done."""
+    """Number of buckets between the first to do and the last that could be done by now; in mode processAll, of buckets
+    to do."""
     buckets_done: int = 0
     buckets_to_do: int = 0
     num_segments: int = 0
-    """Segments that are the result of this level."""
+    """Number of segments that this level made."""
     num_bytes: int = 0
     late_segments: int = 0
-    """Segments below the level behind its watermark: only a coarser level or a backfill merges them."""
+    """Number of segments below the level and behind its watermark. Only a coarser level or a backfill merges them."""
     late_docs: int = 0
     too_wide: int = 0
-    """Segments that reach into too many buckets to be taken apart."""
+    """Number of segments that reach into too many buckets to be merged."""
 
 
 def joined_outlook(parts: Sequence[LevelOutlook]) -> LevelOutlook:
-    """Of the parts of a table together: as far as the part that is farthest behind."""
-    watermarks = [one.watermark_ms for one in parts if one.watermark_ms is not None]
+    """Join the outlooks of a table's parts. The watermark and the delay are of the part that is farthest behind."""
+    watermarks = [part.watermark_ms for part in parts if part.watermark_ms is not None]
     return LevelOutlook(
         level=parts[0].level,
         watermark_ms=min(watermarks, default=None),
-        delay=max(one.delay for one in parts),
-        buckets_done=sum(one.buckets_done for one in parts),
-        buckets_to_do=sum(one.buckets_to_do for one in parts),
-        num_segments=sum(one.num_segments for one in parts),
-        num_bytes=sum(one.num_bytes for one in parts),
-        late_segments=sum(one.late_segments for one in parts),
-        late_docs=sum(one.late_docs for one in parts),
-        too_wide=sum(one.too_wide for one in parts),
+        delay=max(part.delay for part in parts),
+        buckets_done=sum(part.buckets_done for part in parts),
+        buckets_to_do=sum(part.buckets_to_do for part in parts),
+        num_segments=sum(part.num_segments for part in parts),
+        num_bytes=sum(part.num_bytes for part in parts),
+        late_segments=sum(part.late_segments for part in parts),
+        late_docs=sum(part.late_docs for part in parts),
+        too_wide=sum(part.too_wide for part in parts),
     )

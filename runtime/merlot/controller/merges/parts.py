@@ -1,4 +1,4 @@
-"""Which segments of a table may be merged with each other: those of batches, and those of the stream. Pure."""
+"""Division of a table's segments into parts that are merged apart: batches and the stream. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from merlot.cluster.segments.parts import is_of_stream, offsets_of
 
 OF_BATCHES: Final = ""
 OF_STREAM: Final = "@stream"
-"""What names of watermarks end with; no level's name has this character."""
+"""Suffix of the names of the stream's watermarks. No level's name has its first character."""
 
 
 def parts_of(visible: Mapping[str, SegmentRecord], *, by_partition: bool) -> Mapping[str, Mapping[str, SegmentRecord]]:
-    """Segments by part; there is at least one part. `by_partition`: those of each of the stream's partitions are one,
-    and those of several partitions, which were merged before that was asked for, are another."""
+    """Return the segments by part; there is at least one part.
+
+    by_partition: each partition of the stream is a part. Segments of several partitions, which were merged before this
+    was asked for, are parts of their own."""
     parts: dict[str, dict[str, SegmentRecord]] = defaultdict(dict)
     for name, record in visible.items():
         part = OF_BATCHES

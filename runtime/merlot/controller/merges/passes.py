@@ -1,7 +1,7 @@
-"""One pass of a MergeRollupTask: cancel what must not run, and queue what is to be done next. Blocks.
+"""One pass of a MergeRollupTask: cancel tasks that must not run, and queue what is to be done next. Blocks.
 
-Tasks and watermarks are written in one transaction that fails if the manifest, the segments or the watermarks are not
-what the decision saw. So it does not matter who makes a pass, nor how many do at once.
+Tasks and watermarks are written in one transaction, which fails if the manifest, the segments or the watermarks are not
+what the decision was based on. So any number of passes may run at once, in any process.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from merlot.metastore.protocol import Check, Delete, Metastore, Op
 _LOG = logging.getLogger(__name__)
 
 MAX_QUEUED_BYTES = 700_000
-"""Of tasks in one transaction; what does not fit comes in the next pass."""
+"""Most bytes of tasks in one transaction. Further tasks wait for the next pass."""
 
 _ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass did."""
+    """Outcome of a pass."""
 
     created: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
     waits_for_room: bool = False
-    """Whether there is more to do as soon as the table keeps fewer replacements."""
+    """True if more can be done as soon as the table keeps fewer replacements."""
 
 
 def run_pass(metastore: Metastore, reader: RollupReader, facts: RollupFacts, fence: Check | None = None) -> PassResult:
-    """Look, decide, write; again if something changed meanwhile. ConflictError if it keeps changing."""
+    """Look, decide and write; repeat if something changed meanwhile. Raise ConflictError if it keeps changing."""
     for attempt in range(_ATTEMPTS):
         cancelled = _cancel(metastore, facts, fence)
         if facts.problem is not None or facts.is_suspended:
@@ -56,7 +56,7 @@ def run_pass(metastore: Metastore, reader: RollupReader, facts: RollupFacts, fen
         except ConflictError:
             if attempt == _ATTEMPTS - 1 or _is_lost(metastore, fence):
                 raise
-            facts = reader.one(facts.name)
+            facts = reader.get(facts.name)
             continue
         for task in chosen:
             telemetry.CONTROLLER_MERGE_TASKS.labels(facts.record.table, str(task.config["level"])).inc()
@@ -65,11 +65,11 @@ def run_pass(metastore: Metastore, reader: RollupReader, facts: RollupFacts, fen
     raise AssertionError("unreachable")
 
 
-def fitting(made: Sequence[TaskRecord]) -> list[TaskRecord]:
-    """The first tasks, as many as go into one transaction, but one at least."""
+def fitting(tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
+    """Return the first tasks, as many as fit one transaction, but at least one."""
     chosen: list[TaskRecord] = []
     size = 0
-    for task in made:
+    for task in tasks:
         size += len(task.to_bytes())
         if chosen and size > MAX_QUEUED_BYTES:
             break
@@ -78,26 +78,28 @@ def fitting(made: Sequence[TaskRecord]) -> list[TaskRecord]:
 
 
 def clean_up(metastore: Metastore, declared: Mapping[str, RollupRecord], fence: Check | None) -> None:
-    """Cancel the tasks of MergeRollupTasks that are gone; of tables that have none and no task, forget the history. End
-    those of tables that are gone, too: what they leave, the table's deletion finds."""
+    """Remove what deleted MergeRollupTasks and tables left behind.
+
+    Tasks of a MergeRollupTask that is gone are cancelled. Tasks of a table that is gone end, unless a minion has them;
+    the table's deletion finds what they leave. The history goes for tables that have no MergeRollupTask and no task."""
     queued = queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()
-    there = metastore.children(paths.TABLES) if queued else []
+    existing = metastore.children(paths.TABLES) if queued else []
     for task in queued:
-        if task.record.table not in there and queue.owner_of(metastore, task.record) is None:
+        if task.record.table not in existing and queue.owner_of(metastore, task.record) is None:
             _end_unrun(metastore, task, fence)
     for task in queued:
         is_orphan = task.record.config.get("rollup") not in declared
         if is_orphan and task.record.state is not TaskState.CANCELLED:
             _cancel_one(metastore, task, fence)
-    kept = {str(record.table) for record in declared.values()} | {str(task.record.table) for task in queued}
+    in_use = {str(record.table) for record in declared.values()} | {str(task.record.table) for task in queued}
     for table in metastore.children(paths.child(paths.TASK_HISTORY, queue.MERGE_ROLLUP)):
-        if table not in kept:
+        if table not in in_use:
             with contextlib.suppress(NotFoundError):
                 metastore.delete(paths.task_history(queue.MERGE_ROLLUP, table))
 
 
 def retry_failed(metastore: Metastore, facts: RollupFacts) -> tuple[str, ...]:
-    """Give all tasks that failed for good another chance."""
+    """Retry all tasks that failed for good; return their ids."""
     failed = [task for task in facts.tasks if task.state is TaskState.POISONED]
     for task in failed:
         queue.retry(metastore, task.queued)
@@ -105,14 +107,15 @@ def retry_failed(metastore: Metastore, facts: RollupFacts) -> tuple[str, ...]:
 
 
 def _cancel(metastore: Metastore, facts: RollupFacts, fence: Check | None) -> tuple[str, ...]:
-    """Tasks that must not run: of a manifest that is suspended or says otherwise by now, of a table that is gone, of
-    segments that are."""
+    """Cancel tasks that must not run; return their ids.
+
+    Their manifest is suspended or has changed, their table is gone, or their segments are."""
     doomed = [task for task in facts.tasks if task.state is not TaskState.CANCELLED and _is_doomed(facts, task)]
     return tuple(task.id for task in doomed if _cancel_one(metastore, task.queued, fence))
 
 
 def _cancel_one(metastore: Metastore, queued: QueuedTask, fence: Check | None) -> bool:
-    """False if the task ended, or changed, in the meantime."""
+    """Cancel a task. Return False if it ended, or changed, in the meantime."""
     try:
         queue.cancel(metastore, queued, fence)
     except (ConflictError, NotFoundError):
@@ -124,7 +127,7 @@ def _cancel_one(metastore: Metastore, queued: QueuedTask, fence: Check | None) -
 
 
 def _end_unrun(metastore: Metastore, task: QueuedTask, fence: Check | None) -> None:
-    """A minion that takes it up in this moment finds no table, and then no task."""
+    """Delete a task that no minion has. A minion that takes it at this moment finds no table, and then no task."""
     gone = Delete(paths.task(task.record.kind, task.record.id), task.version)
     with contextlib.suppress(ConflictError, NotFoundError):
         metastore.multi([gone] if fence is None else [fence, gone])

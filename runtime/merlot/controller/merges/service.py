@@ -1,4 +1,4 @@
-"""MergeRollupTasks and UpsertConfigs for the endpoint: how they are, a run by hand, deletion. Blocks; any thread."""
+"""MergeRollupTasks and UpsertConfigs for the endpoint: status, manual runs, deletion. Blocks; any thread may call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RARE_MS = 600_000
 
 
 class MergeService:
-    """Operations on one cluster; every controller can do them, leading or not."""
+    """Operations on one cluster. Every controller can perform them, whether it leads or not."""
 
     def __init__(self, metastore: Metastore, clock: Clock, view: View | None = None) -> None:
         self._metastore = metastore
@@ -30,54 +30,56 @@ class MergeService:
         self.reader = RollupReader(metastore, clock, view)
 
     def rollups(self) -> list[Json]:
-        """All, by name."""
+        """Return the status of all MergeRollupTasks, by name."""
         return [self._with_next_run(self._summary(facts, self._running(facts)), facts) for facts in self.reader.all()]
 
     def rollup(self, name: str) -> Json:
-        """One, with its tasks and the last ones that ended; NotFoundError if there is none."""
-        facts = self.reader.one(name)
+        """Return one MergeRollupTask with its tasks and the last ones that ended. Raise NotFoundError if there is
+        none."""
+        facts = self.reader.get(name)
         history = tasks.history(self._metastore, MERGE_ROLLUP, facts.record.table)
         running = self._running(facts)
         body = self._with_next_run(self._summary(facts, running), facts)
         return {**detail(body, facts, history, running), "manifest": facts.record.manifest}
 
     def run(self, name: str) -> Json:
-        """Look for work now, whatever the schedule; tasks that were set aside get another chance."""
-        facts = self.reader.one(name)
+        """Run a pass now, whatever the schedule says. Tasks that failed for good are retried."""
+        facts = self.reader.get(name)
         if facts.problem is not None:
             raise InvalidInputError(f"nothing can be merged rollup={name} reason={facts.problem}")
         if facts.is_suspended:
             raise InvalidInputError(f"merges are suspended rollup={name}; set spec.suspend: false first")
         retried = retry_failed(self._metastore, facts)
-        done = run_pass(self._metastore, self.reader, self.reader.one(name))
+        done = run_pass(self._metastore, self.reader, self.reader.get(name))
         return {"queued": list(done.created), "cancelled": list(done.cancelled), "retried": list(retried)}
 
     def delete_rollup(self, name: str) -> None:
-        """NotFoundError if there is none. Its tasks are cancelled by the leader."""
+        """Delete a MergeRollupTask; the leader cancels its tasks. Raise NotFoundError if there is none."""
         rollups.delete_rollup(self._metastore, name)
 
     def upserts(self) -> list[Json]:
-        """All, by name."""
+        """Return all UpsertConfigs, by name."""
         return [_upsert(record) for _, record in sorted(upserts.list_upserts(self._metastore).items())]
 
     def upsert(self, name: str) -> Json:
-        """NotFoundError if there is none."""
+        """Return an UpsertConfig. Raise NotFoundError if there is none."""
         record = upserts.get_upsert(self._metastore, name)
         return {**_upsert(record), "manifest": record.manifest}
 
     def delete_upsert(self, name: str) -> None:
-        """NotFoundError if there is none."""
+        """Delete an UpsertConfig. Raise NotFoundError if there is none."""
         upserts.delete_upsert(self._metastore, name)
 
     def status(self) -> Mapping[str, Any]:
-        """The members `rollups`, `tasks` and `sparkTasks` (that want a minion with Spark) of the cluster's status."""
-        found = self.reader.all()
-        queue = [task for facts in found for task in facts.tasks]
-        running = {facts.name: self._running(facts) for facts in found}
+        """Return the members `rollups`, `tasks` and `sparkTasks` (those that need a minion with Spark) of the cluster's
+        status."""
+        all_facts = self.reader.all()
+        queue = [task for facts in all_facts for task in facts.tasks]
+        running = {facts.name: self._running(facts) for facts in all_facts}
         return {
             "rollups": {
                 facts.name: {**self._summary(facts, running[facts.name]), "nextRunMs": self._rare_run_ms(facts)}
-                for facts in found
+                for facts in all_facts
             },
             "tasks": task_counts(queue, sum(map(len, running.values()))),
             "sparkTasks": [
@@ -100,14 +102,15 @@ class MergeService:
         return summary(facts, self.reader.decide(facts) if is_sound else None, history, running)
 
     def _with_next_run(self, body: Json, facts: RollupFacts) -> Json:
-        """When the schedule calls next."""
+        """Add the time of the next run."""
         return {**body, "nextRunMs": self._next_run_ms(facts, self._clock.now_ms())}
 
     def _next_run_ms(self, facts: RollupFacts, after_ms: int) -> int | None:
         return None if facts.is_suspended else schedules.parse(facts.spec.schedule).next(after_ms)
 
     def _rare_run_ms(self, facts: RollupFacts) -> int | None:
-        """The same for the status, which must not change all the time: nothing of a schedule that calls often."""
+        """Return the time of the next run for the cluster's status, which must not change all the time. None if runs
+        are frequent."""
         next_ms = self._next_run_ms(facts, self._clock.now_ms())
         later_ms = None if next_ms is None else self._next_run_ms(facts, next_ms)
         return next_ms if next_ms is not None and later_ms is not None and later_ms - next_ms >= RARE_MS else None

@@ -1,7 +1,8 @@
-"""How far the merges of a table are, for people and programs: the JSON of `GET /rollups`. Pure.
+"""Progress of a table's merges for users and programs: the JSON of `GET /rollups`. Pure.
 
-STATE of a MergeRollupTask, the first that holds: Waiting (no table), Refused (the table cannot be merged), Suspended,
-Failing (a task failed for good), Running, Pending (there is work; the schedule has not called yet), UpToDate.
+The state of a MergeRollupTask is the first of these that holds: Waiting (no table), Refused (the table cannot be
+merged), Suspended, Failing (a task failed for good), Running, Pending (there is work, but the schedule has not begun a
+run yet), UpToDate.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from merlot.spec.tasks import MergeLevel
 
 RECENT_TASKS = 10
 RUNNING_TASKS = 5
-"""In the status as well."""
+"""Number of running tasks that are listed."""
 LAST_TASKS = 5
-"""In the status of the cluster, which holds those of all tables."""
+"""Number of ended tasks in the cluster's status, which lists them for every table."""
 
 
 class RollupState(StrEnum):
-    """See above."""
+    """States, explained in the module's docstring."""
 
     WAITING = "Waiting"
     REFUSED = "Refused"
@@ -37,11 +38,11 @@ class RollupState(StrEnum):
 
 
 Running = Mapping[str, TaskProgress | None]
-"""Tasks that minions hold, and what they say of them, by id."""
+"""Tasks that minions hold, by id, with the progress that they report."""
 
 
 def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistory, running: Running) -> Json:
-    """What changes with the state alone: nothing here moves while nothing happens."""
+    """Return the members that change only with the state: nothing here moves while nothing happens."""
     state, message = _state(facts, generated)
     outlooks = () if generated is None else generated.levels
     by_level = {outlook.level.key: outlook for outlook in outlooks}
@@ -69,7 +70,7 @@ def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistor
 
 
 def detail(body: Json, facts: RollupFacts, history: TaskHistory, running: Running) -> Json:
-    """The summary with the tasks of the queue and the last ones that ended."""
+    """Return the summary with the queued tasks and the last ones that ended."""
     return {
         **body,
         "tasks": [_task(task, running) for task in facts.tasks],
@@ -78,7 +79,7 @@ def detail(body: Json, facts: RollupFacts, history: TaskHistory, running: Runnin
 
 
 def task_counts(tasks: Iterable[RollupTask], running: int) -> Json:
-    """The `tasks` member of the cluster's status."""
+    """Return the member `tasks` of the cluster's status."""
     states = [task.state for task in tasks]
     queued = states.count(TaskState.QUEUED)
     return {
@@ -90,7 +91,7 @@ def task_counts(tasks: Iterable[RollupTask], running: int) -> Json:
 
 
 def _ended(history: TaskHistory, number: int) -> list[Json]:
-    return [one.model_dump(mode="json", by_alias=True) for one in history.tasks[:number]]
+    return [task.model_dump(mode="json", by_alias=True) for task in history.tasks[:number]]
 
 
 def _state(facts: RollupFacts, generated: Generated | None) -> tuple[RollupState, str]:
@@ -114,7 +115,7 @@ def _state(facts: RollupFacts, generated: Generated | None) -> tuple[RollupState
 
 
 def _waiting(facts: RollupFacts, generated: Generated | None) -> str:
-    """Why what could be merged now is not."""
+    """Return why merges wait that could run now; empty if none waits."""
     if generated is None or not generated.waits_for_room:
         return ""
     assert facts.view is not None
@@ -125,16 +126,16 @@ def _waiting(facts: RollupFacts, generated: Generated | None) -> str:
 
 
 def _left_alone(generated: Generated | None) -> str:
-    """What could be merged but for its times."""
+    """Return a message about segments that are not merged because of their times; empty if there is none."""
     if generated is None:
         return ""
     too_wide = max((outlook.too_wide for outlook in generated.levels), default=0)
-    told = []
+    messages = []
     if generated.without_time:
-        told.append(f"{generated.without_time} segments are left alone: their times are not known; annotate them")
+        messages.append(f"{generated.without_time} segments are left alone: their times are not known; annotate them")
     if too_wide:
-        told.append(f"{too_wide} segments are left alone: they reach into too many buckets; is their time right?")
-    return "; ".join(told)
+        messages.append(f"{too_wide} segments are left alone: they reach into too many buckets; is their time right?")
+    return "; ".join(messages)
 
 
 def _level(
@@ -178,15 +179,15 @@ def _progress(outlook: LevelOutlook) -> str:
 
 
 def _under_way(facts: RollupFacts, running: Running) -> list[Json]:
-    """How far tasks are, roughly: the status that this is a part of is written anew with each change."""
+    """Return the progress of running tasks, rounded: the whole status is written again with each change."""
     shown = []
     for task in facts.tasks:
-        said = running.get(task.id)
-        if said is None or task.state is not TaskState.QUEUED:
+        progress = running.get(task.id)
+        if progress is None or task.state is not TaskState.QUEUED:
             continue
-        percent = 100 * said.rows // said.rows_total // 10 * 10 if said.rows_total else None
-        one = {"id": task.id, "level": task.config.level, "minion": said.owner, "phase": said.phase}
-        shown.append({**one, "percent": percent, "startedMs": said.started_ms})
+        percent = 100 * progress.rows // progress.rows_total // 10 * 10 if progress.rows_total else None
+        entry = {"id": task.id, "level": task.config.level, "minion": progress.owner, "phase": progress.phase}
+        shown.append({**entry, "percent": percent, "startedMs": progress.started_ms})
     return shown[:RUNNING_TASKS]
 
 
@@ -202,7 +203,7 @@ def _level_state(outlook: LevelOutlook, tasks: list[RollupTask], state: RollupSt
 
 def _task(task: RollupTask, running: Running) -> Json:
     record, config = task.queued.record, task.config
-    said = running.get(task.id)
+    progress = running.get(task.id)
     is_running = task.id in running
     shown = {
         "id": task.id,
@@ -217,7 +218,7 @@ def _task(task: RollupTask, running: Running) -> Json:
         "createdMs": record.created_ms,
         "notBeforeMs": record.not_before_ms,
     }
-    return shown | ({"progress": said.model_dump(mode="json", by_alias=True)} if said is not None else {})
+    return shown | ({"progress": progress.model_dump(mode="json", by_alias=True)} if progress is not None else {})
 
 
 def _of_level(tasks: Iterable[RollupTask], level: MergeLevel) -> list[RollupTask]:
@@ -225,6 +226,6 @@ def _of_level(tasks: Iterable[RollupTask], level: MergeLevel) -> list[RollupTask
 
 
 def _last_error(facts: RollupFacts, history: TaskHistory) -> str:
-    """Of a task that is being tried again, or of the last one that was given up."""
+    """Return the error of a task that is being retried, or of the last one that was given up."""
     open_errors = (task.queued.record.last_error for task in facts.tasks if task.queued.record.last_error)
     return next(open_errors, history.last_error)

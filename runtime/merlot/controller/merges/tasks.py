@@ -1,4 +1,4 @@
-"""From buckets and segments to the record of a task. Pure; the same work always has the same id."""
+"""Records of merge tasks, made from buckets and segments. Pure; the same work always has the same id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from merlot.cluster.tasks.queue import MERGE_ROLLUP, config_json, stable_hash
 from merlot.cluster.tasks.records import MergeTaskConfig, TaskRecord, Window
 from merlot.cluster.tasks.settings import level_settings
-from merlot.controller.merges.candidates import Candidate
+from merlot.controller.merges.candidates import MergeCandidate
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName, raw_name
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupSpec
@@ -25,13 +25,13 @@ class Unit:
 
     windows: tuple[Window, ...]
     rest: tuple[Window, ...]
-    """Buckets that the inputs reach into, and that are not merged with them."""
-    inputs: tuple[Candidate, ...]
+    """Buckets that the inputs reach into, but that are not merged with them."""
+    inputs: tuple[MergeCandidate, ...]
 
     @property
     def num_docs(self) -> int:
-        """Rows to read."""
-        return sum(one.num_docs for one in self.inputs)
+        """Return the number of rows to read."""
+        return sum(segment.num_docs for segment in self.inputs)
 
 
 class TaskMaker:
@@ -46,12 +46,12 @@ class TaskMaker:
         self._level = spec.levels[rank]
 
     def id_of(self, unit: Unit) -> str:
-        """The id of the unit's task: table, level, first bucket, and a hash of all that the task does."""
+        """Return the id of the unit's task: table, level, first bucket, and a hash of all that the task does."""
         stamp = _stamp(unit.windows[0][0])
         return f"{raw_name(self._table)}.{self._level.key}.{stamp}.{self._digest(unit)}"
 
     def task(self, unit: Unit, now_ms: int) -> TaskRecord:
-        """The unit's task."""
+        """Return the unit's task."""
         return TaskRecord(
             id=self.id_of(unit),
             kind=MERGE_ROLLUP,
@@ -61,7 +61,7 @@ class TaskMaker:
         )
 
     def _digest(self, unit: Unit) -> str:
-        keys = sorted(one.key for one in unit.inputs)
+        keys = sorted(segment.key for segment in unit.inputs)
         return stable_hash(self._table, self._rollup, self._revision, self._level.key, unit.windows, *keys)[
             :HASH_LENGTH
         ]
@@ -75,9 +75,9 @@ class TaskMaker:
             level=level.name,
             windows=unit.windows,
             rest=unit.rest,
-            inputs=tuple(one.key for one in unit.inputs),
+            inputs=tuple(segment.key for segment in unit.inputs),
             num_records=unit.num_docs,
-            num_bytes=sum(one.num_bytes for one in unit.inputs),
+            num_bytes=sum(segment.num_bytes for segment in unit.inputs),
             entry=f"merge-{level.key}-{digest}",
             output_prefix=f"merged_{prefix}",
             rest_prefix=f"spilled_{prefix}",
@@ -87,28 +87,30 @@ class TaskMaker:
         )
 
     def _custom_map(self, unit: Unit) -> dict[str, str]:
-        """The level; and the mark of a backfill, which the coarser levels have to see."""
+        """Return the custom map of the merged segments: the level, and the mark of a backfill, which coarser levels
+        have to see."""
         is_coarsest = self._rank == len(self._spec.levels) - 1
-        is_marked = not is_coarsest and any(one.is_backfilled for one in unit.inputs)
+        is_marked = not is_coarsest and any(segment.is_backfilled for segment in unit.inputs)
         return {MERGE_LEVEL: self._level.name} | ({BACKFILLED: "true"} if is_marked else {})
 
     def _rest_custom_map(self, unit: Unit) -> dict[str, str]:
-        """The least that the spilling segments were: nothing that is left of them is taken for more."""
-        spilling = [one for one in unit.inputs if _reaches(one, unit.rest)]
+        """Return the custom map of the spilled segments: the lowest level of those that spill, so that none counts for
+        more."""
+        spilling = [segment for segment in unit.inputs if _reaches(segment, unit.rest)]
         if not spilling:
             return {}
-        rank = min(one.rank for one in spilling)
+        rank = min(segment.rank for segment in spilling)
         named = {MERGE_LEVEL: self._spec.levels[rank].name} if rank >= 0 else {}
-        return named | ({BACKFILLED: "true"} if any(one.is_backfilled for one in spilling) else {})
+        return named | ({BACKFILLED: "true"} if any(segment.is_backfilled for segment in spilling) else {})
 
 
-def _reaches(one: Candidate, windows: Sequence[Window]) -> bool:
-    place = bisect_right(windows, one.start_ms, key=lambda window: window[1])
-    return place < len(windows) and windows[place][0] <= one.end_ms
+def _reaches(segment: MergeCandidate, windows: Sequence[Window]) -> bool:
+    index = bisect_right(windows, segment.start_ms, key=lambda window: window[1])
+    return index < len(windows) and windows[index][0] <= segment.end_ms
 
 
 def _stamp(millis: int) -> str:
-    """The bucket's start for people."""
+    """Return the bucket's start in a readable form."""
     try:
         moment = datetime_of(millis)
     except InvalidInputError:

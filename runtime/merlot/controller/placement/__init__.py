@@ -1,1 +1,3 @@
-"""Which servers hold which segments, what moves and what is too old. Pure, but for the rebalance service."""
+"""Placement of segments: which servers hold them, which segments move, and which are too old. Pure, but for the
+rebalance service.
+"""

@@ -1,8 +1,8 @@
-"""Which servers hold which segments: as many replicas as the table asks for, moved only when they must.
+"""Assignment of segments to servers: as many replicas as the table asks for, moved only when they must.
 
-Pure: the assignment that is, the servers that are, the assignment that shall be. A server that is silent for a while
-keeps its segments, since it mostly comes back with them on its disk; only one that is `gone` loses them. A server that
-joins takes as many as even the loads out, and no more.
+A pure function of the current assignment and the servers. A server that is silent for a while keeps its segments, since
+it mostly comes back with them on its disk; only a server that is `gone` loses them. A server that joins takes as many
+as even the loads out, and no more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from merlot.ids import InstanceId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers of a table's tenant: those that can be given segments, and those that shall not keep theirs.
+    """Servers of a table's tenant: those that can be given segments, and those that must not keep theirs.
 
-    `gone` have lost them; `leaving` still serve what they have, until others do.
-    """
+    `gone` have lost their segments; `leaving` serve them until others do."""
 
     live: Set[InstanceId]
     gone: Set[InstanceId] = frozenset()
@@ -36,22 +35,21 @@ def assign(
     *,
     balance: bool = True,
 ) -> dict[str, tuple[InstanceId, ...]]:
-    """The segments whose servers change, with their new ones; replicas sorted by id.
+    """Return the segments whose servers change, with their new servers; replicas are sorted by id.
 
     segments: all names of the table, neighbours in time next to each other, so that they spread over the servers.
-    Missing replicas go to the live servers with the fewest segments; surplus ones leave the servers with the most. Then
-    the loads of live servers are evened out, one replica at a time, until they differ by one at most: the fewest moves
-    that do; not so without `balance`. With fewer live servers than `replication`, a segment gets as many as there are;
-    with none, everything stays as it is: nobody could do better.
-    """
+    Missing replicas go to the live servers with the fewest segments; surplus ones leave the servers with the most.
+    Then, unless `balance` is False, replicas move one at a time until the loads of live servers differ by one at most.
+    No smaller number of moves achieves that. With fewer live servers than `replication`, a segment gets as many as
+    there are. With none, nothing changes."""
     if not servers.live:
         return {}
-    kept = {name: _kept(current.get(name, ()), servers) for name in segments}
+    remaining = {name: _remaining(current.get(name, ()), servers) for name in segments}
     loads = Counter(dict.fromkeys(servers.live, 0))
-    loads.update(server for replicas in kept.values() for server in replicas)
+    loads.update(server for replicas in remaining.values() for server in replicas)
     placed = {}
     for name in segments:
-        replicas = _shrink(kept[name], loads, servers, replication)
+        replicas = _shrink(remaining[name], loads, servers, replication)
         placed[name] = _grow(replicas, loads, servers, replication)
     if balance:
         _balance(placed, loads, servers)
@@ -62,7 +60,7 @@ def assign(
     }
 
 
-def _kept(replicas: Sequence[InstanceId], servers: Servers) -> list[InstanceId]:
+def _remaining(replicas: Sequence[InstanceId], servers: Servers) -> list[InstanceId]:
     lost = servers.gone | servers.leaving
     return [server for server in dict.fromkeys(replicas) if server not in lost]
 
@@ -70,7 +68,8 @@ def _kept(replicas: Sequence[InstanceId], servers: Servers) -> list[InstanceId]:
 def _shrink(
     replicas: list[InstanceId], loads: Counter[InstanceId], servers: Servers, replication: int
 ) -> list[InstanceId]:
-    """Drop what is over `replication`: silent servers first, then those with the most segments."""
+    """Drop replicas beyond `replication`: those on silent servers first, then those on servers with the most
+    segments."""
     surplus = len(replicas) - replication
     if surplus <= 0:
         return replicas
@@ -82,7 +81,7 @@ def _shrink(
 def _grow(
     replicas: list[InstanceId], loads: Counter[InstanceId], servers: Servers, replication: int
 ) -> list[InstanceId]:
-    """Add live servers with the fewest segments until there are `replication`."""
+    """Add the live servers with the fewest segments until there are `replication`."""
     missing = replication - len(replicas)
     if missing <= 0:
         return replicas
@@ -95,11 +94,10 @@ def _grow(
 def _balance(placed: dict[str, list[InstanceId]], loads: Counter[InstanceId], servers: Servers) -> None:
     """Move replicas from the fullest live server to the emptiest. Changes `placed`.
 
-    There is always one to move: a server with two replicas more than another has a segment that the other lacks.
-    """
+    There is always a replica to move: a server with two more than another has a segment that the other lacks."""
     if len(servers.live) < 2:
         return
-    # In an order that has nothing to do with time, so that a new server does not get one stretch of days.
+    # The order has nothing to do with time, so that a new server does not get the segments of successive days.
     names: dict[InstanceId, list[str]] = {server: [] for server in servers.live}
     for name in sorted(placed, key=lambda name: (zlib.crc32(name.encode()), name)):
         for server in placed[name]:
@@ -110,8 +108,8 @@ def _balance(placed: dict[str, list[InstanceId]], loads: Counter[InstanceId], se
         emptiest = min(servers.live, key=lambda server: (loads[server], server))
         if loads[fullest] - loads[emptiest] <= 1:
             return
-        place = next(place for place, name in enumerate(names[fullest]) if emptiest not in placed[name])
-        name = names[fullest].pop(place)
+        index = next(index for index, name in enumerate(names[fullest]) if emptiest not in placed[name])
+        name = names[fullest].pop(index)
         names[emptiest].append(name)
         placed[name] = [emptiest if server == fullest else server for server in placed[name]]
         loads.subtract([fullest])

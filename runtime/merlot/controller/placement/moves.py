@@ -1,4 +1,4 @@
-"""A segment on its way from one server to another. Pure."""
+"""Steps of a segment's move from one server to another. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from merlot.spec.table import TableSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a decision looks at. `loaded`: keys (`name@crc`) that servers report; None if nobody has looked yet."""
+    """Input of a decision. `loaded`: keys (`name@crc`) that servers report; None if nobody has looked yet."""
 
     spec: TableSpec
     servers: Servers
     now_ms: int
     sure_ms: int = 0
-    """A time that has surely come: what is too old by it may go. 0: nothing is."""
+    """Time that has surely come; it decides what is too old. 0: nothing is."""
     loaded: Mapping[InstanceId, Set[str]] | None = None
     balance: bool = True
-    """False: repair only, leave uneven loads as they are."""
+    """False: only repair, and leave uneven loads as they are."""
 
 
 def step(
     key: SegmentKey, current: Sequence[InstanceId], wanted: Sequence[InstanceId], situation: Situation
 ) -> tuple[InstanceId, ...]:
-    """The servers on the way from `current` to `wanted`: both, until all of `wanted` that can serve the segment do."""
+    """Return the next servers on the way from `current` to `wanted`. Both hold the segment until every live server of
+    `wanted` has it."""
     servers = situation.servers
     staying = [server for server in current if server not in servers.gone and _may_have(situation, server, key)]
     waiting = [server for server in wanted if server in servers.live and not has(situation, server, key)]
@@ -35,7 +36,7 @@ def step(
 
 
 def has(situation: Situation, server: InstanceId, key: SegmentKey) -> bool:
-    """Whether the server reports this version."""
+    """Return whether the server reports this version."""
     return situation.loaded is not None and str(key) in situation.loaded.get(server, frozenset())
 
 

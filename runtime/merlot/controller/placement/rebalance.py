@@ -1,8 +1,8 @@
-"""Which segments would move, which still do, and how to stop half-way. Pure; the loop carries moves out.
+"""Plan and progress of a rebalance, and how to stop it half-way. Pure; the loop carries the moves out.
 
-The loop evens loads out by itself whenever servers come and go. A rebalance that somebody asks for is the same plan
-with a beginning to measure progress from; an abort takes back what has not been loaded yet, and keeps the loop from
-starting again until the servers change or somebody asks.
+The loop evens loads out by itself whenever servers come and go. A rebalance that a user asks for is the same plan with
+a beginning to measure progress from. An abort takes back what has not been loaded yet, and keeps the loop from starting
+again until the servers change or a user asks for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from merlot.controller.status.pinot_json import Json
 from merlot.ids import InstanceId, TableName
 
 Loaded = Mapping[InstanceId, Set[str]]
-"""Keys that servers report."""
+"""Keys of the segments that servers report, by server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Move:
 
     @property
     def added(self) -> tuple[InstanceId, ...]:
-        """Servers that have to load it."""
+        """Return the servers that have to load the segment."""
         return tuple(server for server in self.after if server not in self.before)
 
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan:
-    """All moves, by name, and how many segments each server has before and after."""
+    """All moves, by name, and the number of segments on each server before and after."""
 
     moves: tuple[Move, ...]
     before: Mapping[InstanceId, int]
@@ -47,18 +47,18 @@ class RebalancePlan:
 
     @property
     def num_replicas(self) -> int:
-        """Copies to load."""
+        """Return the number of copies to load."""
         return sum(len(move.added) for move in self.moves)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of these copies."""
+        """Return the bytes of these copies."""
         return sum(len(move.added) * move.size_bytes for move in self.moves)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """What is still to load by servers that it is assigned to, and how many segments have a server too many."""
+class RebalanceProgress:
+    """Copies that assigned servers still have to load, and the number of segments with surplus servers."""
 
     num_replicas: int
     num_bytes: int
@@ -66,8 +66,8 @@ class Progress:
 
 
 def plan(view: TableView, servers: Servers, replication: int) -> RebalancePlan:
-    """The fewest moves that give every segment its replicas and every server its share."""
-    committed = [name for name, one in view.segments.items() if not one.is_open]
+    """Return the fewest moves that give every segment its replicas and every server its share."""
+    committed = [name for name, segment in view.segments.items() if not segment.is_open]
     target = assign(in_time(view, committed), view.assignment, servers, replication)
     settled = {**view.assignment, **target}
     moves = [Move(name, view.segments[name].size_bytes, view.servers_of(name), target[name]) for name in sorted(target)]
@@ -80,8 +80,8 @@ def plan(view: TableView, servers: Servers, replication: int) -> RebalancePlan:
     )
 
 
-def progress(view: TableView, loaded: Loaded, replication: int) -> Progress:
-    """How far the moves under way have come."""
+def progress(view: TableView, loaded: Loaded, replication: int) -> RebalanceProgress:
+    """Return how far the moves under way are."""
     missing = [
         view.segments[name].size_bytes
         for name, servers in view.assignment.items()
@@ -90,11 +90,12 @@ def progress(view: TableView, loaded: Loaded, replication: int) -> Progress:
         if str(view.segments[name].key) not in loaded.get(server, frozenset())
     ]
     moving = sum(len(servers) > replication for servers in view.assignment.values())
-    return Progress(num_replicas=len(missing), num_bytes=sum(missing), num_moving=moving)
+    return RebalanceProgress(num_replicas=len(missing), num_bytes=sum(missing), num_moving=moving)
 
 
 def abort(view: TableView, loaded: Loaded, replication: int) -> dict[str, tuple[InstanceId, ...]]:
-    """Segments on their way, with the servers to leave them on: those that have them, and no more than enough."""
+    """Return the segments that are moving, with the servers to leave them on: those that have loaded them, up to
+    `replication`."""
     changes = {}
     for name, servers in view.assignment.items():
         if len(servers) > replication and name in view.segments:
@@ -103,25 +104,27 @@ def abort(view: TableView, loaded: Loaded, replication: int) -> dict[str, tuple[
 
 
 def is_balancing(record: RebalanceRecord | None, live: Set[InstanceId]) -> bool:
-    """Whether the loop shall even loads out: not after an abort, while the servers are the same."""
+    """Return whether the loop shall even loads out. It does not after an abort, as long as the servers are the same."""
     return record is None or not record.is_aborted or set(record.servers) != live
 
 
-def plan_json(table: TableName, made: RebalancePlan, *, is_dry_run: bool) -> Json:
-    """`POST /tables/{t}/rebalance`."""
+def plan_json(table: TableName, planned: RebalancePlan, *, is_dry_run: bool) -> Json:
+    """Return the answer of `POST /tables/{t}/rebalance`."""
     return {
         "table": table,
-        "status": "NO_OP" if not made.moves else "PLANNED" if is_dry_run else "IN_PROGRESS",
-        "segmentsToMove": len(made.moves),
-        "replicasToLoad": made.num_replicas,
-        "bytesToLoad": made.num_bytes,
-        "servers": {one: {"before": made.before[one], "after": made.after[one]} for one in made.after},
-        "moves": {move.name: {"from": list(move.before), "to": list(move.after)} for move in made.moves},
+        "status": "NO_OP" if not planned.moves else "PLANNED" if is_dry_run else "IN_PROGRESS",
+        "segmentsToMove": len(planned.moves),
+        "replicasToLoad": planned.num_replicas,
+        "bytesToLoad": planned.num_bytes,
+        "servers": {
+            server: {"before": planned.before[server], "after": planned.after[server]} for server in planned.after
+        },
+        "moves": {move.name: {"from": list(move.before), "to": list(move.after)} for move in planned.moves},
     }
 
 
-def progress_json(table: TableName, done: Progress, record: RebalanceRecord | None) -> Json:
-    """`GET /tables/{t}/rebalance`."""
+def progress_json(table: TableName, done: RebalanceProgress, record: RebalanceRecord | None) -> Json:
+    """Return the answer of `GET /tables/{t}/rebalance`."""
     is_moving = bool(done.num_moving or done.num_replicas)
     total = max(done.num_replicas, 0 if record is None else record.num_replicas)
     return {
@@ -146,7 +149,7 @@ def _status(record: RebalanceRecord | None, *, is_moving: bool) -> str:
 
 
 def _settled(key: str, servers: Sequence[InstanceId], loaded: Loaded, replication: int) -> tuple[InstanceId, ...]:
-    """Those that have it first."""
+    """Return `replication` of the servers, those first that have loaded the segment."""
     by_use = sorted(servers, key=lambda server: (key not in loaded.get(server, frozenset()), server))
     return tuple(sorted(by_use[:replication]))
 

@@ -1,6 +1,6 @@
-"""What people ask of a rebalance: to see it, to have it, to know how far it is, to end it. Blocking; any thread.
+"""Requests about rebalances: show the plan, start, show progress, abort. Blocking; any thread may call.
 
-The moves themselves are the loop's; here is only what is asked for, written where the loop looks.
+The loop makes the moves. This module only writes where the loop looks.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Rebalancing:
         self._clock = clock
 
     def plan(self, name: str) -> Json:
-        """What would move, without moving it."""
+        """Return what would move, without moving it."""
         table, spec = self._table(name)
         view = load(self._metastore, table)
-        made = rebalance.plan(view, self._servers(spec, view), spec.replication)
-        return rebalance.plan_json(table, made, is_dry_run=True)
+        plan = rebalance.plan(view, self._servers(spec, view), spec.replication)
+        return rebalance.plan_json(table, plan, is_dry_run=True)
 
     def start(self, name: str) -> Json:
         """Have the loop even the loads out, also after an abort."""
@@ -47,18 +47,18 @@ class Rebalancing:
         if spec.suspend:
             raise ConflictError(f"table is suspended, it is left alone until that ends table={table}")
         view = load(self._metastore, table)
-        made = rebalance.plan(view, self._servers(spec, view), spec.replication)
+        plan = rebalance.plan(view, self._servers(spec, view), spec.replication)
         record = RebalanceRecord(
             id=secrets.token_hex(5),
             started_ms=self._clock.now_ms(),
-            num_replicas=made.num_replicas,
-            num_bytes=made.num_bytes,
+            num_replicas=plan.num_replicas,
+            num_bytes=plan.num_bytes,
         )
         put_rebalance(self._metastore, table, record)
-        return {**rebalance.plan_json(table, made, is_dry_run=False), "id": record.id}
+        return {**rebalance.plan_json(table, plan, is_dry_run=False), "id": record.id}
 
     def progress(self, name: str) -> Json:
-        """How far it is, whoever or whatever began it."""
+        """Return how far the moves are, whatever began them."""
         table, spec = self._table(name)
         view = load(self._metastore, table)
         done = rebalance.progress(view, self._loaded(table), spec.replication)
@@ -67,8 +67,7 @@ class Rebalancing:
     def abort(self, name: str) -> Json:
         """Leave segments where they are loaded, and loads uneven until the servers change or a rebalance is asked for.
 
-        Repair goes on: missing replicas, servers that are gone or leave.
-        """
+        Repair goes on: missing replicas are replaced, and servers that are gone or leaving lose theirs."""
         table, spec = self._table(name)
         before = rebalances(self._metastore).get(table)
         servers = self._servers(spec, load(self._metastore, table)).live
@@ -96,10 +95,11 @@ class Rebalancing:
         return {server: report.loaded for server, report in ReportReader(self._metastore, table).read().items()}
 
     def _servers(self, spec: TableSpec, view: TableView) -> Servers:
-        """As the loop sees them, but for silence: a silent server keeps its segments."""
+        """Return the servers as the loop sees them, except that silence does not matter: a silent server keeps its
+        segments."""
         live = live_instances(self._metastore, Role.SERVER)
-        leaving = frozenset(one for one, mark in marks(self._metastore).items() if mark.leaving)
-        ours = frozenset(one for one, record in live.items() if record.tenant == spec.tenants.server.name)
+        leaving = frozenset(server for server, mark in marks(self._metastore).items() if mark.leaving)
+        ours = frozenset(server for server, record in live.items() if record.tenant == spec.tenants.server.name)
         assigned = {server for servers in view.assignment.values() for server in servers}
         gone = frozenset(assigned & (live.keys() - ours))
         return Servers(live=ours - leaving, gone=gone, leaving=leaving - gone)

@@ -1,9 +1,9 @@
-"""From how a table is to how it should be: the mutations of its segments. Pure.
+"""Mutations that bring a table's segments from their current to their wanted state. Pure.
 
-A replica leaves its old server only when the new ones have loaded: until then the segment is assigned to both, so
-that no step of a move, a rebalance or a lower replication leaves a segment with nobody to serve it. A server that has
-not loaded a segment yet can lose it at once: when a cluster starts, the first server is not made to load everything.
-Open segments of streams are placed by `controller.realtime`; partitions that one server answers for, by `together`.
+A replica leaves its old server only when the new ones have loaded it. Until then the segment is assigned to both, so
+that no step of a move, a rebalance or a lower replication leaves a segment without a server. A server that has not
+loaded a segment yet can lose it at once: when a cluster starts, the first server need not load everything.
+`controller.realtime` places open segments of streams, and `together` places partitions that one server answers for.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from merlot.cluster.segments.view import TableView
 from merlot.controller.placement import together
 from merlot.controller.placement.assignment import assign
 from merlot.controller.placement.moves import Situation, step
-from merlot.controller.placement.retention import expired, known_without, removable, taken_over
+from merlot.controller.placement.retention import covered_by_batches, expired, removable, safe_to_remove
 from merlot.ids import InstanceId
 
 
 def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
-    """What to change now; nothing for a suspended table."""
+    """Return what to change now; nothing for a suspended table."""
     spec = situation.spec
     if spec.suspend:
         return []
     mutations: list[Mutation] = []
     sure_ms = situation.sure_ms
-    due = sorted({*expired(removable(view), spec.retention_ms, sure_ms), *taken_over(view, spec, sure_ms)})
-    old = known_without(view, due)
+    due = sorted({*expired(removable(view), spec.retention_ms, sure_ms), *covered_by_batches(view, spec, sure_ms)})
+    old = safe_to_remove(view, due)
     if old:
         mutations.append(RemoveSegments(old))
     changes = _assignment(view, {key.name for key in old}, situation)
@@ -37,17 +37,18 @@ def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
 
 
 def is_moving(view: TableView, replication: int, leaving: Set[InstanceId] = frozenset()) -> bool:
-    """Whether some segment still has more servers than it should, or one that leaves, waiting for others to load it."""
+    """Return whether any segment waits for others to load it: it has more servers than it should, or one that
+    leaves."""
     return any(len(servers) > replication or not leaving.isdisjoint(servers) for servers in view.assignment.values())
 
 
 def in_time(view: TableView, names: Iterable[str]) -> list[str]:
-    """Names in the order of time, so that neighbours, which queries read together, spread over the servers."""
-    return sorted(names, key=lambda name: _place(view, name))
+    """Return the names in order of time, so that neighbours, which queries read together, spread over the servers."""
+    return sorted(names, key=lambda name: _order_key(view, name))
 
 
 def _assignment(view: TableView, going: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
-    committed = {name for name, one in view.segments.items() if not one.is_open} - going
+    committed = {name for name, segment in view.segments.items() if not segment.is_open} - going
     changes: dict[str, tuple[InstanceId, ...]] = {}
     if situation.spec.is_strict:
         grouped = together.assignment(view, situation)
@@ -63,6 +64,6 @@ def _assignment(view: TableView, going: Set[str], situation: Situation) -> dict[
     return changes
 
 
-def _place(view: TableView, name: str) -> tuple[int, str]:
+def _order_key(view: TableView, name: str) -> tuple[int, str]:
     start_time_ms = view.segments[name].start_time_ms
     return (start_time_ms if start_time_ms is not None else -1, name)

@@ -1,4 +1,4 @@
-"""Which segments are too old to keep. Pure: records and a clock in, keys out."""
+"""Choice of the segments that are too old to keep. Pure: records and a clock in, keys out."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from merlot.ids import SegmentKey
 from merlot.spec.table import TableSpec
 
 FOLLOWED_MS: Final = 15 * 60 * 1000
-"""Brokers wait for segments five minutes at most."""
+"""Time in which all brokers follow a move of the boundary. They wait for segments for five minutes at most."""
 
 
 def expired(segments: Iterable[SegmentRecord], retention_ms: int | None, now_ms: int) -> tuple[SegmentKey, ...]:
-    """Keys of the segments whose newest row, before any merge rounded its time, is older than `retention_ms`, by name.
+    """Return the keys of the segments whose newest row is older than `retention_ms`, by name.
 
-    A segment without a known end time is never expired, nor is anything of a table without retention.
-    """
+    A row counts with its time before any merge rounded it. A segment without a known end time never expires, nor does
+    anything of a table without retention."""
     if retention_ms is None:
         return ()
     oldest_ms = now_ms - retention_ms
@@ -31,42 +31,48 @@ def expired(segments: Iterable[SegmentRecord], retention_ms: int | None, now_ms:
     return tuple(sorted(segment.key for segment in old))
 
 
-def taken_over(view: TableView, spec: TableSpec, now_ms: int) -> tuple[SegmentKey, ...]:
-    """Keys of a hybrid table's stream segments that batches answer for, every row of them, and that are older than it
-    keeps such. Brokers that have not followed the boundary's last move still need them: none goes soon after it."""
+def covered_by_batches(view: TableView, spec: TableSpec, now_ms: int) -> tuple[SegmentKey, ...]:
+    """Return the keys of a hybrid table's stream segments that batches answer for entirely and whose own retention is
+    over.
+
+    Brokers that have not followed the boundary's last move still need such segments, so none is returned soon after
+    it."""
     hybrid, rule, known_ms = spec.ingestion.time_boundary, BoundaryRule.of(spec), view.root.time_boundary_ms
     if hybrid is None or rule is None or known_ms is None:
         return ()
     if now_ms - view.root.time_boundary_moved_ms < FOLLOWED_MS:
         return ()
     boundary_ms = rule.lowered(known_ms, view.visible.values(), now_ms)
-    of_stream = [one for one in removable(view) if is_of_stream(one) and cut(one, boundary_ms) is Cut.HIDDEN]
+    of_stream = [
+        segment for segment in removable(view) if is_of_stream(segment) and cut(segment, boundary_ms) is Cut.HIDDEN
+    ]
     return expired(of_stream, hybrid.stream_retention_ms, now_ms)
 
 
-def known_without(view: TableView, old: Iterable[SegmentKey]) -> tuple[SegmentKey, ...]:
+def safe_to_remove(view: TableView, old: Iterable[SegmentKey]) -> tuple[SegmentKey, ...]:
     """Return the segments of `old` whose removal brings no replaced row back.
 
-    In an upsert table's partition this leaves out the segment at whose end the checkpoint was taken, all later ones,
-    and the members of an unfinished merge.
-    """
-    kept = {
+    In an upsert table's partition this leaves out the last segment of the checkpoint, all later ones, and the members
+    of an unfinished merge."""
+    needed = {
         record.key
-        for chain in chains(one for one in view.stream_segments if one.upsert).values()
+        for chain in chains(segment for segment in view.stream_segments if segment.upsert).values()
         for record in chain.values()
-        if record.sequence >= _told_until(chain)
+        if record.sequence >= _checkpoint_sequence(chain)
     }
-    kept |= {view.segments[name].key for name in names_under_way(view.stream_segments)}
-    return tuple(key for key in old if key not in kept)
+    needed |= {view.segments[name].key for name in names_under_way(view.stream_segments)}
+    return tuple(key for key in old if key not in needed)
 
 
-def _told_until(chain: Mapping[int, StreamSegmentRecord]) -> int:
-    """The last segment of the partition's checkpoint; on disks of servers alone it is that of the last commit."""
-    named = [sequence for sequence, one in chain.items() if one.checkpoint is not None]
-    sealed = [sequence for sequence, one in chain.items() if not one.is_open]
-    return max(named or sealed, default=0)
+def _checkpoint_sequence(chain: Mapping[int, StreamSegmentRecord]) -> int:
+    """Return the sequence of the last segment in the partition's checkpoint.
+
+    If no segment names a checkpoint, checkpoints are only on the servers' disks, and that of the last commit counts."""
+    checkpointed = [sequence for sequence, segment in chain.items() if segment.checkpoint is not None]
+    sealed = [sequence for sequence, segment in chain.items() if not segment.is_open]
+    return max(checkpointed or sealed, default=0)
 
 
 def removable(view: TableView) -> list[SegmentRecord]:
-    """Segments that are part of the table and needed by no replacement: what may go by its age."""
+    """Return the segments that may go by their age: part of the table, and needed by no replacement."""
     return [record for record in view.visible.values() if not is_held(record, view.lineage)]

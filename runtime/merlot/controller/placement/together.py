@@ -1,7 +1,7 @@
-"""Partitions that one server answers for as a whole: all segments of each are on the same servers. Pure.
+"""Placement of partitions that one server answers for as a whole: all segments of each are on the same servers. Pure.
 
-A partition moves as one: whoever takes it loads all of it, and consumes it, before a server that had it lets any of it
-go. So at every step of a move some server has all of the partition.
+A partition moves as a whole: the new server loads and consumes all of it before the old one lets any of it go. So at
+every step of a move some server has all of the partition.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from merlot.ids import InstanceId
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
-    """What changes of the segments that are in some partition; `names` are all of these."""
+class GroupedPlacement:
+    """Changed servers of segments that belong to partitions. `names` are all segments that do."""
 
     names: Set[str]
     changes: Mapping[str, tuple[InstanceId, ...]]
 
 
-def assignment(view: TableView, situation: Situation) -> Together:
-    """The next step of every partition, open segments included: evenly spread by their number."""
+def assignment(view: TableView, situation: Situation) -> GroupedPlacement:
+    """Return the next step of every partition, open segments included. Partitions are spread evenly."""
     groups = partition_groups(view.segments.values())
     current = {label: _servers_of(view, names) for label, names in groups.items()}
     spec = situation.spec
@@ -36,20 +36,20 @@ def assignment(view: TableView, situation: Situation) -> Together:
         wanted = target.get(label, current[label])
         is_whole = all(_have(view, name, wanted, situation) for name in names)
         for name in names:
-            now = view.servers_of(name)
-            stepped = step(view.segments[name].key, now, wanted, situation)
+            current_servers = view.servers_of(name)
+            stepped = step(view.segments[name].key, current_servers, wanted, situation)
             if not is_whole:
-                stepped = tuple(sorted({*stepped, *_staying(now, situation)}))
-            if stepped != now:
+                stepped = tuple(sorted({*stepped, *_staying(current_servers, situation)}))
+            if stepped != current_servers:
                 changes[name] = stepped
-    return Together(frozenset(name for names in groups.values() for name in names), changes)
+    return GroupedPlacement(frozenset(name for names in groups.values() for name in names), changes)
 
 
 def _servers_of(view: TableView, names: Sequence[str]) -> tuple[InstanceId, ...]:
-    """Where the partition is, as far as its segments agree: those of the open one, else those that most are on."""
+    """Return the servers of a partition: those of its open segment, else those that hold most of its segments."""
     opened = [name for name in names if view.segments[name].is_open]
-    places = Counter(view.servers_of(name) for name in opened or names if view.servers_of(name))
-    return max(places, key=lambda servers: (places[servers], servers), default=())
+    counts = Counter(view.servers_of(name) for name in opened or names if view.servers_of(name))
+    return max(counts, key=lambda servers: (counts[servers], servers), default=())
 
 
 def _have(view: TableView, name: str, wanted: Sequence[InstanceId], situation: Situation) -> bool:

@@ -1,1 +1,1 @@
-"""Streams, as the controller sees to them: which partitions begin, where they are consumed, when they shall end."""
+"""Streams from the controller's view: which partitions begin, which servers consume them, and when segments end."""

@@ -1,8 +1,8 @@
-"""Which step a backfill of an upsert table is at, and what it asks of the stream. Pure functions of a view and a clock.
+"""Steps of a backfill of an upsert table, and its requests to the stream. Pure functions of a view and a clock.
 
-DISABLE_TTL → SCALE → RECOVER → LOAD → ENABLE_TTL → PRUNE → DONE. A step changes the settings that segments are begun
-with, which `decisions` brings about, or waits for what servers tell. Whoever takes over goes on from the record and the
-view: nothing is remembered elsewhere, and what was asked for already is asked for again without effect.
+DISABLE_TTL → SCALE → RECOVER → LOAD → ENABLE_TTL → PRUNE → DONE. A step changes the settings that segments begin with,
+which `decisions` brings about, or waits for reports of servers. A new leader goes on from the record and the view:
+nothing is remembered elsewhere, and a request that is repeated has no effect.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from merlot.ids import InstanceId
 from merlot.spec.upserting import PruningStrategy, UpsertMode, UpsertSpec
 
 STALE_MS: Final = 15_000
-"""What a server told longer ago is not how it is."""
+"""Greatest age of a server's report that counts."""
 SETTLED_MS: Final = 2_000
-"""After this long, what servers tell of the stream's end has what was produced before."""
+"""Time after which servers' reports of the stream's end include everything that was produced before."""
 KEY_BYTES: Final = 64
-"""Memory that a key may take while an index grows; 38 when it does not."""
+"""Memory that a key may take while an index grows; 38 bytes otherwise."""
 MAX_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillFacts:
-    """What a step looks at."""
+    """Input of a step."""
 
     view: TableView
-    told: Mapping[InstanceId, ProgressRecord]
+    progress: Mapping[InstanceId, ProgressRecord]
     spec: UpsertSpec
     pinned: Callable[[BackfillRecord], str]
-    """The settings that segments shall have, with a backfill in this state."""
+    """Function that returns the settings that segments shall have while a backfill is in this state."""
     upsert_of: Callable[[str], str]
-    """`pinned_upsert`."""
+    """The function `pinned_upsert`."""
     now_ms: int
 
-    def said(self, server: InstanceId, partition: int) -> UpsertProgress | None:
-        """What a server told lately of the keys of a partition."""
-        record = self.told.get(server)
+    def progress_of(self, server: InstanceId, partition: int) -> UpsertProgress | None:
+        """Return what a server reported lately about the keys of a partition; None if nothing."""
+        record = self.progress.get(server)
         if record is None or self.now_ms - record.at_ms > STALE_MS:
             return None
-        return next((one.upsert for one in record.partitions if one.partition == partition), None)
+        return next((entry.upsert for entry in record.partitions if entry.partition == partition), None)
 
 
 def advance(record: BackfillRecord, facts: BackfillFacts) -> BackfillRecord:
-    """The record after what is done is noted; the same while the step goes on."""
+    """Return the record with its progress, or in the next step; the same while the step goes on."""
     if record.is_over:
         return record
     if record.step is Step.LOAD:
@@ -65,18 +65,18 @@ def advance(record: BackfillRecord, facts: BackfillFacts) -> BackfillRecord:
     following = ORDER[ORDER.index(record.step) + 1]
     update: dict[str, object] = {"step": following, "since_ms": facts.now_ms, "message": ""}
     if following is Step.RECOVER:
-        known = max((number_of(one.upsert) for one in facts.view.stream_segments), default=0)
-        update["recovered"] = max(record.recovered, known) + 1
+        highest = max((number_of(segment.upsert) for segment in facts.view.stream_segments), default=0)
+        update["recovered"] = max(record.recovered, highest) + 1
     if following is Step.LOAD:
-        update["asked"] = {number: one.sequence for number, one in open_segments(facts.view).items()}
+        update["asked"] = {number: segment.sequence for number, segment in open_segments(facts.view).items()}
     return record.model_copy(update=update)
 
 
 def asks(
-    record: BackfillRecord, view: TableView, told: Mapping[InstanceId, ProgressRecord], now_ms: int
+    record: BackfillRecord, view: TableView, progress: Mapping[InstanceId, ProgressRecord], now_ms: int
 ) -> list[Mutation]:
-    """What a backfill that loads asks of the stream: to begin again, and to commit what it has read. One kind of thing
-    at a time."""
+    """Return what a backfill in step LOAD asks of the stream: to begin again, or to commit what was read. One at a
+    time."""
     if record.step is not Step.LOAD:
         return []
     opened = open_segments(view)
@@ -94,118 +94,123 @@ def asks(
         and not _is_loaded(record, opened[number])
         and opened[number].status == ConsumingStatus.CONSUMING
         and opened[number].asked_end is AskedEnd.NO
-        and _position(opened[number], view, told, now_ms) >= until
+        and _position(opened[number], view, progress, now_ms) >= until
     }
     return transactions.ask_to_end(view, full, AskedEnd.FORCE, now_ms) if full else []
 
 
 def _how(opened: Mapping[int, StreamSegmentRecord], numbers: Mapping[int, int]) -> AskedEnd:
-    """Of a stream that somebody pauses, that stays so."""
+    """Return how to end the segments. A stream that is being paused stays so."""
     is_paused = any(opened[number].asked_end is AskedEnd.PAUSE for number in numbers)
     return AskedEnd.PAUSE if is_paused else AskedEnd.FORCE
 
 
 def _noted(record: BackfillRecord, facts: BackfillFacts) -> BackfillRecord:
-    """With what has begun again, and with the offsets up to which it has to be committed."""
+    """Return the record with the partitions that have begun again, and the offsets up to which they have to be
+    committed."""
     restarted, until, asked = dict(record.restarted), dict(record.until), dict(record.asked)
-    for number, one in open_segments(facts.view).items():
+    for number, segment in open_segments(facts.view).items():
         if number in restarted:
             continue
         if record.offsets is None:
             latest = _latest(number, record, facts)
             if latest is not None:
-                restarted[number], until[number] = one.sequence, latest
-        elif number in record.offsets and one.sequence > asked.get(number, one.sequence):
-            again = _begun_again(one, asked[number], record.offsets[number], facts.view)
+                restarted[number], until[number] = segment.sequence, latest
+        elif number in record.offsets and segment.sequence > asked.get(number, segment.sequence):
+            again = _begun_again(segment, asked[number], record.offsets[number], facts.view)
             if again is not None:
                 restarted[number], until[number] = again.sequence, _end_before(again, facts.view)
-            else:  # it ended by itself before it was asked to
-                asked[number] = one.sequence
-    found = {"restarted": restarted, "until": until, "asked": asked}
-    return record.model_copy(update={name: value for name, value in found.items() if value != getattr(record, name)})
+            else:  # the segment ended by itself before it was asked to
+                asked[number] = segment.sequence
+    changes = {"restarted": restarted, "until": until, "asked": asked}
+    return record.model_copy(update={name: value for name, value in changes.items() if value != getattr(record, name)})
 
 
 def _begun_again(opened: StreamSegmentRecord, asked: int, offset: int, view: TableView) -> StreamSegmentRecord | None:
-    """The first segment after the one that was asked to end, if it begins at the offset; it may have ended by now."""
+    """Return the first segment after the one that was asked to end, if it begins at the offset. It may have ended by
+    now."""
     since = (
-        one
-        for one in view.stream_segments
-        if one.partition == opened.partition and one.sequence > asked and one.start_offset == offset
+        segment
+        for segment in view.stream_segments
+        if segment.partition == opened.partition and segment.sequence > asked and segment.start_offset == offset
     )
     return next(since, None)
 
 
 def _latest(number: int, record: BackfillRecord, facts: BackfillFacts) -> int | None:
-    """The stream's end, as it was told after everything had been produced."""
+    """Return the stream's end as reported after everything had been produced; None if nobody has reported it."""
     if not record.loaded_ms:
         return None
-    told = [one for one in facts.told.values() if one.at_ms - record.loaded_ms >= SETTLED_MS]
-    found = [one.latest for record in told for one in record.partitions if one.partition == number]
-    return max((latest for latest in found if latest is not None), default=None)
+    fresh = [report for report in facts.progress.values() if report.at_ms - record.loaded_ms >= SETTLED_MS]
+    ends = [partition.latest for report in fresh for partition in report.partitions if partition.partition == number]
+    return max((latest for latest in ends if latest is not None), default=None)
 
 
 def _end_before(record: StreamSegmentRecord, view: TableView) -> int:
-    """Up to where the partition had been read before."""
+    """Return the offset up to which the partition had been read before."""
     ends = [
-        one.end_offset
-        for one in view.stream_segments
-        if one.partition == record.partition and one.sequence < record.sequence and one.end_offset is not None
+        segment.end_offset
+        for segment in view.stream_segments
+        if segment.partition == record.partition
+        and segment.sequence < record.sequence
+        and segment.end_offset is not None
     ]
     return max(ends, default=record.start_offset)
 
 
 def _is_loaded(record: BackfillRecord, opened: StreamSegmentRecord) -> bool:
-    """Whether everything of the partition is committed."""
+    """Return whether everything of the partition is committed."""
     number = opened.partition
     return number in record.until and opened.start_offset >= record.until[number]
 
 
 def _position(
-    record: StreamSegmentRecord, view: TableView, told: Mapping[InstanceId, ProgressRecord], now_ms: int
+    record: StreamSegmentRecord, view: TableView, progress: Mapping[InstanceId, ProgressRecord], now_ms: int
 ) -> int:
-    """How far the replica has come that is behind the others."""
-    fresh = [told[one] for one in view.servers_of(record.name) if one in told and now_ms - told[one].at_ms <= STALE_MS]
-    found = [
+    """Return how far the slowest replica has come; -1 if that is unknown."""
+    servers = [server for server in view.servers_of(record.name) if server in progress]
+    offsets = [
         -1 if part.offset is None or part.segment != record.name else part.offset
-        for one in fresh
-        for part in one.partitions
+        for server in servers
+        if now_ms - progress[server].at_ms <= STALE_MS
+        for part in progress[server].partitions
         if part.partition == record.partition
     ]
-    return min(found, default=-1)
+    return min(offsets, default=-1)
 
 
-# What each step waits for; nothing: it is done.
+# Each of these functions returns what a step waits for; empty once the step is done.
 
 
 def _for_settings(record: BackfillRecord, facts: BackfillFacts) -> str:
-    """Every partition's segment to have them from its beginning."""
+    """Wait until every partition's open segment has had the settings from its beginning."""
     opened, pinned = open_segments(facts.view), facts.pinned(record)
-    waiting = [number for number, one in opened.items() if one.pinned != pinned]
+    waiting = [number for number, segment in opened.items() if segment.pinned != pinned]
     if not opened:
         return "nothing is consumed"
     return f"{len(waiting)} of {len(opened)} partitions commit their segments" if waiting else ""
 
 
 def _for_memory(record: BackfillRecord, facts: BackfillFacts) -> str:
-    """Servers that can have every stored row's key."""
+    """Wait for servers that have memory for the key of every stored row."""
     if record.ignores_memory:
         return ""
     docs: dict[int, int] = {}
-    for one in facts.view.stream_segments:
-        docs[one.partition] = docs.get(one.partition, 0) + one.total_docs
+    for segment in facts.view.stream_segments:
+        docs[segment.partition] = docs.get(segment.partition, 0) + segment.total_docs
     more: dict[InstanceId, int] = {}
     for number, opened in open_segments(facts.view).items():
         for server in facts.view.servers_of(opened.name):
-            said = facts.said(server, number)
-            if said is None:
+            progress = facts.progress_of(server, number)
+            if progress is None:
                 return f"server {server} has not told how it is"
-            more[server] = more.get(server, 0) + max(0, docs[number] - said.keys) * KEY_BYTES
+            more[server] = more.get(server, 0) + max(0, docs[number] - progress.keys) * KEY_BYTES
     return "; ".join(_shortages(more, facts))
 
 
 def _shortages(more: Mapping[InstanceId, int], facts: BackfillFacts) -> Iterator[str]:
     for server, num_bytes in sorted(more.items())[:MAX_NAMED]:
-        memory = facts.told[server].memory
+        memory = facts.progress[server].memory
         if memory is not None and memory.needed_bytes + num_bytes > memory.limit_bytes:
             needed = -(-(memory.needed_bytes + num_bytes) // 2**20)
             limit = memory.limit_bytes // 2**20
@@ -213,13 +218,13 @@ def _shortages(more: Mapping[InstanceId, int], facts: BackfillFacts) -> Iterator
 
 
 def _for_replicas(record: BackfillRecord, facts: BackfillFacts) -> str:
-    """Every replica to go by the settings, with an index of all that is stored."""
+    """Wait until every replica follows the settings, with an index of all stored rows."""
     wanted = upsert_id(facts.upsert_of(facts.pinned(record)))
     waiting = []
-    for number, one in open_segments(facts.view).items():
-        for server in facts.view.servers_of(one.name):
-            said = facts.said(server, number)
-            if said is None or said.settings != wanted or not said.is_built:
+    for number, segment in open_segments(facts.view).items():
+        for server in facts.view.servers_of(segment.name):
+            progress = facts.progress_of(server, number)
+            if progress is None or progress.settings != wanted or not progress.is_built:
                 waiting.append(f"{server} partition {number}")
     return f"replicas: {', '.join(waiting[:MAX_NAMED])}" if waiting else ""
 
@@ -229,13 +234,15 @@ def _for_recovery(record: BackfillRecord, facts: BackfillFacts) -> str:
 
 
 def _for_rows(record: BackfillRecord, facts: BackfillFacts) -> str:
-    """Everything to be read, and committed."""
+    """Wait until everything is read and committed."""
     opened = open_segments(facts.view)
     if record.offsets is None and not record.loaded_ms:
         return "somebody has to say when everything has been produced into the stream"
     numbers = opened.keys() if record.offsets is None else record.offsets.keys()
-    left = [number for number in sorted(numbers) if number not in opened or not _is_loaded(record, opened[number])]
-    return f"{len(left)} of {len(numbers)} partitions are read and committed" if left else ""
+    unfinished = [
+        number for number in sorted(numbers) if number not in opened or not _is_loaded(record, opened[number])
+    ]
+    return f"{len(unfinished)} of {len(numbers)} partitions are read and committed" if unfinished else ""
 
 
 def _for_pruning(record: BackfillRecord, facts: BackfillFacts) -> str:
@@ -255,7 +262,7 @@ _WAITS: Final[Mapping[Step, Callable[[BackfillRecord, BackfillFacts], str]]] = {
 
 
 def refused(offsets: Mapping[int, int] | None, spec: UpsertSpec, view: TableView) -> Sequence[str]:
-    """Why a table cannot be backfilled like this; none if it can."""
+    """Return why a table cannot be backfilled like this; empty if it can."""
     return list(_refused(offsets, spec, view))
 
 

@@ -1,6 +1,6 @@
-"""Where the time boundary of a hybrid table shall be: up once servers have what batches have before it, down at once.
+"""Moves of a hybrid table's time boundary: up once servers have loaded the batches before it, down at once.
 
-Pure. Until servers report every segment of the batches that begins before the new boundary, the old one holds: a batch
+Pure. The old boundary holds until servers report every segment of the batches that begins before the new one: a batch
 that is half loaded answers for nothing.
 """
 
@@ -16,11 +16,11 @@ from merlot.ids import InstanceId
 from merlot.spec.table import TableSpec
 
 Loaded = Mapping[InstanceId, Set[str]]
-"""Keys that servers report."""
+"""Keys of the segments that servers report, by server."""
 
 
 def decide(view: TableView, spec: TableSpec, loaded: Loaded | None, now_ms: int) -> Sequence[Mutation]:
-    """What to write: nothing if the boundary is where it belongs, or has to wait. `loaded`: None if nobody looked."""
+    """Return the move to write; none if the boundary is right, or has to wait. `loaded`: None if nobody has looked."""
     known_ms, target_ms = view.root.time_boundary_ms, _target(view, spec, now_ms)
     if target_ms == known_ms or spec.suspend:
         return []
@@ -31,7 +31,7 @@ def decide(view: TableView, spec: TableSpec, loaded: Loaded | None, now_ms: int)
 
 
 def is_waiting(view: TableView, spec: TableSpec, now_ms: int) -> bool:
-    """Whether the boundary is to move when servers have loaded more."""
+    """Return whether the boundary moves once servers have loaded more."""
     return not spec.suspend and _target(view, spec, now_ms) != view.root.time_boundary_ms
 
 
@@ -44,5 +44,9 @@ def _is_loaded(view: TableView, boundary_ms: int, loaded: Loaded | None) -> bool
     if loaded is None:
         return False
     keys = frozenset[str]().union(*loaded.values())
-    needed = (one for one in view.visible.values() if not is_of_stream(one))
-    return all(one.key_text in keys for one in needed if one.start_time_ms is None or one.start_time_ms < boundary_ms)
+    needed = (segment for segment in view.visible.values() if not is_of_stream(segment))
+    return all(
+        segment.key_text in keys
+        for segment in needed
+        if segment.start_time_ms is None or segment.start_time_ms < boundary_ms
+    )

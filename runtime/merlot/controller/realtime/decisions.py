@@ -1,7 +1,8 @@
-"""From how a table's stream is to how it should be: the mutations of its open segments. Pure.
+"""Mutations that bring a table's stream from its current to its wanted state. Pure.
 
-Replicas end their segments, and open the next ones, without the controller. What is left for it: partitions that nobody
-has begun, servers, what people ask for, settings that change, and what no replica can end by itself.
+Replicas end their segments, and open the next ones, without the controller. It handles the rest: partitions that nobody
+has begun, the servers of partitions, requests of users, changed settings, and ends that no replica can reach by
+itself.
 """
 
 from __future__ import annotations
@@ -27,28 +28,27 @@ from merlot.ids import InstanceId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSituation:
-    """What a decision looks at beside the view."""
+    """Input of a decision beside the view."""
 
     table: Situation
-    """The table's servers and what they report, as for other segments."""
+    """The table's servers and their reports, as for other segments."""
     pinned: str
-    """The settings that segments shall have."""
+    """Settings that segments shall have."""
     starts: Mapping[int, int]
     """Partitions of the stream, with the offsets to begin at."""
     is_paused: bool = False
     positions: Positions = field(default_factory=dict)
-    """Of replicas that would end their segments, by segment."""
+    """Positions of replicas that want to end their segments, by segment."""
     draining: Set[InstanceId] = frozenset()
     """Servers that are about to stop, for good or to come back."""
-    told: Mapping[InstanceId, ProgressRecord] = field(default_factory=dict)
-    """How far servers say that they are."""
+    progress: Mapping[InstanceId, ProgressRecord] = field(default_factory=dict)
+    """Progress that servers report."""
 
 
 def decide(view: TableView, situation: StreamSituation) -> Sequence[Mutation]:
-    """What to change now: one kind of thing at a time, for a record changes once in a write. Nothing left to do: empty.
+    """Return what to change now; empty if nothing is left to do, or the table is suspended.
 
-    A suspended table is left alone.
-    """
+    These are mutations of one kind, since a record can change only once in a write."""
     if situation.table.spec.suspend:
         return []
     for kind in (_begin, _pause_or_resume, _renew_settings, _hand_over, _place, _shorten):
@@ -59,17 +59,17 @@ def decide(view: TableView, situation: StreamSituation) -> Sequence[Mutation]:
 
 
 def _begin(view: TableView, situation: StreamSituation) -> list[Mutation]:
-    """Partitions without an open segment get one, where the fewest are consumed."""
+    """Open a segment for each partition that has none, on the servers that consume the fewest."""
     opened = open_segments(view)
     missing = sorted(situation.starts.keys() - opened.keys())
     servers = situation.table.servers
     if not missing or not servers.live:
         return []
-    places = {_place_name(number): view.servers_of(record.name) for number, record in opened.items()}
-    wanted = [_place_name(number) for number in sorted({*opened, *missing})]
-    placed = assign(wanted, places, servers, situation.table.spec.replication, balance=False)
+    current = {_partition_key(number): view.servers_of(record.name) for number, record in opened.items()}
+    wanted = [_partition_key(number) for number in sorted({*opened, *missing})]
+    placed = assign(wanted, current, servers, situation.table.spec.replication, balance=False)
     begins = [
-        Begin(partition=number, offset=situation.starts[number], servers=placed[_place_name(number)])
+        Begin(partition=number, offset=situation.starts[number], servers=placed[_partition_key(number)])
         for number in missing
     ]
     return transactions.begin(view, begins, situation.pinned, situation.table.now_ms, paused=situation.is_paused)
@@ -87,7 +87,7 @@ def _pause_or_resume(view: TableView, situation: StreamSituation) -> list[Mutati
 
 
 def _renew_settings(view: TableView, situation: StreamSituation) -> list[Mutation]:
-    """Segments of other settings end, so that the new ones take effect in seconds, for all replicas alike."""
+    """End segments of other settings, so that the new ones take effect in seconds, for all replicas alike."""
     if not situation.pinned:
         return []
     outdated = {
@@ -101,26 +101,27 @@ def _renew_settings(view: TableView, situation: StreamSituation) -> list[Mutatio
 
 
 def _hand_over(view: TableView, situation: StreamSituation) -> list[Mutation]:
-    """Commit what a server that stops has consumed: whoever reads on then begins where the file ends."""
-    told = situation.told.values()
-    found = [one for server in situation.draining for one in long_segments(view, server, told)]
-    return _commit_now(view, found, situation)
+    """Commit what a server that stops has consumed, so that its successor begins where the file ends."""
+    progress = situation.progress.values()
+    segments = [segment for server in situation.draining for segment in long_segments(view, server, progress)]
+    return _commit_now(view, segments, situation)
 
 
 def _commit_now(view: TableView, records: Iterable[StreamSegmentRecord], situation: StreamSituation) -> list[Mutation]:
-    consuming = (one for one in records if one.status == ConsumingStatus.CONSUMING)
-    numbers = {one.partition for one in consuming if one.asked_end is AskedEnd.NO}
+    consuming = (segment for segment in records if segment.status == ConsumingStatus.CONSUMING)
+    numbers = {segment.partition for segment in consuming if segment.asked_end is AskedEnd.NO}
     return transactions.ask_to_end(view, numbers, AskedEnd.FORCE, situation.table.now_ms) if numbers else []
 
 
 def _place(view: TableView, situation: StreamSituation) -> list[Mutation]:
-    """Spread the partitions evenly; a server gives one up when those who take it consume it. What they would read again
-    for long is committed first, by those who have it."""
+    """Spread the partitions evenly. A server gives a partition up when the new servers consume it.
+
+    If a new server would read for long again, the servers that have the rows commit them first."""
     table = situation.table
     if table.spec.is_strict:
         return _place_together(view, situation)
-    # By partition, not by segment: which ones move must not change when they are committed for that.
-    opened = {_place_name(number): record for number, record in sorted(open_segments(view).items())}
+    # By partition, not by segment: the choice must not change when a segment is committed because of it.
+    opened = {_partition_key(number): record for number, record in sorted(open_segments(view).items())}
     current, servers = _staying(view, opened, situation)
     target = assign(list(opened), current, servers, table.spec.replication, balance=table.balance)
     waiting = {name for name, wanted in target.items() if _reads_long(view, opened[name], wanted, situation)}
@@ -137,7 +138,7 @@ def _place(view: TableView, situation: StreamSituation) -> list[Mutation]:
 
 
 def _place_together(view: TableView, situation: StreamSituation) -> list[Mutation]:
-    """Where one server answers for a partition, its open segment goes with the sealed ones."""
+    """Place open segments of partitions that one server answers for together with their sealed ones."""
     opened = {record.name: record for record in open_segments(view).values()}
     changes = together.assignment(view, situation.table).changes
     moving = {name: servers for name, servers in changes.items() if name in opened}
@@ -150,34 +151,36 @@ def _place_together(view: TableView, situation: StreamSituation) -> list[Mutatio
 def _staying(
     view: TableView, opened: Mapping[str, StreamSegmentRecord], situation: StreamSituation
 ) -> tuple[dict[str, tuple[InstanceId, ...]], Servers]:
-    """The assignment and the servers to go by: what a server that stops consumes alone is another one's, if there is
-    one; what others consume too waits until it is back."""
+    """Return the assignment and the servers to decide by while servers are about to stop.
+
+    Partitions that only they consume go to others, if there are any. Partitions that others consume too wait until the
+    servers are back."""
     servers = situation.table.servers
     current = {name: view.servers_of(record.name) for name, record in opened.items()}
     staying = servers.live - situation.draining
     if not staying:
         return current, servers
-    lonely = {one.partition for server in situation.draining for one in lonely_segments(view, server, staying)}
-    kept = {name: () if opened[name].partition in lonely else replicas for name, replicas in current.items()}
-    return kept, replace(servers, live=staying)
+    lonely = {segment.partition for server in situation.draining for segment in lonely_segments(view, server, staying)}
+    assignment = {name: () if opened[name].partition in lonely else replicas for name, replicas in current.items()}
+    return assignment, replace(servers, live=staying)
 
 
 def _reads_long(
     view: TableView, record: StreamSegmentRecord, wanted: Iterable[InstanceId], situation: StreamSituation
 ) -> bool:
-    """Whether a server that joins would read much again that a live one can commit."""
+    """Return whether a server that joins would read much again that a live server can commit."""
     replicas = view.servers_of(record.name)
     if situation.table.servers.live.isdisjoint(replicas) or set(wanted) <= set(replicas):
         return False
-    return record.status == ConsumingStatus.SEALING or is_long(record, situation.told.values())
+    return record.status == ConsumingStatus.SEALING or is_long(record, situation.progress.values())
 
 
 def _shorten(view: TableView, situation: StreamSituation) -> list[Mutation]:
-    """An agreed end that no replica can reach, since the stream has lost rows before it, is given up."""
+    """Give up an agreed end that no replica can reach because the stream has lost rows before it."""
     for record in open_segments(view).values():
         if record.status == ConsumingStatus.SEALING:
-            left = set(view.servers_of(record.name)) - situation.table.servers.gone
-            end = _reachable(record, situation.positions.get(record.name, {}), left, situation.table.now_ms)
+            servers = set(view.servers_of(record.name)) - situation.table.servers.gone
+            end = _reachable(record, situation.positions.get(record.name, {}), servers, situation.table.now_ms)
             if end is not None:
                 return transactions.shorten(view, end)
     return []
@@ -186,15 +189,15 @@ def _shorten(view: TableView, situation: StreamSituation) -> list[Mutation]:
 def _reachable(
     record: StreamSegmentRecord, positions: Mapping[InstanceId, PositionRecord], servers: Set[InstanceId], now_ms: int
 ) -> End | None:
-    """The best end that is left; None while some replica, be it silent, may still reach the agreed one."""
+    """Return the best end that is left; None while any replica, even a silent one, may still reach the agreed end."""
     stuck = [positions[server] for server in sorted(servers) if server in positions]
-    if not stuck or len(stuck) < len(servers) or any(one.reason != LOST for one in stuck):
+    if not stuck or len(stuck) < len(servers) or any(position.reason != LOST for position in stuck):
         return None
-    best = max(stuck, key=lambda one: (one.offset, one.instance))
+    best = max(stuck, key=lambda position: (position.offset, position.instance))
     if best.resume is None:
         return None
     return End(segment=record.name, offset=best.offset, sealer=best.instance, now_ms=now_ms, next_offset=best.resume)
 
 
-def _place_name(partition: int) -> str:
+def _partition_key(partition: int) -> str:
     return f"{partition:08d}"

@@ -1,4 +1,6 @@
-"""Brings a table's stream to how it should be: reads what servers and people said of it, decides, writes. Blocks."""
+"""Reconciliation of a table's stream: reads the reports of servers and the requests of users, decides, writes.
+Blocks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from merlot.ids import InstanceId, raw_name
 from merlot.metastore.protocol import Check, Metastore
 
 MOST_STEPS: Final = 8
-"""A record changes once in a write: what needs several is done in as many."""
+"""Most writes of a round. A record changes once in a write, so a record that needs several changes takes several."""
 
 
 def follow_stream(
@@ -34,27 +36,28 @@ def follow_stream(
     fence: Check | None,
     draining: Set[InstanceId] = frozenset(),
 ) -> tuple[TableView, bool]:
-    """The view after everything that can be done now; and whether a backfill waits for what servers tell."""
+    """Make all changes that can be made now. Return the view after them, and whether a backfill waits for reports of
+    servers."""
     table = view.table
-    known = found.find_stream(metastore, table)
+    stream_record = found.find_stream(metastore, table)
     upserting = upserting_of(metastore, situation.spec)
-    told = read_progress(metastore, table)
-    filling = _follow_backfill(metastore, view, situation, upserting, told, fence)
+    progress = read_progress(metastore, table)
+    filling = _follow_backfill(metastore, view, situation, upserting, progress, fence)
     stream = StreamSituation(
         table=situation,
         pinned="" if upserting.waits_for else pinned_of(situation.spec, upserting.spec, filling),
-        starts={} if known is None or upserting.waits_for else known.starts,
+        starts={} if stream_record is None or upserting.waits_for else stream_record.starts,
         is_paused=found.find_control(metastore, table).is_paused,
         positions=read_positions(metastore, table),
         draining=draining,
-        told=told,
+        progress=progress,
     )
 
     def decided(current: TableView) -> Sequence[Mutation]:
         mutations = decide(current, stream)
         if mutations or filling is None or situation.spec.suspend:
             return mutations
-        return backfill.asks(filling, current, told, situation.now_ms)
+        return backfill.asks(filling, current, progress, situation.now_ms)
 
     for _ in range(MOST_STEPS):
         before = view
@@ -69,16 +72,16 @@ def _follow_backfill(
     view: TableView,
     situation: Situation,
     upserting: Upserting,
-    told: Mapping[InstanceId, ProgressRecord],
+    progress: Mapping[InstanceId, ProgressRecord],
     fence: Check | None,
 ) -> BackfillRecord | None:
-    """The backfill of an upsert table, after the steps that are done."""
+    """Return the backfill of an upsert table after the steps that are done."""
     spec, now_ms = situation.spec, situation.now_ms
     if spec.upsert is None or upserting.spec is None:
         return None
     facts = BackfillFacts(
         view=view,
-        told=told,
+        progress=progress,
         spec=upserting.spec,
         pinned=lambda record: pinned_of(spec, upserting.spec, record),
         upsert_of=pinned_upsert,
@@ -93,7 +96,7 @@ def _follow_backfill(
 
 
 def _as_declared(before: BackfillRecord | None, upserting: Upserting, facts: BackfillFacts) -> BackfillRecord | None:
-    """The backfill that the UpsertConfig asks for, begun, ended or told more of."""
+    """Return the backfill as the UpsertConfig asks for it: begun, ended or updated."""
     wanted = upserting.backfill_of(raw_name(facts.view.table))
     if wanted is None:
         if before is not None and before.is_declared and not before.is_over:

@@ -1,1 +1,1 @@
-"""How the cluster is, in one answer, and in the shapes of Pinot's clients. Pure, but for the source of facts."""
+"""Status of the cluster: in one answer, and in the shapes of Pinot's clients. Pure, but for the source of facts."""

@@ -1,13 +1,12 @@
-"""How the cluster is, in one answer: what operators watch. Pure: facts in, JSON-ready values out.
+"""Status of the cluster in one answer, for operators to watch. Pure: facts in, JSON-ready values out.
 
-Counts are of what queries see. A segment is unavailable when answers lack it, by the broker that lacks most: a new
-one is not part of answers before it is loaded, a replaced one answers until then. It is loading when some server that
-should have it neither has it nor says why not.
+Counts are of what queries see. A segment is unavailable if answers lack it; the broker that lacks the most counts. A
+new segment is not part of answers before it is loaded, and a replaced one is until then. A segment is loading if some
+server that should have it neither has it nor reports why not.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -22,11 +21,11 @@ from merlot.ids import InstanceId, raw_name
 from merlot.spec.table import TableSpec
 
 MAX_ERRORS = 5
-"""Messages shown per server and table; there may be thousands of one kind."""
+"""Most messages shown per server and table; there may be thousands of a kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFacts:
+class TableStatusFacts:
     """A table as it was last read."""
 
     record: TableRecord
@@ -34,12 +33,12 @@ class TableFacts:
     view: TableView
     reports: Mapping[InstanceId, ServerReport]
     lost: LostRecord | None = None
-    """The part of it that the metastore has lost."""
+    """The loss of records, if the metastore has lost part of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """The processes: those that live, what brokers echo, who shall stop."""
+    """The processes: those that live, the echoes of brokers, and those that are marked to stop."""
 
     live: Mapping[InstanceId, InstanceRecord]
     echoes: Mapping[InstanceId, EchoRecord]
@@ -47,16 +46,16 @@ class ClusterFacts:
 
     @property
     def leaving(self) -> frozenset[InstanceId]:
-        """Instances that shall stop for good."""
-        return frozenset(one for one, mark in self.drains.items() if mark.leaving)
+        """Return the instances that shall stop for good."""
+        return frozenset(instance for instance, mark in self.drains.items() if mark.leaving)
 
     def of_role(self, role: Role) -> list[InstanceId]:
-        """Live instances, sorted."""
-        return sorted(one for one, record in self.live.items() if record.role is role)
+        """Return the live instances of a role, sorted."""
+        return sorted(instance for instance, record in self.live.items() if record.role is role)
 
 
-def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
-    """One table's part of `GET /status`."""
+def table_status(facts: TableStatusFacts, cluster: ClusterFacts) -> Json:
+    """Return a table's part of `GET /status`."""
     view, name = facts.view, raw_name(facts.view.table)
     servers = _servers_of(facts, cluster)
     states = {server: _ServerState.of(server, facts) for server in servers}
@@ -89,17 +88,16 @@ def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
 
 
 def instances_status(cluster: ClusterFacts, tables: Mapping[str, Json]) -> Json:
-    """Live instances and marked ones; a marked one is drained when it is in every table."""
+    """Return live and marked instances. A marked one is drained if it is so in every table."""
     instances = sorted({*cluster.live, *cluster.drains})
-    return {one: _instance_json(one, cluster, tables) for one in instances}
+    return {instance: _instance_json(instance, cluster, tables) for instance in instances}
 
 
 def is_drained(server: InstanceId, table: str, cluster: ClusterFacts, num_assigned: int) -> bool:
-    """Whether a marked server may stop, as far as this table goes: every live broker routes around it.
+    """Return whether a marked server may stop as far as this table goes: every live broker routes around it.
 
-    One that leaves for good has to be rid of its segments first. A broker that has not said that it knows of this
-    very mark counts as one that routes.
-    """
+    A server that leaves for good has to be rid of its segments first. A broker that has not confirmed this very mark
+    counts as one that routes to the server."""
     mark = cluster.drains.get(server)
     if mark is None or (mark.leaving and num_assigned):
         return False
@@ -120,7 +118,7 @@ class _ServerState:
     missing: frozenset[str]
 
     @staticmethod
-    def of(server: InstanceId, facts: TableFacts) -> _ServerState:
+    def of(server: InstanceId, facts: TableStatusFacts) -> _ServerState:
         report = facts.reports.get(server)
         segments = facts.view.segments
         records = [
@@ -128,7 +126,7 @@ class _ServerState:
         ]
         assigned = {str(record.key) for record in records}
         loaded = frozenset() if report is None else report.loaded & assigned
-        # What is consumed has no file to load: the stream's part tells of it.
+        # Segments that are consumed have no file to load; the status of the stream covers them.
         files = {str(record.key) for record in records if not record.is_open}
         failed = {} if report is None else {key: report.errors[key] for key in report.errors if key in files}
         return _ServerState(
@@ -141,26 +139,26 @@ class _ServerState:
         )
 
 
-def _servers_of(facts: TableFacts, cluster: ClusterFacts) -> list[InstanceId]:
-    """Those that have segments of it, and those that may get some."""
+def _servers_of(facts: TableStatusFacts, cluster: ClusterFacts) -> list[InstanceId]:
+    """Return the live servers of the table's tenant, and those that have segments of the table."""
     tenant = facts.spec.tenants.server.name
-    live = {one for one in cluster.of_role(Role.SERVER) if cluster.live[one].tenant == tenant}
-    return sorted(live | Counter(one for servers in facts.view.assignment.values() for one in servers).keys())
+    live = {server for server in cluster.of_role(Role.SERVER) if cluster.live[server].tenant == tenant}
+    return sorted(live | {server for servers in facts.view.assignment.values() for server in servers})
 
 
-def _num_unavailable(facts: TableFacts, cluster: ClusterFacts) -> int:
-    """Where no broker tells, those that no live server reports."""
+def _num_unavailable(facts: TableStatusFacts, cluster: ClusterFacts) -> int:
+    """Return the most segments that a broker misses. If no broker reports, those that no live server has count."""
     table = facts.view.table
     echoes = (cluster.echoes.get(broker) for broker in cluster.of_role(Role.BROKER))
-    told = [
-        one.missed.get(table, 0)
-        for one in echoes
-        if one is not None and one.missed is not None and table in one.revisions
+    counts = [
+        echo.missed.get(table, 0)
+        for echo in echoes
+        if echo is not None and echo.missed is not None and table in echo.revisions
     ]
-    return max(told) if told else len(_unavailable(facts, cluster))
+    return max(counts) if counts else len(_unavailable(facts, cluster))
 
 
-def _unavailable(facts: TableFacts, cluster: ClusterFacts) -> set[str]:
+def _unavailable(facts: TableStatusFacts, cluster: ClusterFacts) -> set[str]:
     answered: set[str] = set()
     for server, report in facts.reports.items():
         if server in cluster.live:
@@ -168,7 +166,7 @@ def _unavailable(facts: TableFacts, cluster: ClusterFacts) -> set[str]:
     return {key for key in map(str, (record.key for record in facts.view.visible.values())) if key not in answered}
 
 
-def _server_json(state: _ServerState, facts: TableFacts, cluster: ClusterFacts) -> Json:
+def _server_json(state: _ServerState, facts: TableStatusFacts, cluster: ClusterFacts) -> Json:
     mark = cluster.drains.get(state.server)
     return {
         "live": state.server in cluster.live,
@@ -195,35 +193,42 @@ def _indexing_json(record: IndexingRecord) -> Json:
     }
 
 
-def _indexes_json(facts: TableFacts, states: Iterable[_ServerState], cluster: ClusterFacts) -> Json | None:
-    """Indexes and star-trees that segments were not built with, of all live servers' copies; None if there are none.
-    `looking`: servers that have not looked at their segments yet since the table was changed. One of an older release
-    makes no indexes, and is not waited for: it runs the table as it did before."""
+def _indexes_json(facts: TableStatusFacts, states: Iterable[_ServerState], cluster: ClusterFacts) -> Json | None:
+    """Return the counts of indexes and star-trees that segments were not built with, over all live servers; None if
+    none.
+
+    `looking` lists servers that have not looked at their segments since the table was changed. A server of an older
+    release makes no indexes and is not waited for: it runs the table as before."""
     reports = [state.report for state in states if state.report is not None and state.server in cluster.live]
     revision = facts.record.revision if facts.spec.indexing.asks_for_indexes else 0
-    looking = sorted(one.instance for one in reports if one.loaded and 0 <= one.indexing.revision < revision)
-    records = [one.indexing for one in reports]
-    wanted = sum(one.wanted for one in records)
+    looking = sorted(
+        report.instance for report in reports if report.loaded and 0 <= report.indexing.revision < revision
+    )
+    records = [report.indexing for report in reports]
+    wanted = sum(record.wanted for record in records)
     if not wanted and not looking:
         return None
-    problems = [one.problem for one in records if one.problem]
+    problems = [record.problem for record in records if record.problem]
     return {
         "wanted": wanted,
-        "built": sum(one.built for one in records),
-        "leftOut": sum(one.left_out for one in records),
+        "built": sum(record.built for record in records),
+        "leftOut": sum(record.left_out for record in records),
         "looking": looking,
         "problem": problems[0] if problems else "",
     }
 
 
-def _is_last_holder(server: InstanceId, facts: TableFacts, cluster: ClusterFacts) -> bool:
-    """Whether it reports a segment that no other live server does. What brokers echo is older than the reports: since
-    then this one alone may have loaded a new segment, or another holder have gone."""
+def _is_last_holder(server: InstanceId, facts: TableStatusFacts, cluster: ClusterFacts) -> bool:
+    """Return whether the server reports a segment that no other live server does.
+
+    The echoes of brokers are older than the reports: since then this server alone may have loaded a new segment, or
+    another holder may have gone."""
     report = facts.reports.get(server)
     if report is None or server not in cluster.live:
         return False
-    staying = (one for one in facts.reports.values() if one.instance in cluster.live.keys() - cluster.drains.keys())
-    elsewhere = frozenset[str]().union(*(one.loaded for one in staying if one.instance != server))
+    staying = cluster.live.keys() - cluster.drains.keys() - {server}
+    others = (other.loaded for other in facts.reports.values() if other.instance in staying)
+    elsewhere = frozenset[str]().union(*others)
     current = {record.key_text for record in facts.view.segments.values()}
     return not (report.loaded & current) <= elsewhere
 

@@ -1,4 +1,4 @@
-"""What compaction does with the segments of an upsert table, as operators watch it. Pure."""
+"""Status of an upsert table's compactions, for operators to watch. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from merlot.controller.status.upserts import rounded
 from merlot.spec.upserting import CompactionSpec
 
 AGAIN_AND_AGAIN: Final = 3
-"""Attempts of a task that have failed before it is said to fail: one may, when a server or a store is away."""
+"""Failed attempts after which a task counts as failing. Fewer are normal while a server or a store is away."""
 
 
 def compaction_status(spec: CompactionSpec | None, history: TaskHistory, tasks: Sequence[QueuedTask]) -> Json | None:
-    """The member `compaction` of a table's upserts; None if nothing is wanted. tasks: those that have not ended."""
+    """Return the member `compaction` of a table's upserts; None if it has none. tasks: those that have not ended."""
     if spec is None:
         return None
     totals = history.totals.get(CompactionConfig.model_fields["level"].default, LevelTotals())
     merges = history.totals.get(MERGE_LEVEL, LevelTotals())
     failing = sorted(
-        (one.record for one in tasks if one.record.attempts >= AGAIN_AND_AGAIN or _is_poisoned(one)),
+        (task.record for task in tasks if task.record.attempts >= AGAIN_AND_AGAIN or _is_poisoned(task)),
         key=lambda record: (-record.attempts, record.id),
     )
     return {
@@ -30,9 +30,9 @@ def compaction_status(spec: CompactionSpec | None, history: TaskHistory, tasks: 
         "rewritten": rounded(totals.segments_after),
         "removed": rounded(totals.segments_before - totals.segments_after),
         "merged": rounded(merges.segments_before - merges.segments_after),
-        "rowsRemoved": rounded(sum(one.rows_before - one.rows_after for one in (totals, merges))),
+        "rowsRemoved": rounded(sum(level.rows_before - level.rows_after for level in (totals, merges))),
         "failing": len(failing),
-        "error": _told(failing[0].config.get("segment", ""), failing[0].last_error) if failing else "",
+        "error": _error_text(failing[0].config.get("segment", ""), failing[0].last_error) if failing else "",
     }
 
 
@@ -40,5 +40,5 @@ def _is_poisoned(task: QueuedTask) -> bool:
     return task.record.state is TaskState.POISONED
 
 
-def _told(segment: object, error: str) -> str:
+def _error_text(segment: object, error: str) -> str:
     return f"segment={segment} cause={error}"

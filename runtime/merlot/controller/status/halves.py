@@ -1,4 +1,4 @@
-"""What Pinot's clients are told of a table's segments, by the half that they lie in. Pure."""
+"""Answers to Pinot's clients about a table's segments, by OFFLINE and REALTIME half. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ Json = dict[str, Any]
 
 
 def names_by_half(view: TableView, spec: TableSpec, *, only_visible: bool) -> list[Json]:
-    """`/segments/{t}`: an object per half, names sorted."""
-    known = view.visible if only_visible else view.segments
-    return [{half: sorted(name for name in known if half_of(known[name]) == half)} for half in _all_halves(view, spec)]
+    """Return the answer of `/segments/{t}`: an object per half, names sorted."""
+    segments = view.visible if only_visible else view.segments
+    return [
+        {half: sorted(name for name in segments if half_of(segments[name]) == half)} for half in _all_halves(view, spec)
+    ]
 
 
 def ideal_state(view: TableView, spec: TableSpec) -> Json:
-    """`/tables/{t}/idealstate`: what every server of a segment should have of it; null for a half that is not there."""
+    """Return the answer of `/tables/{t}/idealstate`: the state that each server should have; null for a missing
+    half."""
     wanted = {
         name: dict.fromkeys(view.servers_of(record.name), "CONSUMING" if record.is_open else "ONLINE")
         for name, record in view.segments.items()
@@ -28,21 +31,22 @@ def ideal_state(view: TableView, spec: TableSpec) -> Json:
     return _by_half(view, spec, wanted)
 
 
-def external_view(view: TableView, spec: TableSpec, told: Mapping[str, Mapping[InstanceId, str]]) -> Json:
-    """`/tables/{t}/externalview`: what servers say that they have."""
-    return _by_half(view, spec, told)
+def external_view(view: TableView, spec: TableSpec, states: Mapping[str, Mapping[InstanceId, str]]) -> Json:
+    """Return the answer of `/tables/{t}/externalview`: the states that servers report."""
+    return _by_half(view, spec, states)
 
 
-def segment_states(view: TableView, told: Mapping[str, Mapping[InstanceId, str]]) -> list[Json]:
-    """`/tables/{t}/segmentsStatus`: GOOD if every server has it, BAD if none has."""
+def segment_states(view: TableView, states: Mapping[str, Mapping[InstanceId, str]]) -> list[Json]:
+    """Return the answer of `/tables/{t}/segmentsStatus`: GOOD if every server has the segment, BAD if none has, else
+    PARTIAL."""
     return [
-        {"segmentName": name, "segmentStatus": _status(view.servers_of(record.name), told.get(name, {}))}
+        {"segmentName": name, "segmentStatus": _status(view.servers_of(record.name), states.get(name, {}))}
         for name, record in sorted(view.segments.items())
     ]
 
 
-def _status(servers: Iterable[InstanceId], told: Mapping[InstanceId, str]) -> str:
-    states = [told.get(server) in ("ONLINE", "CONSUMING") for server in servers]
+def _status(servers: Iterable[InstanceId], reported: Mapping[InstanceId, str]) -> str:
+    states = [reported.get(server) in ("ONLINE", "CONSUMING") for server in servers]
     if states and all(states):
         return "GOOD"
     return "PARTIAL" if any(states) else "BAD"
@@ -59,6 +63,5 @@ def _by_half(view: TableView, spec: TableSpec, states: Mapping[str, Mapping[Inst
 
 
 def _all_halves(view: TableView, spec: TableSpec) -> list[str]:
-    """Those of the manifest, and those that segments lie in."""
-    found = {*halves(spec), *(half_of(record) for record in view.segments.values())}
-    return sorted(found)
+    """Return the halves of the manifest, and those that segments lie in."""
+    return sorted({*halves(spec), *(half_of(record) for record in view.segments.values())})

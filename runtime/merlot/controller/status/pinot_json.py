@@ -1,4 +1,4 @@
-"""The shapes that Pinot's clients expect from a controller alone. Pure: records and specs in, JSON-ready values out."""
+"""JSON in the shapes that only Pinot's clients expect. Pure: records and specs in, JSON-ready values out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def table_config(record: TableRecord, spec: TableSpec) -> Json:
-    """Pinot's TableConfig, under its type: `/tables/{t}`."""
+    """Return Pinot's TableConfig under its type: `/tables/{t}`."""
     segments: Json = {
         "schemaName": record.manifest["metadata"]["name"],
         "replication": str(spec.replication),
@@ -38,14 +38,15 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
         **pinot_table.shared_members(spec),
     }
     raw = raw_name(record.name)
-    found = {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in halves(spec)}
+    configs = {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in halves(spec)}
     if spec.ingestion.stream is not None:
-        found[REALTIME]["ingestionConfig"] = pinot_table.stream_members(spec.ingestion.stream)
-    return found
+        configs[REALTIME]["ingestionConfig"] = pinot_table.stream_members(spec.ingestion.stream)
+    return configs
 
 
 def size(name: str, view: TableView) -> Json:
-    """`/tables/{t}/size`: one copy is what Pinot calls reported per replica; here every server holds the same bytes."""
+    """Return the answer of `/tables/{t}/size`. Every server holds the same bytes, so Pinot's "reported per replica" is
+    one copy."""
     copies = {segment: max(1, len(view.servers_of(segment))) for segment in view.visible}
     total = sum(segment.size_bytes * copies[segment.name] for segment in view.visible.values())
     segments = {
@@ -70,9 +71,11 @@ def size(name: str, view: TableView) -> Json:
 
 
 def metadata(view: TableView, spec: TableSpec) -> Json:
-    """`/tables/{t}/metadata`. `numSegmentsUnpartitioned` is ours: segments that lack what partition pruning needs, 0 if
-    the table declares no partitioning. So is `timeBoundaryMs`: from when on a hybrid table's stream answers; null if it
-    answers for all, or the table is not hybrid."""
+    """Return the answer of `/tables/{t}/metadata`, with two members of Merlot's own.
+
+    `numSegmentsUnpartitioned` counts segments that lack what partition pruning needs; 0 if the table declares no
+    partitioning. `timeBoundaryMs` is the time from which a hybrid table's stream answers; null if it answers for all
+    times, or the table is not hybrid."""
     boundary_ms = view.root.time_boundary_ms
     return {
         "tableName": view.table,
@@ -87,13 +90,14 @@ def metadata(view: TableView, spec: TableSpec) -> Json:
 
 
 def unpartitioned(record: SegmentRecord, spec: TableSpec) -> list[str]:
-    """Partition columns of the table of which the record tells nothing: the segment is never pruned by them."""
+    """Return the table's partition columns that the record lacks; the segment is never pruned by them."""
     declared = () if spec.partitioning is None else spec.partitioning.columns
     return [column for column in declared if column not in record.partitions]
 
 
 def instances_of_table(name: str, view: TableView, spec: TableSpec, live: Iterable[InstanceRecord]) -> Json:
-    """`/tables/{t}/instances`: every broker serves every table; servers are those that it is assigned to."""
+    """Return the answer of `/tables/{t}/instances`: all brokers, since each serves every table, and the assigned
+    servers."""
     present = halves(spec)
     servers = sorted({server for assigned in view.assignment.values() for server in assigned})
     brokers = sorted(record.id for record in live if record.role is Role.BROKER)
@@ -105,7 +109,7 @@ def instances_of_table(name: str, view: TableView, spec: TableSpec, live: Iterab
 
 
 def broker(record: InstanceRecord) -> Json:
-    """A live broker, as JDBC and the Spark connector read it."""
+    """Return a live broker in the form that JDBC and the Spark connector read."""
     return {
         "host": record.host,
         "port": record.http_port,
@@ -115,7 +119,7 @@ def broker(record: InstanceRecord) -> Json:
 
 
 def instance(record: InstanceRecord) -> Json:
-    """`/instances/{i}`."""
+    """Return the answer of `/instances/{i}`."""
     return {
         "instanceName": record.id,
         "hostName": record.host,
@@ -136,8 +140,10 @@ def segment_status(
     states: Mapping[InstanceId, str],
     spec: TableSpec,
 ) -> Json:
-    """A segment's record, where it is, the columns that it lacks (queries answer their default values), and the
-    partition columns that it is not partitioned by."""
+    """Return a segment's record, its servers, and the columns that it lacks.
+
+    These are `defaultedColumns`, for which queries answer the default value, and partition columns that it is not
+    partitioned by. `widenedColumns` are stored with another type than queries answer."""
     table_schema = spec.table_schema
     present = record.column_types
     defaulted = [name for name in table_schema.names if name not in present] if present else []

@@ -1,6 +1,6 @@
-"""Keeps what `GET /status` tells ready: reads again only what changed, and renders again only if something did.
+"""Source of `GET /status`: reads again only what changed, and renders again only if something did.
 
-Blocking; any thread, one at a time. A controller that nobody asks watches nothing.
+Blocking; any thread may call, one at a time. A controller that nobody asks has no watches.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from merlot.cluster.segments.editions import partitioning_of
 from merlot.cluster.segments.view import load
 from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compactions_of
 from merlot.cluster.tasks.queue import history
-from merlot.controller.status.cluster import ClusterFacts, TableFacts, instances_status, table_status
+from merlot.controller.status.cluster import ClusterFacts, TableStatusFacts, instances_status, table_status
 from merlot.controller.status.compactions import compaction_status
 from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.streams import StreamFacts, is_news, stream_status
-from merlot.controller.status.upserts import UpsertFacts, upsert_status
+from merlot.controller.status.upserts import UpsertStatusFacts, upsert_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch
@@ -46,21 +46,21 @@ from merlot.store.allowed import AllowedStores
 _LOG = logging.getLogger(__name__)
 
 READERS = 4
-"""Tables that are read at once: a table is a dozen answers of the metastore, one after the other."""
+"""Number of tables that are read at once. A table takes a dozen answers of the metastore, one after the other."""
 LAG_MS = 10_000
-"""Between two answers that tell another lag and nothing else: whoever watches writes it down each time."""
+"""Least time between two answers that differ in lag alone, since clients record each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusAnswer:
-    """A rendered answer; `etag` changes exactly with `body`."""
+    """A rendered answer. `etag` changes exactly when `body` does."""
 
     body: bytes
     etag: str
 
 
 class StatusSource:
-    """Follows every table from the first call on. `extras` adds members to the answer."""
+    """Follows every table from the first call on. `extras` returns more members of the answer."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class StatusSource:
         self._lock = threading.Lock()
 
     def read(self) -> StatusAnswer:
-        """The cluster as it is now."""
+        """Return the cluster's current status."""
         with self._lock:
             cluster = self._read_cluster()
             tables = self._read_tables(cluster)
@@ -94,7 +94,7 @@ class StatusSource:
 
     def _read_cluster(self) -> ClusterFacts:
         live = live_instances(self._metastore)
-        brokers = sorted(one for one, record in live.items() if record.role is Role.BROKER)
+        brokers = sorted(instance for instance, record in live.items() if record.role is Role.BROKER)
         echoes = read_echoes(self._metastore, brokers)
         cluster = ClusterFacts(live=live, echoes=echoes, drains=marks(self._metastore))
         if self._cluster is None or self._cluster != cluster:
@@ -112,14 +112,14 @@ class StatusSource:
         with ThreadPoolExecutor(READERS, thread_name_prefix="status-read") as readers:
             for _ in readers.map(_TableSource.refresh, stale):
                 pass
-            told = [source for source in self._tables.values() if source.is_told_of]
-            for _ in readers.map(lambda source: source.read_told(cluster, now_ms), told):
+            reported = [source for source in self._tables.values() if source.has_progress]
+            for _ in readers.map(lambda source: source.refresh_progress(cluster, now_ms), reported):
                 pass
         statuses = {raw_name(name): self._tables[name].status(cluster) for name in sorted(names)}
         return {name: status for name, status in statuses.items() if status is not None}
 
     def _render(self, tables: Mapping[str, Json], cluster: ClusterFacts, extras: Mapping[str, Json]) -> StatusAnswer:
-        """Anew only if a part is: a status of 1,000 tables is megabytes."""
+        """Render anew only if a part has changed: a status of 1,000 tables is megabytes."""
         if self._rendered is not None:
             old_tables, old_cluster, old_extras, answer = self._rendered
             if old_cluster is cluster and old_extras == extras and _are_same(old_tables, tables):
@@ -137,7 +137,7 @@ def _are_same(before: Mapping[str, Json], after: Mapping[str, Json]) -> bool:
 
 
 class _TableSource:
-    """One table's facts and what was made of them."""
+    """A table's facts, and the status that was made from them."""
 
     def __init__(self, metastore: Metastore, name: TableName, stores: AllowedStores) -> None:
         self._metastore = metastore
@@ -145,9 +145,9 @@ class _TableSource:
         self._name = name
         self._has_changed = threading.Event()
         self._has_changed.set()
-        self._facts: TableFacts | None = None
+        self._facts: TableStatusFacts | None = None
         self._problem: MerlotError | None = None
-        self._made: tuple[TableFacts, ClusterFacts, Json] | None = None
+        self._rendered: tuple[TableStatusFacts, ClusterFacts, Json] | None = None
         self._stream: Json | None = None
         self._stream_at_ms = 0
         self._upsert: Json | None = None
@@ -157,11 +157,11 @@ class _TableSource:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it has to be read again."""
+        """Return whether the table has to be read again."""
         return self._has_changed.is_set()
 
     def refresh(self) -> None:
-        """Read it again."""
+        """Read the table again."""
         self._has_changed.clear()
         try:
             self._watch()
@@ -174,67 +174,69 @@ class _TableSource:
             raise
 
     @property
-    def is_told_of(self) -> bool:
-        """Whether servers say of the table how its stream or its keys are."""
+    def has_progress(self) -> bool:
+        """Return whether servers report the progress of the table's stream or the state of its keys."""
         spec = None if self._facts is None else self._facts.spec
         return spec is not None and (spec.ingestion.stream is not None or spec.upsert is not None)
 
-    def read_told(self, cluster: ClusterFacts, now_ms: int) -> None:
-        """Read what servers say of stream and keys: nobody watches that, since it changes every second."""
+    def refresh_progress(self, cluster: ClusterFacts, now_ms: int) -> None:
+        """Read what servers report about stream and keys. It changes every second, so there is no watch on it."""
         facts = self._facts
         assert facts is not None, "refreshed before"
         live = {
-            one for one in cluster.of_role(Role.SERVER) if cluster.live[one].tenant == facts.spec.tenants.server.name
+            server
+            for server in cluster.of_role(Role.SERVER)
+            if cluster.live[server].tenant == facts.spec.tenants.server.name
         }
-        told = read_progress(self._metastore, self._name)
+        progress = read_progress(self._metastore, self._name)
         if facts.spec.ingestion.stream is not None:
-            self._read_stream(facts, cluster, told, live, now_ms)
+            self._read_stream(facts, cluster, progress, live, now_ms)
         if facts.spec.upsert is not None:
-            keys = self._read_upserts(facts, told, live, now_ms)
+            keys = self._read_upserts(facts, progress, live, now_ms)
             if keys != self._upsert:
                 self._upsert = keys
 
     def _read_stream(
         self,
-        facts: TableFacts,
+        facts: TableStatusFacts,
         cluster: ClusterFacts,
-        told: Mapping[InstanceId, ProgressRecord],
+        progress: Mapping[InstanceId, ProgressRecord],
         live: Set[InstanceId],
         now_ms: int,
     ) -> None:
-        found = stream_status(
+        status = stream_status(
             facts.view,
             StreamFacts(
                 control=find_control(self._metastore, self._name),
                 looked=find_stream(self._metastore, self._name),
-                told=told,
+                progress=progress,
                 staying=live - cluster.drains.keys(),
-                draining={one: mark.since_ms for one, mark in cluster.drains.items() if one in live},
+                draining={server: mark.since_ms for server, mark in cluster.drains.items() if server in live},
                 now_ms=now_ms,
             ),
         )
-        if is_news(self._stream, found) or now_ms - self._stream_at_ms >= LAG_MS:
-            if found != self._stream:
-                self._stream = found
+        if is_news(self._stream, status) or now_ms - self._stream_at_ms >= LAG_MS:
+            if status != self._stream:
+                self._stream = status
             self._stream_at_ms = now_ms
 
     def _read_upserts(
-        self, facts: TableFacts, told: Mapping[InstanceId, ProgressRecord], live: Set[InstanceId], now_ms: int
+        self, facts: TableStatusFacts, progress: Mapping[InstanceId, ProgressRecord], live: Set[InstanceId], now_ms: int
     ) -> Json:
-        """Of an upsert table: how its keys are."""
+        """Return the status of an upsert table's keys."""
         upserting = upserting_of(self._metastore, facts.spec)
         filling = find_backfill(self._metastore, self._name)
-        said = UpsertFacts(
+        upsert_facts = UpsertStatusFacts(
             upserting=upserting,
             pinned=pinned_of(facts.spec, upserting.spec, filling),
             filling=filling,
-            told=told,
+            progress=progress,
             live=live,
             now_ms=now_ms,
             partitioning=partitioning_of(facts.spec),
             compaction=self._read_compaction(None if upserting.spec is None else upserting.spec.compaction),
         )
-        return upsert_status(facts.view, said)
+        return upsert_status(facts.view, upsert_facts)
 
     def _read_compaction(self, spec: CompactionSpec | None) -> Json | None:
         if spec is None:
@@ -243,25 +245,29 @@ class _TableSource:
         return compaction_status(spec, done, compactions_of(self._metastore, self._name))
 
     def status(self, cluster: ClusterFacts) -> Json | None:
-        """None while the table is on its way in or out."""
+        """Return the table's status; None while the table is being created or deleted."""
         if isinstance(self._problem, NotFoundError):
             return None
         if self._problem is not None:
             _LOG.warning("table has no status table=%s cause=%s", self._name, self._problem)
             return {"name": raw_name(self._name), "error": str(self._problem), "servers": {}, "brokers": {}}
-        facts, made = self._facts, self._made
+        facts, rendered = self._facts, self._rendered
         assert facts is not None, "refreshed before"
         declared = facts.spec.deep_store_uri
         problem = "" if declared is None else self._problem_of(declared)
-        is_same = made is not None and made[0] is facts and made[1] is cluster and made[2]["storeProblem"] == problem
-        told = {"stream": self._stream, "upsert": self._upsert}
-        told = {name: value for name, value in told.items() if value is not None}
-        if made is None or not is_same or any(made[2].get(name) is not value for name, value in told.items()):
-            made = self._made = (facts, cluster, {**table_status(facts, cluster), "storeProblem": problem, **told})
-        return made[2]
+        members = {"stream": self._stream, "upsert": self._upsert}
+        members = {name: value for name, value in members.items() if value is not None}
+        if rendered is not None:
+            old_facts, old_cluster, status = rendered
+            is_same = old_facts is facts and old_cluster is cluster and status["storeProblem"] == problem
+            if is_same and all(status.get(name) is value for name, value in members.items()):
+                return status
+        status = {**table_status(facts, cluster), "storeProblem": problem, **members}
+        self._rendered = (facts, cluster, status)
+        return status
 
     def _problem_of(self, uri: str) -> str:
-        """Why nobody opens a deep store now; empty if it can be."""
+        """Return why nobody can open a deep store now; empty if it can be opened."""
         return self._stores.problem_of(uri) or credentials.problem_of(uri)
 
     def _watch(self) -> None:
@@ -273,10 +279,10 @@ class _TableSource:
         self._reader.watch(self._has_changed.set)
         self._is_watched = True
 
-    def _read_anew(self, before: TableFacts | None) -> TableFacts:
+    def _read_anew(self, before: TableStatusFacts | None) -> TableStatusFacts:
         record = get_table(self._metastore, self._name)
         is_same = before is not None and before.record.revision == record.revision
-        return TableFacts(
+        return TableStatusFacts(
             record=record,
             spec=before.spec if before is not None and is_same else spec_of(record).spec,
             reports=self._reader.read(),

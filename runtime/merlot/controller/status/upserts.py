@@ -1,6 +1,6 @@
-"""How the keys of an upsert table are, as operators watch it: rounded, so that it changes only when it matters. Pure.
+"""Status of an upsert table's keys, for operators to watch: rounded, so that it changes only when it matters. Pure.
 
-Of a partition, the replica that has most keys speaks. Whether settings are in force, each replica says itself.
+The replica with the most keys counts for its partition. Each replica reports itself whether settings are in force.
 """
 
 from __future__ import annotations
@@ -21,49 +21,54 @@ from merlot.ids import InstanceId
 from merlot.spec.indexing import PartitioningSpec
 
 STALE_MS: Final = 15_000
-"""What a server told longer ago is not how it is."""
+"""Greatest age of a server's report that counts."""
 MAX_NAMED: Final = 8
 SNAPSHOT_STEP_MS: Final = 60_000
-"""Times of snapshots are told to the minute: each commit writes some."""
+"""Unit to which times of snapshots are rounded down, since each commit writes some."""
 COUNTS: Final = ("keys", "valid", "invalid", "expired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpsertFacts:
-    """What is said of the upserts of a table."""
+class UpsertStatusFacts:
+    """Facts about the upserts of a table."""
 
     upserting: Upserting
     pinned: str
-    """The settings that its segments shall have."""
+    """Settings that the table's segments shall have."""
     filling: BackfillRecord | None
-    told: Mapping[InstanceId, ProgressRecord]
+    progress: Mapping[InstanceId, ProgressRecord]
     live: Set[InstanceId]
     now_ms: int
     partitioning: PartitioningSpec | None = None
-    """Of a table of batches."""
+    """Partitioning of a table of batches; None for a stream."""
     compaction: Json | None = None
-    """What is told of compactions; None: none are wanted."""
+    """Status of compactions; None if the table has none."""
 
 
-def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
-    """The member `upsert` of a table's part of `GET /status`."""
+def upsert_status(view: TableView, facts: UpsertStatusFacts) -> Json:
+    """Return the member `upsert` of a table's part of `GET /status`."""
     spec, wanted = facts.upserting.spec, _wanted(view, facts)
-    told: dict[int, list[tuple[InstanceId, UpsertProgress | None]]] = {
-        number: [(server, _said(server, number, facts)) for server in view.servers_of(one.segment)]
-        for number, one in wanted.items()
+    by_partition: dict[int, list[tuple[InstanceId, UpsertProgress | None]]] = {
+        number: [(server, _progress_of(server, number, facts)) for server in view.servers_of(target.segment)]
+        for number, target in wanted.items()
     }
-    replicas = [(number, server, said) for number, ones in told.items() for server, said in ones]
+    replicas = [(number, server, progress) for number, pairs in by_partition.items() for server, progress in pairs]
     behind = [
         f"{server}/{number}"
-        for number, server, said in replicas
-        if said is None or said.settings != wanted[number].settings or not said.is_built
+        for number, server, progress in replicas
+        if progress is None or progress.settings != wanted[number].settings or not progress.is_built
     ]
-    best = {
-        number: max((said for _, said in ones if said is not None), key=lambda one: one.keys, default=UpsertProgress())
-        for number, ones in told.items()
+    reports = {
+        number: [progress for _, progress in pairs if progress is not None] for number, pairs in by_partition.items()
     }
-    said = [one for _, _, one in replicas if one is not None]
-    bytes_of = {number: max((one.memory_bytes for _, one in ones if one), default=0) for number, ones in told.items()}
+    best = {
+        number: max(reported, key=lambda progress: progress.keys, default=UpsertProgress())
+        for number, reported in reports.items()
+    }
+    all_reports = [progress for reported in reports.values() for progress in reported]
+    bytes_of = {
+        number: max((progress.memory_bytes for progress in reported), default=0) for number, reported in reports.items()
+    }
     worst = max(bytes_of, key=lambda number: (bytes_of[number], -number), default=None)
     return {
         "revision": facts.upserting.revision,
@@ -72,10 +77,10 @@ def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
         "replicas": len(replicas),
         "inForce": len(replicas) - len(behind),
         "behind": sorted(behind)[:MAX_NAMED],
-        **{name: rounded(sum(getattr(one, name) for one in best.values())) for name in COUNTS},
-        "memoryBytes": rounded(sum(one.memory_bytes for one in said)),
+        **{name: rounded(sum(getattr(progress, name) for progress in best.values())) for name in COUNTS},
+        "memoryBytes": rounded(sum(progress.memory_bytes for progress in all_reports)),
         "worst": None if worst is None else {"partition": worst, "memoryBytes": rounded(bytes_of[worst])},
-        "snapshots": _snapshots(facts, said),
+        "snapshots": _snapshots(facts, all_reports),
         "short": list(_short(facts)),
         "backfill": None if facts.filling is None else _backfill(facts.filling),
         "compaction": facts.compaction,
@@ -83,44 +88,44 @@ def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What each replica of a partition shall come to."""
+class _Target:
+    """Segment and settings that each replica of a partition shall have."""
 
     segment: str
-    """One that its replicas have."""
+    """A segment that all replicas of the partition have."""
     settings: str
 
 
-def _wanted(view: TableView, facts: UpsertFacts) -> Mapping[int, _Wanted]:
-    """By partition: the settings that decide the rows of a stream, the edition of what batches brought."""
+def _wanted(view: TableView, facts: UpsertStatusFacts) -> Mapping[int, _Target]:
+    """Return the targets by partition: the settings of a stream's rows, or the edition of a table of batches."""
     if facts.partitioning is not None:
         editions = editions_of(view.visible.values(), facts.partitioning).values()
-        return {one.partition: _Wanted(one.members[-1].name, one.key) for one in editions}
+        return {edition.partition: _Target(edition.members[-1].name, edition.key) for edition in editions}
     settings = upsert_id(pinned_upsert(facts.pinned))
-    return {number: _Wanted(record.name, settings) for number, record in open_segments(view).items()}
+    return {number: _Target(record.name, settings) for number, record in open_segments(view).items()}
 
 
-def _said(server: InstanceId, partition: int, facts: UpsertFacts) -> UpsertProgress | None:
-    record = facts.told.get(server)
+def _progress_of(server: InstanceId, partition: int, facts: UpsertStatusFacts) -> UpsertProgress | None:
+    record = facts.progress.get(server)
     if record is None or server not in facts.live or facts.now_ms - record.at_ms > STALE_MS:
         return None
-    return next((one.upsert for one in record.partitions if one.partition == partition), None)
+    return next((entry.upsert for entry in record.partitions if entry.partition == partition), None)
 
 
-def _snapshots(facts: UpsertFacts, said: list[UpsertProgress]) -> Json:
+def _snapshots(facts: UpsertStatusFacts, replicas: list[UpsertProgress]) -> Json:
     spec = facts.upserting.spec
-    oldest = min((one.snapshot_ms for one in said if one.snapshot_ms is not None), default=None)
+    oldest = min((replica.snapshot_ms for replica in replicas if replica.snapshot_ms is not None), default=None)
     return {
-        "wanted": any(one.snapshot for one in said) or (spec is not None and spec.snapshots_in is not None),
+        "wanted": any(replica.snapshot for replica in replicas) or (spec is not None and spec.snapshots_in is not None),
         "oldestMs": None if oldest is None else oldest // SNAPSHOT_STEP_MS * SNAPSHOT_STEP_MS,
-        "missing": sum(one.snapshots_missing for one in said),
-        "error": next((one.snapshot_error for one in said if one.snapshot_error), ""),
+        "missing": sum(replica.snapshots_missing for replica in replicas),
+        "error": next((replica.snapshot_error for replica in replicas if replica.snapshot_error), ""),
     }
 
 
-def _short(facts: UpsertFacts) -> Iterator[Json]:
-    """Servers whose memory will not do, all of their tables together."""
-    for server, record in sorted(facts.told.items()):
+def _short(facts: UpsertStatusFacts) -> Iterator[Json]:
+    """Yield the servers that have too little memory for all of their tables."""
+    for server, record in sorted(facts.progress.items()):
         memory, is_stale = record.memory, facts.now_ms - record.at_ms > STALE_MS
         if memory is None or is_stale or server not in facts.live or memory.needed_bytes <= memory.limit_bytes:
             continue
@@ -146,6 +151,6 @@ def _backfill(record: BackfillRecord) -> Json:
 
 
 def rounded(number: int) -> int:
-    """To two digits; small numbers are what they are."""
+    """Round down to two digits; numbers below 1,000 stay as they are."""
     unit = int(10 ** max(0, len(str(number)) - 2)) if number >= 1000 else 1
     return number // unit * unit

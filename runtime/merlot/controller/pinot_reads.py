@@ -1,4 +1,4 @@
-"""What Pinot's reading paths tell of a cluster. Every call blocks; any thread may call."""
+"""Answers of Pinot's reading paths about a cluster. Every call blocks; any thread may call."""
 
 from __future__ import annotations
 
@@ -26,73 +26,73 @@ Json = dict[str, Any]
 
 def _redacted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _redacted(one) for name, one in value.items()}
+        return {name: _redacted(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_redacted(one) for one in value]
+        return [_redacted(member) for member in value]
     return redact(value) if isinstance(value, str) else value
 
 
-class Reading:
-    """Operations on one cluster, none of which changes it."""
+class PinotReads:
+    """Reads of one cluster. None changes it."""
 
     def __init__(self, metastore: Metastore, view_of: Callable[[str], TableView]) -> None:
         self._metastore = metastore
         self._view_of = view_of
 
     def ping(self) -> None:
-        """Raises UnavailableError while the metastore is silent."""
+        """Raise UnavailableError if the metastore does not answer."""
         self._metastore.get("/")
 
     def table_names(self) -> list[str]:
-        """Raw names, sorted."""
+        """Return the raw names of all tables, sorted."""
         return sorted(raw_name(name) for name in tables.list_tables(self._metastore))
 
     def typed_names(self) -> list[TableName]:
-        """Names of all tables' halves, sorted."""
+        """Return the names of all tables' halves, sorted."""
         return sorted(half for name in self.table_names() for half in self.typed_names_of(name))
 
     def typed_names_of(self, name: str) -> list[TableName]:
-        """Names of a table's halves."""
+        """Return the names of a table's halves."""
         return typed_names(raw_name(name), self._spec(name))
 
     def schema(self, name: str) -> Json:
-        """Pinot's schema."""
+        """Return a table's schema in Pinot's form."""
         return pinot_schema.to_pinot(raw_name(name), self._spec(name).table_schema)
 
     def table_configs(self, name: str) -> Json:
-        """Pinot's TableConfigs: the schema and the halves' configs."""
+        """Return Pinot's TableConfigs: the schema and the halves' configs."""
         configs = self.configs_by_half(name)
         answer: Json = {"tableName": raw_name(name), "schema": self.schema(name)}
         return answer | {half.lower(): config for half, config in configs.items()}
 
     def configs_by_half(self, name: str) -> Json:
-        """Pinot's table configs, by OFFLINE and REALTIME, without secrets that a property's URI may hold."""
+        """Return Pinot's table configs by OFFLINE and REALTIME. Secrets in URIs of properties are redacted."""
         record = tables.get_table(self._metastore, name)
-        found: Json = _redacted(pinot_json.table_config(record, tables.spec_of(record).spec))
-        return found
+        configs: Json = _redacted(pinot_json.table_config(record, tables.spec_of(record).spec))
+        return configs
 
     def ideal_state(self, name: str) -> Json:
-        """By half and segment, what servers should have."""
+        """Return the states that servers should have, by half and segment."""
         spec = self._spec(name)
         return halves.ideal_state(self._view_of(name), spec)
 
     def external_view(self, name: str) -> Json:
-        """By half and segment, what live servers have."""
+        """Return the states that live servers report, by half and segment."""
         spec, view = self._spec(name), self._view_of(name)
-        return halves.external_view(view, spec, self._told(view))
+        return halves.external_view(view, spec, self._reported_states(view))
 
     def segment_states(self, name: str) -> list[Json]:
-        """GOOD, PARTIAL or BAD of each segment."""
+        """Return GOOD, PARTIAL or BAD for each segment."""
         self._spec(name)
         view = self._view_of(name)
-        return halves.segment_states(view, self._told(view))
+        return halves.segment_states(view, self._reported_states(view))
 
     def state(self, name: str) -> Json:
-        """`enabled`, or `disabled` of a suspended table."""
+        """Return `enabled`, or `disabled` for a suspended table."""
         return {"state": "disabled" if self._spec(name).suspend else "enabled"}
 
     def pause_status(self, name: str) -> Json:
-        """Pinot's PauseStatusDetails."""
+        """Return Pinot's PauseStatusDetails."""
         spec, view = self._spec(name), self._view_of(name)
         if spec.ingestion.stream is None:
             raise NotFoundError(f"table has no stream table={raw_name(name)}")
@@ -101,7 +101,7 @@ class Reading:
         return {"pauseFlag": paused, "consumingSegments": consuming, "comment": ""}
 
     def tenants(self) -> Json:
-        """Names by role."""
+        """Return the tenants' names by role."""
         specs = [self._spec(name).tenants for name in self.table_names()]
         return {
             "SERVER_TENANTS": sorted({"default", *(spec.server.name for spec in specs)}),
@@ -109,32 +109,32 @@ class Reading:
         }
 
     def tenant(self, name: str) -> Json:
-        """Live instances of one tenant."""
+        """Return the live instances of a tenant."""
         records = liveness.live_instances(self._metastore).values()
         servers = sorted(record.id for record in records if record.role is Role.SERVER and record.tenant == name)
         return {"tenantName": name, "ServerInstances": servers, "BrokerInstances": self.broker_names()}
 
     def broker_names(self) -> list[InstanceId]:
-        """Of live brokers."""
+        """Return the names of live brokers, sorted."""
         return sorted(liveness.live_instances(self._metastore, Role.BROKER))
 
     def _spec(self, name: str) -> TableSpec:
         return tables.spec_of(tables.get_table(self._metastore, name)).spec
 
-    def _told(self, view: TableView) -> Mapping[str, Mapping[InstanceId, str]]:
-        """What live servers say of each segment."""
+    def _reported_states(self, view: TableView) -> Mapping[str, Mapping[InstanceId, str]]:
+        """Return the states that live servers report, by segment."""
         live = liveness.live_instances(self._metastore, Role.SERVER)
         reports = ReportReader(self._metastore, view.table).read()
-        told: dict[str, dict[InstanceId, str]] = {}
+        states: dict[str, dict[InstanceId, str]] = {}
         for server, progress in read_progress(self._metastore, view.table).items():
             for partition in progress.partitions if server in live else ():
                 state = "ERROR" if partition.state == "ERROR" else "CONSUMING"
-                told.setdefault(partition.segment, {})[server] = state
+                states.setdefault(partition.segment, {})[server] = state
         for name, record in view.segments.items():
             key = record.key_text
             for server, report in reports.items():
                 if server in live and not record.is_open and key in report.loaded:
-                    told.setdefault(name, {})[server] = "ONLINE"
+                    states.setdefault(name, {})[server] = "ONLINE"
                 elif server in live and key in report.errors:
-                    told.setdefault(name, {})[server] = "ERROR"
-        return told
+                    states.setdefault(name, {})[server] = "ERROR"
+        return states

@@ -1,4 +1,4 @@
-"""What the controller's loop remembers of one table between rounds. Used by one thread at a time."""
+"""State that the controller's loop keeps of a table between rounds. Used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec
 
 
-class TableState:
+class TableFollower:
     """A table's latest view, its parsed spec, and its servers' reports for as long as segments move."""
 
     def __init__(self, metastore: Metastore, name: TableName, wake: Callable[[], None]) -> None:
@@ -27,54 +27,54 @@ class TableState:
         self._watches_stream = False
         self._watched_upsert = ""
         self.is_backfilled = False
-        """Whether it is to be looked at all the time: what servers tell of a backfill nobody watches."""
+        """True if the table is looked at all the time: there is no watch on what servers report about a backfill."""
         self._watches = [
             metastore.watch(paths.segments_root(name), wake),
             metastore.watch(paths.table_config(name), wake),
         ]
 
     def watch_stream(self) -> None:
-        """Wake, too, when a server has found partitions, or somebody asks something of the stream."""
+        """Also wake when a server has found partitions, or a user asks something of the stream."""
         if not self._watches_stream:
             self._watches_stream = True
             for path in (paths.stream(self.name), paths.stream_control(self.name), paths.backfill(self.name)):
                 self._watches.append(self._metastore.watch(path, self._wake))
 
     def watch_upsert(self, name: str) -> None:
-        """Wake, too, when the UpsertConfig that the table names comes or changes."""
+        """Also wake when the UpsertConfig that the table names is created or changed."""
         if name != self._watched_upsert:
             self._watched_upsert = name
             self._watches.append(self._metastore.watch(paths.upsert_config(name), self._wake))
 
     @property
     def has_stream(self) -> bool:
-        """Whether it consumes one."""
+        """Return whether the table consumes a stream."""
         return self._watches_stream
 
     @property
     def is_moving(self) -> bool:
-        """Whether reports decide when old replicas may go."""
+        """Return whether reports decide when old replicas may go."""
         return self._reader is not None
 
     def spec(self, record: TableRecord) -> TableSpec:
-        """The record's manifest, parsed once per revision."""
+        """Return the record's spec, parsed once per revision."""
         if self._spec is None or self._spec[0] != record.revision:
             self._spec = (record.revision, spec_of(record).spec)
         return self._spec[1]
 
     def refresh(self) -> TableView:
-        """The current view."""
+        """Load and return the current view."""
         self.view = load(self._metastore, self.name, self.view)
         return self.view
 
     def loaded(self) -> Mapping[InstanceId, frozenset[str]] | None:
-        """Keys that servers report, while segments move; None otherwise."""
+        """Return the keys that servers report while segments move; None otherwise."""
         if self._reader is None:
             return None
         return {instance: report.loaded for instance, report in self._reader.read().items()}
 
     def follow_reports(self, is_moving: bool) -> None:
-        """Read reports, and wake when they change, only while it matters: they change with every loaded segment."""
+        """Read reports, and wake when they change, only while segments move: they change with every loaded segment."""
         if is_moving and self._reader is None:
             self._reader = ReportReader(self._metastore, self.name)
             self._reader.watch(self._wake)

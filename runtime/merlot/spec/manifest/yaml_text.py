@@ -52,7 +52,7 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
             node = loader.get_node()
             if node is None or node.tag == "tag:yaml.org,2002:null":
                 continue
-            walk = _Walk({}, problems)
+            walk = _LineRecorder({}, problems)
             walk.visit(node, "", MAX_DEPTH)
             documents.append(Document(loader.construct_document(node), len(documents) + 1, walk.lines))
     except yaml.MarkedYAMLError as error:
@@ -81,7 +81,7 @@ def _too_much() -> yaml.YAMLError:
     return yaml.YAMLError(f"more than {MAX_DEPTH} levels or {MAX_VALUES:,} values; does an alias hold itself?")
 
 
-class _Walk:
+class _LineRecorder:
     """Notes the line of every path, and repeated keys. Bounds what aliases can unfold into."""
 
     def __init__(self, lines: dict[str, int], problems: list[Problem]) -> None:

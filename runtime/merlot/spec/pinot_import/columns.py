@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from merlot.spec.pinot_import.source import Json, Source, without_empty
+from merlot.spec.pinot_import.source import ConfigReader, Json, without_empty
 
 _NO_EQUIVALENT: Final[Mapping[str, str]] = {
     "notNull": "a column takes nulls; leave rows without a value out by a filter",
@@ -14,7 +14,7 @@ _NO_EQUIVALENT: Final[Mapping[str, str]] = {
 }
 
 
-def schema(source: Source, transforms: dict[str, str] | None = None) -> Json:
+def schema(source: ConfigReader, transforms: dict[str, str] | None = None) -> Json:
     """Fields in the order of Pinot's: dimensions, metrics, times. `transforms` gets the functions that fill columns; if
     it is left out, they are notes."""
     fields = [_field(one, {}, transforms) for one in source.each("dimensionFieldSpecs")]
@@ -31,7 +31,7 @@ def schema(source: Source, transforms: dict[str, str] | None = None) -> Json:
     return without_empty({"fields": fields, "primaryKey": source.names("primaryKeyColumns")})
 
 
-def _field(source: Source, more: Json, transforms: dict[str, str] | None) -> Json:
+def _field(source: ConfigReader, more: Json, transforms: dict[str, str] | None) -> Json:
     is_single = str(source.take("singleValueField", True)).lower() != "false"
     source.ignore("fieldType")
     source.leave(_NO_EQUIVALENT)
@@ -53,5 +53,5 @@ def _field(source: Source, more: Json, transforms: dict[str, str] | None) -> Jso
     return found if default is None else {**found, "defaultNullValue": default}
 
 
-def _time(source: Source) -> Json:
+def _time(source: ConfigReader) -> Json:
     return {"role": "dateTime", "format": source.text("format"), "granularity": source.text("granularity")}

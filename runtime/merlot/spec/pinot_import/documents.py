@@ -9,7 +9,7 @@ from typing import Any, Final
 from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import import columns, settings, storage
 from merlot.spec.pinot_import.refused import without_refused
-from merlot.spec.pinot_import.source import OFFLINE, REALTIME, Json, Source, without_empty
+from merlot.spec.pinot_import.source import OFFLINE, REALTIME, ConfigReader, Json, without_empty
 from merlot.spec.pinot_import.streams import stream
 from merlot.spec.table import API_VERSION
 
@@ -79,24 +79,26 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
 def convert_schema(document: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
     """A schema by itself: `spec.schema`, and notes."""
     notes: list[str] = []
-    source = Source(document, "", notes)
+    source = ConfigReader(document, "", notes)
     found = columns.schema(source)
     source.close()
     return found, tuple(notes)
 
 
-def _sorted_out(documents: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[list[Source], list[Source]]:
+def _sorted_out(
+    documents: Sequence[Mapping[str, Any]], notes: list[str]
+) -> tuple[list[ConfigReader], list[ConfigReader]]:
     """Schemas and table configs."""
     schemas, tables = [], []
     for document in documents:
         if isinstance(document.get("schema"), dict):
-            schemas.append(Source(document["schema"], "", notes))
+            schemas.append(ConfigReader(document["schema"], "", notes))
             parts = [document.get(part) for part in ("offline", "realtime")]
-            tables += [Source(part, "", notes) for part in parts if isinstance(part, dict)]
+            tables += [ConfigReader(part, "", notes) for part in parts if isinstance(part, dict)]
         elif "schemaName" in document and "tableType" not in document:
-            schemas.append(Source(document, "", notes))
+            schemas.append(ConfigReader(document, "", notes))
         elif "tableName" in document:
-            tables.append(Source(document, "", notes))
+            tables.append(ConfigReader(document, "", notes))
         else:
             raise InvalidInputError("a document is neither a table config (tableName) nor a schema (schemaName)")
     return schemas, tables
@@ -110,7 +112,7 @@ def _manifest(kind: str, name: str, spec: Json) -> Json:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _part(table: Source, type_: str, fields: Sequence[Json], of_columns: Mapping[str, str]) -> Json:
+def _part(table: ConfigReader, type_: str, fields: Sequence[Json], of_columns: Mapping[str, str]) -> Json:
     """Convert what the config of one part says about the table. `of_columns`: transforms of the schema."""
     index = table.inner("tableIndexConfig")
     ingestion = table.inner("ingestionConfig")
@@ -145,7 +147,7 @@ def _part(table: Source, type_: str, fields: Sequence[Json], of_columns: Mapping
     return found
 
 
-def _stream(index: Source, ingestion: Source, fields: Sequence[Json]) -> Json:
+def _stream(index: ConfigReader, ingestion: ConfigReader, fields: Sequence[Json]) -> Json:
     configs = ingestion.inner("streamIngestionConfig")
     maps = configs.each("streamConfigMaps") or [index.inner("streamConfigs")]
     if len(maps) > 1:
@@ -155,7 +157,7 @@ def _stream(index: Source, ingestion: Source, fields: Sequence[Json]) -> Json:
     return stream(maps[0], [field["name"] for field in fields])
 
 
-def _laid_over(spec: Json, part: Json, table: Source) -> Json:
+def _laid_over(spec: Json, part: Json, table: ConfigReader) -> Json:
     """Both parts of a table share one spec: what the second says differently is noted."""
     for name, value in part.items():
         before = spec.get(name)
@@ -168,7 +170,7 @@ def _laid_over(spec: Json, part: Json, table: Source) -> Json:
     return spec
 
 
-def _others(table: Source, name: str) -> list[Json]:
+def _others(table: ConfigReader, name: str) -> list[Json]:
     """Manifests beside the Table."""
     tasks = table.inner("task").inner("taskTypeConfigsMap")
     for task in tasks.members():

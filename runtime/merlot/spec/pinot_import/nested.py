@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from merlot.spec.column_names import quoted
-from merlot.spec.pinot_import.source import REALTIME, Json, Source
+from merlot.spec.pinot_import.source import REALTIME, ConfigReader, Json
 
 _SEVERAL: Final = "rows are made of messages one by one; a list stays one value, as JSON"
 
 
-def flattened(source: Source, fields: Sequence[Json], filled: Mapping[str, str], type_: str) -> dict[str, str]:
+def flattened(source: ConfigReader, fields: Sequence[Json], filled: Mapping[str, str], type_: str) -> dict[str, str]:
     """Expressions by the columns that they fill: for `payload.size` of a stream's messages, in Merlot's SQL,
     `NULLIF(jsonPathString("payload", '$[''size'']'), 'null')`; of a batch, in Spark's, both
     keys in backticks. `filled` are columns with expressions of their own. What cannot be said is noted."""

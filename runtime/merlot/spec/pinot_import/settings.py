@@ -10,8 +10,8 @@ from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import import nested
 from merlot.spec.pinot_import.source import (
     REALTIME,
+    ConfigReader,
     Json,
-    Source,
     duration,
     is_count,
     seconds_of,
@@ -52,7 +52,7 @@ _UPSERT: Final[Mapping[str, str]] = {
 _DISABLED: Final[tuple[object, ...]] = (None, "", "NONE", "DEFAULT", "DISABLE", False, [], {})
 
 
-def segments(source: Source, type_: str) -> Json:
+def segments(source: ConfigReader, type_: str) -> Json:
     """`segmentsConfig` of a half as members of the spec."""
     source.ignore("schemaName")
     unit, value = source.text("retentionTimeUnit"), source.number("retentionTimeValue")
@@ -69,7 +69,7 @@ def segments(source: Source, type_: str) -> Json:
     return without_empty(found)
 
 
-def _replication(source: Source, type_: str) -> int | None:
+def _replication(source: ConfigReader, type_: str) -> int | None:
     """Read the replication that Pinot uses: for a stream, replicasPerPartition comes first."""
     first, second = "replication", "replicasPerPartition"
     if type_ == REALTIME:
@@ -80,7 +80,7 @@ def _replication(source: Source, type_: str) -> int | None:
     return replication or other or None
 
 
-def tenants(source: Source) -> Json:
+def tenants(source: ConfigReader) -> Json:
     """`tenants`, where they are not the default."""
     found = {}
     for role in ("broker", "server"):
@@ -93,7 +93,7 @@ def tenants(source: Source) -> Json:
     return {"tenants": found} if found else {}
 
 
-def routing(source: Source) -> Json:
+def routing(source: ConfigReader) -> Json:
     """`routing`."""
     named = source.names("segmentPrunerTypes")
     pruners = [_PRUNERS[name] for name in named if name in _PRUNERS]
@@ -111,7 +111,7 @@ def routing(source: Source) -> Json:
     return without_empty({"routing": without_empty(found)})
 
 
-def limits(source: Source, quota: Source) -> Json:
+def limits(source: ConfigReader, quota: ConfigReader) -> Json:
     """`query` and `quota`."""
     timeout, size = source.whole("timeoutMs"), source.whole("maxServerResponseSizeBytes")
     source.leave({"disableGroovy": "Groovy is never run"})
@@ -121,13 +121,13 @@ def limits(source: Source, quota: Source) -> Json:
     return {"limits": found} if found else {}
 
 
-def _rate(quota: Source) -> float | None:
+def _rate(quota: ConfigReader) -> float | None:
     quota.leave(dict.fromkeys(("rateLimiterUnit", "rateLimiterDuration"), "queries are counted by the second"))
     quota.leave({"storage": "files of a table are not limited"})
     return quota.number("maxQueriesPerSecond")
 
 
-def transforms(source: Source, fields: Sequence[Json], of_columns: Mapping[str, str], type_: str) -> Json:
+def transforms(source: ConfigReader, fields: Sequence[Json], of_columns: Mapping[str, str], type_: str) -> Json:
     """`ingestionConfig` but its streams: what stream and batch sources share. `of_columns`: transforms of the schema,
     which those of the table override."""
     columns = dict(of_columns)
@@ -180,7 +180,7 @@ def _transformed(word: str, columns: Mapping[str, str]) -> str:
     return f"({columns[name]})" if not word.startswith("'") and name in columns else word
 
 
-def upsert(source: Source) -> Json:
+def upsert(source: ConfigReader) -> Json:
     """`upsertConfig` as the spec of an UpsertConfig; empty without one."""
     mode = source.text("mode").upper()
     if mode in ("", "NONE"):
@@ -200,7 +200,7 @@ def upsert(source: Source) -> Json:
     return {name: value for name, value in found.items() if value not in _DISABLED}
 
 
-def _leave_retired(source: Source) -> None:
+def _leave_retired(source: ConfigReader) -> None:
     """Read settings that change nothing here; note those that ask for something."""
     for name, reason in {**RETIRED, "enablePreload": RETIRED["preload"]}.items():
         value = source.take(name)
@@ -208,14 +208,14 @@ def _leave_retired(source: Source) -> None:
             source.note(name, f"{value} is left out: {reason}")
 
 
-def of_batches(upsert: Json, table: Source) -> Json:
+def of_batches(upsert: Json, table: ConfigReader) -> Json:
     """`upsertConfig` of a table without a stream: without what such a table has no use for."""
     if "snapshot" in upsert:
         table.note("upsertConfig.snapshot", "left out: a server takes keys from the segments of batches")
     return {name: value for name, value in upsert.items() if name != "snapshot"}
 
 
-def dedup(source: Source) -> Json:
+def dedup(source: ConfigReader) -> Json:
     """`dedupConfig` as the spec of an UpsertConfig; empty without one."""
     if not source.members() or str(source.take("dedupEnabled", "true")).lower() != "true":
         source.ignore("dedupEnabled", "hashFunction")
@@ -253,7 +253,7 @@ _LEVEL: Final = {
 }
 
 
-def merges(source: Source) -> Json:
+def merges(source: ConfigReader) -> Json:
     """Pinot's MergeRollupTask as the spec of ours, without its table; empty without levels."""
     levels: dict[str, Json] = {}
     aggregations = {}

@@ -23,14 +23,14 @@ _NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, False)
 """Values that ask for nothing."""
 
 
-class Source:
+class ConfigReader:
     """An object of the document, and where it is. `notes` are shared by the whole document."""
 
     def __init__(self, content: Mapping[str, Any], path: str, notes: list[str]) -> None:
         self._content = dict(content)
         self.path = path
         self.notes = notes
-        self._inner: list[Source] = []
+        self._inner: list[ConfigReader] = []
 
     def take(self, name: str, default: Any = None) -> Any:
         """The value of a member, which counts as read."""
@@ -77,21 +77,21 @@ class Source:
             raise InvalidInputError(f"{self.path}.{name} is no object")
         return {key: str(one) for key, one in value.items()}
 
-    def inner(self, name: str) -> Source:
+    def inner(self, name: str) -> ConfigReader:
         """A member that is an object; empty if it is not there."""
         value = self.take(name, {})
         if not isinstance(value, dict):
             raise InvalidInputError(f"{self.path}.{name} is no object")
-        made = Source(value, f"{self.path}.{name}" if self.path else name, self.notes)
+        made = ConfigReader(value, f"{self.path}.{name}" if self.path else name, self.notes)
         self._inner.append(made)
         return made
 
-    def each(self, name: str) -> list[Source]:
+    def each(self, name: str) -> list[ConfigReader]:
         """A member that is a list of objects."""
         value = self.take(name, [])
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             raise InvalidInputError(f"{self.path}.{name} is no list of objects")
-        made = [Source(one, f"{self.path}.{name}[{place}]", self.notes) for place, one in enumerate(value)]
+        made = [ConfigReader(one, f"{self.path}.{name}[{place}]", self.notes) for place, one in enumerate(value)]
         self._inner += made
         return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from merlot.spec.pinot_import.source import Json, Source, without_empty
+from merlot.spec.pinot_import.source import ConfigReader, Json, without_empty
 
 _LISTS: Final = {
     "invertedIndexColumns": "inverted",
@@ -41,7 +41,7 @@ class Indexing:
         return without_empty({**self.columns, **self.settings})
 
 
-def indexing(index: Source, fields: Sequence[Source]) -> Json:
+def indexing(index: ConfigReader, fields: Sequence[ConfigReader]) -> Json:
     """Of tableIndexConfig, all but its streamConfigs, and of the entries of fieldConfigList."""
     found = Indexing()
     for theirs, ours in _LISTS.items():
@@ -59,12 +59,12 @@ def indexing(index: Source, fields: Sequence[Source]) -> Json:
     return without_empty({"indexing": found.document(), "partitioning": partitioning})
 
 
-def _blooms(source: Source, found: Indexing) -> None:
+def _blooms(source: ConfigReader, found: Indexing) -> None:
     for column in source.members():
         _bloom(source.inner(column), column, found)
 
 
-def _bloom(source: Source, column: str, found: Indexing) -> None:
+def _bloom(source: ConfigReader, column: str, found: Indexing) -> None:
     if _is_off(source):
         return
     found.add("bloom", column)
@@ -75,7 +75,7 @@ def _bloom(source: Source, column: str, found: Indexing) -> None:
     source.leave({"loadOnHeap": "files are mapped"})
 
 
-def _star_tree(source: Source) -> Json:
+def _star_tree(source: ConfigReader) -> Json:
     pairs = source.names("functionColumnPairs")
     for one in source.each("aggregationConfigs"):
         pairs.append(f"{one.text('aggregationFunction').upper()}__{one.text('columnName')}")
@@ -90,7 +90,7 @@ def _star_tree(source: Source) -> Json:
     )
 
 
-def _partitioning(source: Source) -> Json | None:
+def _partitioning(source: ConfigReader) -> Json | None:
     columns = source.inner("columnPartitionMap")
     found = {}
     for name in columns.members():
@@ -105,7 +105,7 @@ def _partitioning(source: Source) -> Json | None:
     return {"columns": found} if found else None
 
 
-def _field(source: Source, found: Indexing) -> None:
+def _field(source: ConfigReader, found: Indexing) -> None:
     column = source.text("name")
     encoding = source.text("encodingType").upper()
     if encoding == "RAW":
@@ -132,13 +132,13 @@ def _field(source: Source, found: Indexing) -> None:
     source.leave({"properties": "settings of one index are not Merlot's"})
 
 
-def _is_off(index: Source) -> bool:
+def _is_off(index: ConfigReader) -> bool:
     """Whether the index is declared and turned off."""
     enabled = str(index.take("enabled", "true")).lower()
     return index.flag("disabled") or enabled == "false"
 
 
-def _codec(source: Source, column: str, found: Indexing) -> None:
+def _codec(source: ConfigReader, column: str, found: Indexing) -> None:
     codec = source.text("compressionCodec").upper()
     if codec in _CODECS:
         found.put("compression", column, _CODECS[codec])
@@ -146,7 +146,7 @@ def _codec(source: Source, column: str, found: Indexing) -> None:
         source.note("compressionCodec", f"{codec} has no equivalent; each segment chooses by itself")
 
 
-def _index(source: Source, kind: str, column: str, found: Indexing) -> None:
+def _index(source: ConfigReader, kind: str, column: str, found: Indexing) -> None:
     ours = _KINDS.get(kind.lower())
     if ours is not None:
         found.add(ours, column)
@@ -175,7 +175,7 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 
-def _leave_rest(index: Source) -> None:
+def _leave_rest(index: ConfigReader) -> None:
     index.as_is("loadMode", "files are mapped", "MMAP")
     index.as_is("nullHandlingEnabled", "nulls are stored in any case", "TRUE")
     index.leave(_REASONS)

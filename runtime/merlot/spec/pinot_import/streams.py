@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import.source import Json, Source, duration, is_count, seconds_of, without_empty
+from merlot.spec.pinot_import.source import ConfigReader, Json, duration, is_count, seconds_of, without_empty
 from merlot.spec.stream import SECRET_PROPERTIES, STREAM_TYPES
 
 _DECODERS: Final = (
@@ -35,7 +35,7 @@ _JAVA_CLASSES: Final = (".consumer.factory.class.name", ".consumer.type")
 """Say that it is Kafka's stream, partition by partition."""
 
 
-def stream(source: Source, columns: Sequence[str]) -> Json:
+def stream(source: ConfigReader, columns: Sequence[str]) -> Json:
     """Convert one map of stream configs, whose values are texts, for a table of these columns."""
     kind = source.text("streamType").lower() or "kafka"
     if kind not in STREAM_TYPES:
@@ -69,7 +69,7 @@ def _metadata(columns: Sequence[str], *, populates: bool) -> Json:
     return found
 
 
-def _decoder(source: Source, prefix: str) -> Json:
+def _decoder(source: ConfigReader, prefix: str) -> Json:
     name = source.text(f"{prefix}decoder.class.name")
     kind = next((ours for pattern, ours in _DECODERS if pattern.search(name.rpartition(".")[2])), None)
     if name and kind is None:
@@ -88,7 +88,7 @@ def _decoder(source: Source, prefix: str) -> Json:
     return without_empty(found)
 
 
-def _start(source: Source, prefix: str) -> str | None:
+def _start(source: ConfigReader, prefix: str) -> str | None:
     name = f"{prefix}consumer.prop.auto.offset.reset"
     text = source.text(name)
     start = _STARTS.get(text.lower())
@@ -97,7 +97,7 @@ def _start(source: Source, prefix: str) -> str | None:
     return start or "latest"
 
 
-def _flush(source: Source) -> Json:
+def _flush(source: ConfigReader) -> Json:
     found: Json = {}
     for name in _ROWS:
         rows = source.text(name)
@@ -121,7 +121,7 @@ def _bytes(text: str) -> int:
     return max(1 << 20, int(float(match[1]) * (1 << _POWERS[match[2].upper()])))
 
 
-def _properties(source: Source, prefix: str) -> Json:
+def _properties(source: ConfigReader, prefix: str) -> Json:
     """Of the client: what Kafka's Java client and librdkafka call the same."""
     found: dict[str, Any] = {}
     servers = source.text(f"{prefix}broker.list")

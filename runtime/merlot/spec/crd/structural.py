@@ -131,7 +131,7 @@ def _structural(schema: JsonSchema, definitions: Mapping[str, JsonSchema], *, is
     result.pop("additionalProperties", None)
     if isinstance(values, dict):
         result["additionalProperties"] = _structural(values, definitions, is_in_list=is_in_list)
-    return _told(result) if is_in_list else _with_useful_default(result)
+    return _with_default_in_description(result) if is_in_list else _with_useful_default(result)
 
 
 def _resolved(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema:
@@ -163,7 +163,7 @@ def _with_useful_default(schema: JsonSchema) -> JsonSchema:
     return schema
 
 
-def _told(schema: JsonSchema) -> JsonSchema:
+def _with_default_in_description(schema: JsonSchema) -> JsonSchema:
     """Move the default into the description, for `kubectl explain`."""
     default = schema.pop("default", None)
     if default not in (None, [], {}, "") and "description" in schema and "properties" not in schema:

@@ -65,11 +65,9 @@ class Problem:
 
 def _on_one_line(text: str) -> str:
     """Return the text with control characters escaped."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def suggestion(word: object, choices: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Pinot's Schema as `spec.schema`."""
+"""Convert Pinot's Schema to `spec.schema`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NO_EQUIVALENT: Final[Mapping[str, str]] = {
 
 
 def schema(source: ConfigReader, transforms: dict[str, str] | None = None) -> Json:
-    """Fields in the order of Pinot's: dimensions, metrics, times. `transforms` gets the functions that fill columns; if
-    it is left out, they are notes."""
-    fields = [_field(one, {}, transforms) for one in source.each("dimensionFieldSpecs")]
-    fields += [_field(one, {"role": "metric"}, transforms) for one in source.each("metricFieldSpecs")]
-    fields += [_field(one, _time(one), transforms) for one in source.each("dateTimeFieldSpecs")]
+    """Return the schema with its fields in Pinot's order: dimensions, metrics, times. Functions that fill columns are
+    added to `transforms`; without it, they become notes."""
+    fields = [_field(field, {}, transforms) for field in source.each("dimensionFieldSpecs")]
+    fields += [_field(field, {"role": "metric"}, transforms) for field in source.each("metricFieldSpecs")]
+    fields += [_field(field, _time(field), transforms) for field in source.each("dateTimeFieldSpecs")]
     source.leave(
         {
             "timeFieldSpec": "is Pinot's old form: declare the column in dateTimeFieldSpecs, and convert again",
@@ -49,8 +49,8 @@ def _field(source: ConfigReader, more: Json, transforms: dict[str, str] | None) 
         transforms[field["name"]] = transform
     elif transform:
         source.note("transformFunction", f"belongs into derivedColumns of the ingestion: {transform}")
-    found = without_empty(field)
-    return found if default is None else {**found, "defaultNullValue": default}
+    members = without_empty(field)
+    return members if default is None else {**members, "defaultNullValue": default}
 
 
 def _time(source: ConfigReader) -> Json:

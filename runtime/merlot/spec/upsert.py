@@ -17,8 +17,8 @@ Offset = Annotated[int, Field(ge=0, le=2**62)]
 
 
 class BackfillSpec(SpecModel):
-    """Backfill, which reads rows whose keys may have expired, once. Meanwhile keys do not expire, and the keys of stored
-    rows are loaded again."""
+    """Backfill, which reads rows whose keys may have expired, once. Meanwhile keys do not expire, and the keys of
+    stored rows are loaded again."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     """Name of the backfill. A new name requests another backfill, once this one is done."""

@@ -1,4 +1,4 @@
-"""One server's keeper of `orders` over a real metastore, deep store and folder."""
+"""Table data manager of one server for `orders`, over a real metastore, deep store and folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from merlot.testing.sample import ORDERS
 
 
 class KeeperBench:
-    """Everything around a keeper. Closing it ends the keepers that it started."""
+    """Environment of a table data manager. Closing it ends the managers that it started."""
 
     me = InstanceId("Server_me_1")
     other = InstanceId("Server_other_2")
@@ -39,20 +39,20 @@ class KeeperBench:
         self._exits = AsyncExitStack()
 
     def assign(self, *instances: InstanceId) -> None:
-        """Give every segment to these servers."""
+        """Assign every segment to these servers."""
         mutate(self.metastore, ORDERS, lambda view: [Assign(dict.fromkeys(view.segments, instances))])
 
     def report(self) -> ServerReport:
-        """What the server says; nothing if it has not said anything."""
+        """Return the server's report; empty if it has not written one."""
         reports = ReportReader(self.metastore, ORDERS).read()
         return reports.get(self.me) or ServerReport(self.me, frozenset(), {})
 
     def path_of(self, key: str) -> Path:
-        """Where the server keeps this version."""
+        """Return the path of the server's copy of this version."""
         return self.files.path_of(ORDERS, key)
 
     async def start_keeper(self, *, grace_s: float = 60.0) -> TableKeeper:
-        """A new life of the same server."""
+        """Start the same server anew."""
         pool = self._exits.enter_context(ThreadPoolExecutor(4))
         around = Surroundings(
             metastore=self.metastore,
@@ -90,7 +90,7 @@ class KeeperBench:
         return keeper
 
     async def stop_keepers(self) -> None:
-        """End every life so far."""
+        """End every start so far."""
         await self._exits.aclose()
 
     async def close(self) -> None:

@@ -96,7 +96,7 @@ class ExtremeState(State):
 
 
 def finished(call: AggregateCall, state: pa.Array, *, is_min: bool) -> Vector:
-    """Answers, Pinot's default ones where there was no value."""
+    """Return the answers, with Pinot's defaults where there was no value."""
     missing = state.is_null().to_numpy(zero_copy_only=False) if state.null_count else None
     filled = state if missing is None else state.fill_null(0)
     numbers: NDArray[Any] = filled.to_numpy(zero_copy_only=False)

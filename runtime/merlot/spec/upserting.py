@@ -131,7 +131,7 @@ class CompactionSpec(SpecModel):
     max_num_parallel_tasks: int = Field(4, ge=1, le=100)
     """Most segments of a table that are rewritten at a time."""
     merge: SegmentMergeSpec | None = None
-    """How small consecutive segments are merged; none are if left out. Not allowed with a time to live."""
+    """How small consecutive segments are merged; not at all if left out. Not allowed with a time to live."""
     suspend: bool = False
     """True creates no new tasks, and cancels waiting tasks."""
 
@@ -171,9 +171,9 @@ class UpsertSpec(SpecModel):
     """Another form of primaryKeyTtl, as unit and value, for comparison columns that are times; set only one of the
     two."""
     ttl_unit: TtlUnit | None = Field(None, alias="TtlUnit")
-    """With TtlValue another form of primaryKeyTtl."""
+    """Unit of TtlValue: both together are another form of primaryKeyTtl."""
     ttl_value: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")] | None = Field(None, alias="TtlValue")
-    """With TtlUnit another form of primaryKeyTtl."""
+    """Number of TtlUnits: both together are another form of primaryKeyTtl."""
     max_future_skew: Ttl | None = None
     """Furthest that a row's time may be ahead of its message's time. A row beyond that has a wrong clock, and does not
     make keys expire. No limit if left out. Needs messageTimeColumn."""

@@ -230,7 +230,7 @@ def _merging_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
 
 
 def _deciding(spec: UpsertSpec) -> tuple[str | None, ...]:
-    """Columns that strategies never apply to."""
+    """Return the columns to which strategies never apply."""
     return spec.delete_record_column, spec.out_of_order_record_column, spec.message_time_column
 
 

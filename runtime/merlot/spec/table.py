@@ -128,9 +128,9 @@ class RoutingSpec(SpecModel):
     the partitions of spec.partitioning if it has one column. Upsert tables are always routed so."""
     segment_pruners: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()
     """Pruners by which brokers leave out segments that cannot match; none if left out, and the order does not matter.
-    empty: no rows. time: least and greatest value of timeColumn. range: those of sorted columns, declared or not.
-    partition: partitions of spec.partitioning. bloom: filters of spec.indexing.bloom, up to 2 KB each. Names with a dot
-    are those of installed packages."""
+    empty: no rows. time: least and greatest value of timeColumn. range: least and greatest values of sorted columns,
+    declared or not. partition: partitions of spec.partitioning. bloom: filters of spec.indexing.bloom, up to 2 KB each.
+    Names with a dot are those of installed packages."""
 
 
 MAX_TIMEOUT_MS: Final = DAY_MS

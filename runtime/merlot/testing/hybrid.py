@@ -41,7 +41,7 @@ def hybrid_manifest(folder: Path, *, selector: str = "balanced", replication: in
 
 
 class OrderFiles:
-    """Writer of the orders of days to the partitions of a folder, which take turns."""
+    """Writer of the orders of days to the files of a folder; orders alternate between its partitions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -32,7 +32,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load_tables
 from merlot.store.deepstore import DeepStore
-from merlot.testing.nursery import Child
+from merlot.testing.fork_server import Child
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1

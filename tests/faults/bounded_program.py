@@ -62,7 +62,7 @@ def bounded(limits: dict[str, tuple[RoleProcess, int]]) -> Iterator[None]:
 
 
 def main() -> None:
-    """Join the group, and become a new interpreter: what the nursery has loaded is not counted there."""
+    """Join the group, and become a new interpreter: what the fork server has loaded is not counted there."""
     (Path(os.environ[GROUP]) / "cgroup.procs").write_text(str(os.getpid()))
     os.execv(sys.executable, [sys.executable, "-m", "merlot.cli.main", *sys.argv[1:]])
 

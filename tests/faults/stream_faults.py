@@ -12,7 +12,7 @@ from pathlib import Path
 from kafka_brokers import KafkaBrokers
 from tests.budget import IS_QUICK
 
-from merlot.testing import dying
+from merlot.testing import crash_injector
 from merlot.testing.patience import PATIENCE_S
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
@@ -75,9 +75,11 @@ def taken_back(path: Path) -> bool:
     return True
 
 
-async def order(cluster: ClusterProcesses, ordered: dying.Order, rng: random.Random) -> None:
+async def order(cluster: ClusterProcesses, ordered: crash_injector.CrashOrder, rng: random.Random) -> None:
     """The server that comes to the step first meets it there; now and then both do."""
-    paths = {one: dying.give(cluster.server_dir(number), ordered) for number, one in enumerate(cluster.servers)}
+    paths = {
+        one: crash_injector.give(cluster.server_dir(number), ordered) for number, one in enumerate(cluster.servers)
+    }
     with suppress(TimeoutError):  # who does not come to it is hurt where it is
         async with asyncio.timeout(ORDER_S):
             while all(path.exists() for path in paths.values()):
@@ -92,10 +94,10 @@ async def order(cluster: ClusterProcesses, ordered: dying.Order, rng: random.Ran
 
 def faults_of_steps(cluster: ClusterProcesses) -> list[Fault]:
     """Death before and after each step of a commit, and at some write; freezes too."""
-    skips = {dying.WRITE: 7}
+    skips = {crash_injector.WRITE: 7}
     orders = [
-        dying.Order(step, skips.get(step, 0), is_after, number)
-        for step in dying.STEPS
+        crash_injector.CrashOrder(step, skips.get(step, 0), is_after, number)
+        for step in crash_injector.STEPS
         for is_after, number in ((False, signal.SIGKILL), (True, signal.SIGKILL), (step == "upload", signal.SIGSTOP))
     ]
     return [Fault(str(one), partial(order, cluster, one)) for one in orders]

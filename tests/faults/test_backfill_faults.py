@@ -21,7 +21,7 @@ from tests.unit.embedded.nodes import ask
 
 from merlot.cli import backfiller
 from merlot.cli.client import Client
-from merlot.cli.replacement import Window
+from merlot.cli.replacement import TimeWindow
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
@@ -39,7 +39,7 @@ NUM_MOMENTS = count("MERLOT_KILLS", quick=2, every=5, fuzz=100)
 """Of a backfill at which it is met."""
 STEPS = ("startReplaceSegments", "publish", "endReplaceSegments")
 DAYS = range(4)
-WINDOW = Window(START_MS + DAY_MS * 3 // 2, START_MS + DAY_MS * 5 // 2)
+WINDOW = TimeWindow(START_MS + DAY_MS * 3 // 2, START_MS + DAY_MS * 5 // 2)
 """It cuts two segments."""
 TOTALS = "SELECT count(*), sum(amount) FROM orders"
 
@@ -117,7 +117,7 @@ class World:
         source = self.folder / f"{revision}.parquet"
         parquet.write_table(pa.concat_tables([order_rows(day, revision=revision) for day in DAYS]), source)
         client = MetClient(f"http://127.0.0.1:{self.node.port}", calls)
-        order = backfiller.Order(
+        order = backfiller.BackfillRequest(
             client=client,
             table=orders_manifest(),
             window=WINDOW,

@@ -25,7 +25,7 @@ from merlot.errors import MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask
-from merlot.testing.load import QueryLoad, Tally
+from merlot.testing.load import AnswerTally, QueryLoad
 from merlot.testing.patience import until
 from merlot.testing.processes import ClusterProcesses
 from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
@@ -94,7 +94,7 @@ class Hurts:
     """What was done to the cluster, and what clients saw."""
 
     hurts: list[str]
-    tally: Tally
+    tally: AnswerTally
     num_flagged: list[int]
     """Answers, before each of the hurts."""
 

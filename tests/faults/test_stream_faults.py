@@ -28,7 +28,7 @@ from tests.budget import count, seed
 from upsert_watch import FileTopic, KafkaTopic, Topic, board_manifest, every_replica_shows, upsert_spec, upserts_watched
 
 from merlot.cluster.manifests.tables import put_table
-from merlot.testing import dying
+from merlot.testing import crash_injector
 from merlot.testing.events import EventFiles, events_manifest
 from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
@@ -61,7 +61,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, zookeeper_to_hurt: ZooKeepe
     folder = tmp_path_factory.mktemp("streams")
     cluster = ClusterProcesses(folder, f"{zookeeper_to_hurt.hosts}/streams")
     for server in cluster.servers:
-        server.program = dying.__name__
+        server.program = crash_injector.__name__
     with cluster:
         yield cluster
 

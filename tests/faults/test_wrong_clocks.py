@@ -16,7 +16,7 @@ from tests.budget import count, seed
 from merlot.store.deepstore import DeepStore
 from merlot.testing import hasty
 from merlot.testing.events import EventFiles
-from merlot.testing.nursery import PRELOAD
+from merlot.testing.fork_server import PRELOAD
 from merlot.testing.patience import wait_until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 

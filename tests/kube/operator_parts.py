@@ -19,7 +19,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from merlot.ports import free_port
-from merlot.testing.nursery import Child
+from merlot.testing.fork_server import Child
 
 PATIENCE_S = 150.0
 """For machines that do other work too; nothing takes more than seconds on one that does not."""

@@ -13,7 +13,7 @@ from test_chart import STORE, documents, render
 from test_operator import flights, wait
 from test_operator_rollups import rollup
 
-from merlot.testing.nursery import Child
+from merlot.testing.fork_server import Child
 
 pytestmark = [
     pytest.mark.cluster,

@@ -1,4 +1,4 @@
-"""ANY_VALUE: a value of each group. It is the least one, so that an answer does not tell how rows are stored."""
+"""ANY_VALUE: a value of each group. It is the least one, so that an answer does not depend on how rows are stored."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from merlot.vectors.vector import DTYPES, Vector, from_arrow
 
 
 class AnyValue(AggregationFunction):
-    """One of the values, always the least; NULL of none, in either mode, as in Pinot."""
+    """ANY_VALUE(x): always the least value; NULL if there is none, with and without null handling, as in Pinot."""
 
     name = "anyvalue"
     parameters = (Parameter(name="x", takes=INTEGERS | TEXTS | {TypeName.FLOAT, TypeName.DOUBLE}),)
@@ -39,10 +39,10 @@ class AnyValue(AggregationFunction):
         return (StateField("value", pa.string() if is_text else extreme_type(call.types[0])),)
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        base, known = call.types[0].base, (*inputs, UNKNOWN)[0]
+        base, first_input = call.types[0].base, (*inputs, UNKNOWN)[0]
         if base in TEXTS:
-            return TextExtremeState(num_groups, is_min=True, dictionary=known.ranked())
-        return ExtremeState(num_groups, is_min=True, is_integer=base in INTEGERS, known=known)
+            return TextExtremeState(num_groups, is_min=True, dictionary=first_input.ranked())
+        return ExtremeState(num_groups, is_min=True, is_integer=base in INTEGERS, first_input=first_input)
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         base = call.types[0].base
@@ -50,6 +50,6 @@ class AnyValue(AggregationFunction):
             return from_arrow(call.result, columns[0])
         missing = columns[0].is_null().to_numpy(zero_copy_only=False)
         numbers = columns[0].fill_null(0).to_numpy(zero_copy_only=False).astype(DTYPES[base])
-        # Which zero came first depends on the segments.
+        # Which of the two zeros came first depends on the segments.
         plain = numbers if numbers.dtype.kind != "f" else numbers + np.zeros(1, numbers.dtype)
         return Vector(call.result, plain, missing if missing.any() else None)

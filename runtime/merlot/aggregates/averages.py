@@ -30,7 +30,7 @@ from merlot.vectors.vector import Vector
 
 
 class Average(AggregationFunction):
-    """AVG: the sum, rounded once, by the count; -Infinity of nothing, as in Pinot."""
+    """AVG: the sum, rounded once, divided by the count; -Infinity without values, as in Pinot."""
 
     name = "avg"
     parameters = (Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
@@ -56,7 +56,7 @@ class Average(AggregationFunction):
         return Vector(call.result, average, nothing(call, count))
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        """Pinot's AvgPair."""
+        """Return states in the form of Pinot's AvgPair."""
         pairs = np.zeros(len(columns[0]), PAIR)
         pairs["sum"], pairs["count"] = rounded(call.types[0], columns[:-1]), columns[-1].to_numpy()
         return stored(pairs, pairs["count"] == 0)

@@ -25,7 +25,8 @@ from merlot.vectors.vector import Vector
 
 
 class Boolean(AggregationFunction):
-    """Whether all, or any, are true: the least or greatest truth. Of nothing all are, and none is, as in Pinot."""
+    """BOOL_AND or BOOL_OR: the least or greatest truth value. Without values, BOOL_AND is true and BOOL_OR false, as in
+    Pinot."""
 
     def __init__(self, name: str, *, is_and: bool) -> None:
         self.name = name

@@ -1,4 +1,6 @@
-"""ARRAYAGG and LISTAGG: the values of each group, ascending, so that an answer does not tell how rows are stored."""
+"""ARRAYAGG and LISTAGG: the values of each group, ascending, so that an answer does not depend on how rows are
+stored.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from merlot.aggregates.function import (
     all_in_one,
     nothing,
 )
-from merlot.aggregates.listed import Runs
+from merlot.aggregates.listed import GroupRuns
 from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
@@ -35,14 +37,14 @@ _DISTINCT: Final = Parameter(name="distinct", takes=frozenset({TypeName.BOOLEAN}
 
 
 class CollectedState(State):
-    """All values, and whose they are."""
+    """All values, with the group of each."""
 
     def __init__(self, type_: SqlType) -> None:
         self._type = type_
         self._parts: list[tuple[pa.Array, NDArray[np.int64]]] = []
 
     def grow(self, num_groups: int) -> None:
-        """Groups without values have empty lists."""
+        """Do nothing: groups without values have empty lists."""
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         listed = Vector(self._type, values[0]).to_arrow(num_rows)
@@ -59,11 +61,11 @@ class CollectedState(State):
         owners = np.concatenate([np.zeros(0, np.int64), *(rows for _, rows in self._parts)])
         order = np.argsort(owners, kind="stable")
         owners = owners[order]
-        return Runs.of(owners, groups).lists([values], order)
+        return GroupRuns.of(owners, groups).lists([values], order)
 
 
 def in_order(lists: pa.ListArray) -> pa.ListArray:
-    """The same lists, the values of each ascending."""
+    """Return the lists with the values of each in ascending order."""
     lengths = np.diff(lists.offsets.to_numpy())
     values = lists.flatten()
     rows = pa.table({"owner": np.repeat(np.arange(len(lists)), lengths), "value": values})
@@ -73,7 +75,7 @@ def in_order(lists: pa.ListArray) -> pa.ListArray:
 
 
 class _Collected(AggregationFunction):
-    """States are lists; those of distinct values are DISTINCTCOUNT's."""
+    """Aggregate whose states are lists; states of distinct values are those of DISTINCTCOUNT."""
 
     def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
         return (StateField("values", pa.list_(value_type(call.types[0]))),)
@@ -108,7 +110,7 @@ class ArrayAgg(_Collected):
 
 
 class ListAgg(_Collected):
-    """LISTAGG(x, separator [, distinct]): the texts, ascending, in one."""
+    """LISTAGG(x, separator [, distinct]): the texts, ascending, joined into one text."""
 
     name = "listagg"
     parameters = (

@@ -1,4 +1,4 @@
-"""COUNT: of rows, or with null handling of values."""
+"""COUNT: the number of rows, or of values with null handling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIELD = StateField("count", pa.int64())
 
 
 class CountState(State):
-    """Rows by group."""
+    """Number of rows by group."""
 
     def __init__(self, num_groups: int) -> None:
         self._counts = np.zeros(num_groups, np.int64)

@@ -1,7 +1,7 @@
 """DISTINCTCOUNTCPCSKETCH and DISTINCTCOUNTRAWCPCSKETCH: distinct values estimated by Apache DataSketches' CPC sketches.
 
-A state is the image of a sketch, which the Java library reads; nothing is empty bytes. Stored sketches are not read:
-the library trusts what their compressed words say, and of wrong ones takes the whole process with it (ADR 40).
+A state is the image of a sketch, which the Java library reads; the state of no values is empty bytes. Stored sketches
+are not read: the library trusts their compressed words, and wrong ones crash the whole process (ADR 40).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ DEFAULT_LOG2K: Final = 12
 LEAST_LOG2K: Final = 4
 MOST_LOG2K: Final = 20
 SKETCH_BYTES: Final = 512
-"""Bytes that a sketch takes besides the values that it met."""
+"""Bytes of a sketch besides the values that it holds."""
 
 
 class CpcState(State):
-    """A sketch by group of values, and unions with those of others."""
+    """Sketch by group of values, and its unions with sketches of other states."""
 
     def __init__(self, type_: TypeName, log2k: int, dictionary: Dictionary | None) -> None:
         self._type = type_
@@ -56,15 +56,16 @@ class CpcState(State):
         self._num_values = 0
 
     def grow(self, num_groups: int) -> None:
-        """Groups have no sketch before they have values."""
+        """Do nothing: a group has no sketch before it has values."""
 
     def foreign_bytes(self) -> int:
-        """A sketch has a table of what it met while that is little, and then a window of 2 ** log2k bytes."""
+        """Return an estimate: a sketch has a table of a few values first, and later a window of 2 ** log2k bytes."""
         number = len(self._sketches)
         return number * SKETCH_BYTES + min(16 * self._num_values, number << (self._log2k + 1))
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """The library takes a value at a time: those of a dictionary only once a chunk."""
+        """Return True if there is a dictionary. The library takes one value at a time, so each value of a dictionary is
+        offered only once a chunk."""
         return self._dictionary is not None
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
@@ -95,11 +96,12 @@ class CpcState(State):
             self._sketches[group] = union.get_result()
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
-        found = [self._sketches.get(group) for group in groups.tolist()]
-        return [pa.array([b"" if one is None else self._merged(one).serialize() for one in found], pa.binary())]
+        sketches = [self._sketches.get(group) for group in groups.tolist()]
+        images = [b"" if sketch is None else self._merged(sketch).serialize() for sketch in sketches]
+        return [pa.array(images, pa.binary())]
 
     def _merged(self, sketch: cpc_sketch) -> cpc_sketch:
-        """As a union has it: so that an answer does not tell whether rows lay in one segment or in several."""
+        """Return the sketch in the form of a union, so that an answer does not depend on the number of segments."""
         from datasketches import cpc_union
 
         union = cpc_union(self._log2k)
@@ -107,12 +109,13 @@ class CpcState(State):
         return union.get_result()
 
     def _plain(self, values: Any) -> list[Any]:
-        """As Java's library would hash them: whole numbers as long, others as double, texts."""
+        """Return the values as Java's library would hash them: whole numbers as long, other numbers as double,
+        texts."""
         if self._type in TEXT:
             plain: list[Any] = values.to_pylist()
             return plain
-        kept: list[Any] = values.astype(np.float64 if values.dtype.kind == "f" else np.int64).tolist()
-        return kept
+        numbers: list[Any] = values.astype(np.float64 if values.dtype.kind == "f" else np.int64).tolist()
+        return numbers
 
     def _offer(self, groups: Sequence[int], values: Sequence[Any]) -> None:
         self._num_values += len(values)
@@ -126,7 +129,7 @@ class CpcState(State):
 
 
 class DistinctCountCpc(AggregationFunction):
-    """The estimate."""
+    """DISTINCTCOUNTCPCSKETCH: the estimate."""
 
     name = "distinctcountcpcsketch"
     parameters = (
@@ -161,7 +164,7 @@ class DistinctCountCpc(AggregationFunction):
 
 
 class DistinctCountRawCpc(DistinctCountCpc):
-    """The sketch, in base 64 as Pinot answers it."""
+    """DISTINCTCOUNTRAWCPCSKETCH: the sketch, in base 64 as Pinot answers it."""
 
     name = "distinctcountrawcpcsketch"
 

@@ -26,7 +26,7 @@ from merlot.aggregates.function import (
     grown,
 )
 from merlot.aggregates.listed import offsets_of
-from merlot.aggregates.pairs import MetPairs
+from merlot.aggregates.pairs import DistinctPairs
 from merlot.kernels import group as kernels
 from merlot.kernels.group import mark
 from merlot.kernels.sketch import rows_by_group
@@ -39,17 +39,17 @@ from merlot.vectors.vector import Vector, arrow_type
 
 MAX_ARGUMENTS: Final = 8
 MAX_MARKED: Final = 1 << 20
-"""Groups times dict ids up to which a byte for each is cheaper than a table of those that met."""
+"""Groups times dict ids up to which a byte for each is cheaper than a table of the pairs that occur."""
 _BITS: Final[dict[int, Any]] = {1: np.uint8, 4: np.uint32, 8: np.uint64}
 
 
 def value_type(argument: SqlType) -> pa.DataType:
-    """Type of a listed value."""
+    """Return the type of a listed value."""
     return arrow_type(SqlType(argument.base))
 
 
 def _as_listed(values: pa.Array, argument: SqlType) -> pa.Array:
-    """The same values as they are listed: a stored BOOLEAN is a number."""
+    """Return the values as they are listed: a stored BOOLEAN is a number."""
     element = value_type(argument)
     if values.type == element:
         return values
@@ -59,7 +59,7 @@ def _as_listed(values: pa.Array, argument: SqlType) -> pa.Array:
 def lists_of(
     values: pa.Array, of_rows: NDArray[np.int64], groups: NDArray[np.int64], argument: SqlType
 ) -> pa.ListArray:
-    """Lists of the distinct values of each of `groups`; of_rows says which group a value belongs to."""
+    """Return lists of the distinct values of each of `groups`. of_rows: the group of each value."""
     if len(values) == 0:
         empty = pa.array([], value_type(argument))
         return pa.ListArray.from_arrays(pa.array(np.zeros(len(groups) + 1, np.int32)), empty)
@@ -73,7 +73,8 @@ def lists_of(
 
 
 def _words(values: pa.Array) -> NDArray[np.uint64]:
-    """Equal for equal values: bits of numbers, codes of others."""
+    """Return a word for each value; equal values have equal words. Words are the bits of numbers, or codes of other
+    values."""
     if values.null_count or not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         return encode(values).codes.view(np.uint64)
     numbers = values.to_numpy()
@@ -82,7 +83,7 @@ def _words(values: pa.Array) -> NDArray[np.uint64]:
 
 
 def _by_owner(owners: NDArray[np.uint32], num_owners: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Places of values in ascending order of their owners, and where those of each begin."""
+    """Return the positions of values in ascending order of their owners, and where those of each owner begin."""
     bounds = ends_of(np.bincount(owners, minlength=num_owners))
     order = np.empty(len(owners), np.int64)
     rows_by_group(owners, bounds[:-1].copy(), order)
@@ -92,13 +93,14 @@ def _by_owner(owners: NDArray[np.uint32], num_owners: int) -> tuple[NDArray[np.i
 def lists_of_distinct(
     values: pa.Array, owners: NDArray[np.int64], groups: NDArray[np.int64], argument: SqlType
 ) -> pa.ListArray:
-    """As lists_of, for values that are distinct in each group, in ascending order of their groups."""
+    """Do the same as `lists_of` for values that are distinct in each group, in ascending order of their groups."""
     last = max(int(owners[-1]) if len(owners) else 0, int(groups[-1]) if len(groups) else 0)
     return _cut(_as_listed(values, argument), np.searchsorted(owners, np.arange(last + 2)), groups)
 
 
 def _cut(values: pa.Array, bounds: NDArray[np.int64], groups: NDArray[np.int64]) -> pa.ListArray:
-    """Lists of the chosen groups; group g has values [bounds[g], bounds[g + 1]), and those past the end have none."""
+    """Return lists of the chosen groups. Group g has values [bounds[g], bounds[g + 1]); groups past the end have
+    none."""
     starts = bounds[np.minimum(groups, len(bounds) - 1)]
     lengths = bounds[np.minimum(groups + 1, len(bounds) - 1)] - starts
     offsets = offsets_of(lengths)
@@ -108,15 +110,15 @@ def _cut(values: pa.Array, bounds: NDArray[np.int64], groups: NDArray[np.int64])
 
 
 def count_lists(lists: pa.ListArray) -> NDArray[np.int32]:
-    """Length of each list."""
+    """Return the length of each list."""
     counts: NDArray[np.int32] = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int32)
     return counts
 
 
 class DistinctState(State):
-    """The values that each group met: dict ids while they come as such, lists of values at the end.
+    """Distinct values of each group.
 
-    A byte for every group and dict id says whether they met, as long as those are few; else the pairs that met are kept
+    Dict ids are recorded as they come: in a byte for every pair of group and dict id if these are few, else as pairs
     (`aggregates.pairs`). Values are collected, and made distinct at the end."""
 
     def __init__(self, type_: SqlType, num_groups: int, dictionary: Dictionary | None = None) -> None:
@@ -125,7 +127,7 @@ class DistinctState(State):
         self._dictionary = dictionary
         self._cardinality = 0 if dictionary is None else len(dictionary)
         self._met = np.zeros(0, np.uint8)
-        self._pairs: MetPairs | None = None
+        self._pairs: DistinctPairs | None = None
         self._values: list[tuple[pa.Array, NDArray[np.int64]]] = []
 
     def grow(self, num_groups: int) -> None:
@@ -145,7 +147,7 @@ class DistinctState(State):
             mark(groups.astype(np.int64) * self._cardinality + ids, self._met)
             return
         if self._pairs is None:
-            self._pairs = MetPairs(self._cardinality)
+            self._pairs = DistinctPairs(self._cardinality)
             self._pairs.add(*np.divmod(np.flatnonzero(self._met), max(1, self._cardinality)))
             self._met = self._met[:0]
         self._pairs.add(groups, ids)
@@ -171,7 +173,7 @@ class DistinctState(State):
         return [lists_of(every, np.concatenate([rows for _, rows in parts]), groups, self._type)]
 
     def _met_values(self) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-        """Values that came as ids, their groups, ascending, and where those of each begin."""
+        """Return the values that came as ids, their groups, ascending, and where the values of each group begin."""
         if self._dictionary is None:
             return pa.array([], value_type(self._type)), np.zeros(0, np.int64), np.zeros(1, np.int64)
         if self._pairs is None:
@@ -184,7 +186,7 @@ class DistinctState(State):
 
 
 class DistinctRows(DistinctState):
-    """The distinct combinations of several values, each as bytes that say which they are."""
+    """Distinct combinations of several values, each combination as bytes."""
 
     def __init__(self, types: Sequence[SqlType], num_groups: int) -> None:
         super().__init__(BYTES, num_groups)
@@ -195,7 +197,7 @@ class DistinctRows(DistinctState):
 
 
 def combined(types: Sequence[SqlType], values: Sequence[Any], num_rows: int) -> pa.Array:
-    """The texts of each row's values, each after its length, so that no two rows of other values are alike."""
+    """Return the texts of each row's values, each after its length, so that different rows have different bytes."""
     parts: list[pa.Array] = []
     for type_, data in zip(types, values, strict=True):
         text = with_one_zero(Vector(type_, data).to_arrow(num_rows))
@@ -205,7 +207,8 @@ def combined(types: Sequence[SqlType], values: Sequence[Any], num_rows: int) -> 
 
 
 class DistinctCount(AggregationFunction):
-    """DISTINCTCOUNT and COUNT(DISTINCT x): how many values there are, exactly; of several arguments, combinations."""
+    """DISTINCTCOUNT and COUNT(DISTINCT x): the exact number of distinct values, or of combinations of several
+    arguments."""
 
     name = "distinctcount"
     parameters = (

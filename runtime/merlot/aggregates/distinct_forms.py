@@ -32,13 +32,13 @@ from merlot.values.types import TypeName
 NO_BITMAP = "bytes are no serialized roaring bitmap"
 TEXT: Final = MappingProxyType({"settings": TypeName.STRING})
 NO_SKETCHES: Final = ANYTHING - {TypeName.BYTES}
-"""Of what Pinot counts where it unites sketches that are stored in bytes."""
+"""Argument types where Pinot would merge sketches that are stored in bytes."""
 PRECISIONS: Final = MappingProxyType({"p": TypeName.INT, "sp": TypeName.INT})
 
 
 class DistinctForm(DistinctCount):
-    """Exactly how many values there are, where Pinot counts so by other means, or estimates; its settings say how, and
-    do nothing."""
+    """Exact distinct count under a name for which Pinot counts by other means, or estimates. Its settings are Pinot's,
+    and have no effect."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class DistinctForm(DistinctCount):
         self.name = name
         self._result = result
         optional = (
-            Parameter(name=one, takes=frozenset({type_}), is_constant=True, is_optional=True)
-            for one, type_ in settings.items()
+            Parameter(name=setting, takes=frozenset({type_}), is_constant=True, is_optional=True)
+            for setting, type_ in settings.items()
         )
         self.parameters = (Parameter(name="x", takes=takes), *optional)
 
@@ -61,7 +61,7 @@ class DistinctForm(DistinctCount):
 
 
 class DistinctCountBitmap(DistinctCount):
-    """Exactly how many values there are; of BYTES, how many numbers stored bitmaps have together."""
+    """DISTINCTCOUNTBITMAP: the exact number of distinct values; for BYTES, of the numbers in all stored bitmaps."""
 
     name = "distinctcountbitmap"
     parameters = (Parameter(name="x", takes=ANYTHING),)
@@ -79,8 +79,8 @@ class DistinctCountBitmap(DistinctCount):
         return DistinctState(INT, num_groups, (*inputs, UNKNOWN)[0].dictionary())
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        """Roaring bitmaps in their portable form, which Pinot's Java library reads; a negative number is above all
-        others, as there."""
+        """Return Roaring bitmaps in their portable form, which Pinot's Java library reads. A negative number is above
+        all others, as there."""
         values = columns[0].flatten().to_numpy().view(np.uint32)
         places = np.cumsum(np.diff(columns[0].offsets.to_numpy()))
         parts = np.split(values, places[:-1])

@@ -36,21 +36,21 @@ from merlot.vectors.vector import Vector
 
 
 def extreme_type(type_: SqlType) -> pa.DataType:
-    """What a least or greatest value travels as."""
+    """Return the Arrow type of a state's least or greatest value."""
     return pa.int64() if type_.base in INTEGERS else pa.float64()
 
 
 class ExtremeState(State):
-    """Least or greatest number; null where a group has no value. NaN is the largest number."""
+    """Least or greatest number; null if a group has no value. NaN is the largest number."""
 
-    def __init__(self, num_groups: int, *, is_min: bool, is_integer: bool, known: Input = UNKNOWN) -> None:
+    def __init__(self, num_groups: int, *, is_min: bool, is_integer: bool, first_input: Input = UNKNOWN) -> None:
         self._is_min = is_min
         self._dtype: Any = np.int64 if is_integer else np.float64
         bounds = (np.iinfo(np.int64).max, np.iinfo(np.int64).min) if is_integer else (np.nan, -np.inf)
         self._worst = bounds[0] if is_min else bounds[1]
         self._best = np.full(num_groups, self._worst, self._dtype)
         self._seen = np.zeros(num_groups, np.uint8)
-        dictionary = known.ranked()
+        dictionary = first_input.ranked()
         self._ascending = None if dictionary is None else dictionary.numeric
 
     def grow(self, num_groups: int) -> None:
@@ -58,7 +58,8 @@ class ExtremeState(State):
         self._seen = grown(self._seen, num_groups)
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """The least or greatest dict id, and one look-up, take a tenth of looking every value up."""
+        """Return True if there are ranked ids. Their extreme and one look-up take a tenth of the time of looking up
+        every value."""
         return not is_grouped and self._ascending is not None
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
@@ -90,17 +91,17 @@ class ExtremeState(State):
         return [pa.array(self._best[groups], mask=self._seen[groups] == 0)]
 
     def best(self) -> NDArray[Any]:
-        """The number of each group; without meaning where there was no value."""
+        """Return the number of each group; it has no meaning if the group has no value."""
         return self._best
 
 
 def finished(call: AggregateCall, state: pa.Array, *, is_min: bool) -> Vector:
-    """Answers, Pinot's default ones where there was no value."""
+    """Return the answers, with Pinot's defaults where there was no value."""
     missing = state.is_null().to_numpy(zero_copy_only=False) if state.null_count else None
     filled = state if missing is None else state.fill_null(0)
     numbers: NDArray[Any] = filled.to_numpy(zero_copy_only=False)
     is_long = call.result.base is TypeName.LONG
-    # Which zero came first depends on the segments.
+    # Which of the two zeros came first depends on the segments.
     result = numbers.astype(np.int64) if is_long else numbers.astype(np.float64) + 0.0
     if missing is None:
         return Vector(call.result, result)
@@ -112,7 +113,7 @@ def finished(call: AggregateCall, state: pa.Array, *, is_min: bool) -> Vector:
 
 
 class Extreme(AggregationFunction):
-    """MIN or MAX, as a DOUBLE or, of texts, as a text; MINLONG or MAXLONG, of whole numbers alone."""
+    """MIN or MAX, as a DOUBLE or, for texts, as a text; MINLONG or MAXLONG, only for whole numbers."""
 
     def __init__(self, name: str, *, is_min: bool, is_long: bool = False) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""How often each value occurs, by group: what exact percentiles, modes and sums of distinct values are made of."""
+"""Number of occurrences of each value, by group: the state of exact percentiles, modes and sums of distinct values."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from merlot.vectors.encoding import MAX_DENSE_SPACE
 from merlot.vectors.scaled import Scaled, doubles_of
 
 MAX_PENDING: Final = 1 << 20
-"""Pairs of group and value that are kept apart before equal ones are counted together."""
+"""Pairs of group and value that are collected before equal pairs are counted together."""
 Numbers = NDArray[Any]
 
 
 def number_type(type_: SqlType) -> SqlType:
-    """What values are kept as."""
+    """Return the type in which values are stored."""
     return LONG if type_.base in INTEGERS else DOUBLE
 
 
 def fields(type_: SqlType) -> tuple[StateField, ...]:
-    """A list of ascending values, and one of how often each occurs."""
+    """Return two list columns: ascending values, and the count of each."""
     values = pa.int64() if number_type(type_) == LONG else pa.float64()
     return StateField("values", pa.list_(values)), StateField("counts", pa.list_(pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Distinct pairs of group and value, ascending by both, and how often each occurs."""
+    """Distinct pairs of group and value, ascending by both, with the count of each."""
 
     owners: NDArray[np.int64]
     values: Numbers
@@ -44,7 +44,7 @@ class _Counted:
 
     @classmethod
     def of(cls, owners: NDArray[np.int64], values: Numbers, counts: NDArray[np.int64] | None) -> _Counted:
-        """Pairs in any order, counted together. NaN equals itself and is the largest number; so do both zeros."""
+        """Count pairs in any order. NaN equals itself and is the largest number; both zeros are equal."""
         if values.dtype.kind == "f":
             values = values + 0.0
             values[np.isnan(values)] = np.nan
@@ -59,7 +59,7 @@ class _Counted:
 
 
 class FrequencyState(State):
-    """Counts by dict id where values come as such and there is room for all; else of values."""
+    """Counts by dict id if values come as ids and there is room for all pairs, else counts of values."""
 
     def __init__(self, type_: SqlType, num_groups: int, dictionary: Dictionary | None = None) -> None:
         self._type = number_type(type_)
@@ -103,10 +103,10 @@ class FrequencyState(State):
         self._take(_Counted.of(owners, values, counts))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
-        known = self._all()
+        counted = self._all()
         return [
-            lists_of_distinct(pa.array(known.values), known.owners, groups, self._type),
-            lists_of_distinct(pa.array(known.counts), known.owners, groups, LONG),
+            lists_of_distinct(pa.array(counted.values), counted.owners, groups, self._type),
+            lists_of_distinct(pa.array(counted.counts), counted.owners, groups, LONG),
         ]
 
     def _take(self, part: _Counted) -> None:
@@ -138,7 +138,7 @@ def _joined(parts: Sequence[_Counted]) -> _Counted:
 
 @dataclass(frozen=True, slots=True)
 class Frequencies:
-    """States taken apart: values and counts of all groups, one after the other."""
+    """Values and counts of several states, one group after the other."""
 
     values: Numbers
     counts: NDArray[np.int64]
@@ -147,27 +147,27 @@ class Frequencies:
 
     @classmethod
     def of(cls, columns: Sequence[pa.Array]) -> Frequencies:
-        """Of state columns."""
+        """Read state columns."""
         values, counts = (column.flatten().to_numpy(zero_copy_only=False) for column in columns)
         lengths = np.diff(columns[0].offsets.to_numpy())
         return cls(values, counts, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
     def of_values(self) -> Groups:
-        """The group of each value."""
+        """Return the group of each value."""
         lengths = np.diff(self.starts)
         return np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
 
     def totals(self) -> NDArray[np.int64]:
-        """How many rows each group has."""
+        """Return the number of rows of each group."""
         before = np.concatenate([[0], np.cumsum(self.counts)])
         totals: NDArray[np.int64] = before[self.starts[1:]] - before[self.starts[:-1]]
         return totals
 
     def at(self, places: NDArray[np.int64]) -> Numbers:
-        """The value at a place of each group's rows in order; of an empty group, 0."""
+        """Return the value at a position of each group's sorted rows; 0 for an empty group."""
         if not len(self.values):
             return np.zeros(len(places), self.values.dtype)
         reached = np.cumsum(self.counts)
         before = np.concatenate([[0], reached])[self.starts[:-1]]
-        found = np.minimum(np.searchsorted(reached, before + places, side="right"), len(self.values) - 1)
-        return np.where(np.diff(self.starts) > 0, self.values[found], 0)
+        indexes = np.minimum(np.searchsorted(reached, before + places, side="right"), len(self.values) - 1)
+        return np.where(np.diff(self.starts) > 0, self.values[indexes], 0)

@@ -1,8 +1,8 @@
-"""What an aggregate is: its signature, its states, its answers.
+"""Interface of an aggregate: its signature, its states, its answers.
 
-A query calls an aggregate with some types and constants (`AggregateCall`). A `State` takes in values, chunk by chunk,
-and states of others; what it has come to travels as Arrow columns (`StateField`). The state of no rows is what a fresh
-`State` gives: merged with any other it leaves that as it is.
+A query calls an aggregate with some types and constants (`AggregateCall`). A `State` accumulates values, chunk by
+chunk, and states of other tasks. Its result travels as Arrow columns (`StateField`). A fresh `State` is the state of no
+rows: merging it into another state changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 Groups = NDArray[np.uint32]
-"""The group of each row."""
+"""Group of each row."""
 Chosen = NDArray[np.int64]
 """Numbers of groups, ascending."""
 
@@ -35,7 +35,7 @@ NUMBERS: Final = INTEGERS | {TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One argument. A constant one is the same for all rows and known when the query is bound."""
+    """Parameter of an aggregate. A constant one is the same for all rows, and known when the query is bound."""
 
     name: str
     takes: frozenset[TypeName] = NUMBERS
@@ -45,57 +45,58 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateCall:
-    """How an aggregate is called."""
+    """Types and constants with which an aggregate is called."""
 
     types: tuple[SqlType, ...]
-    """Of the arguments that have a value per row."""
+    """Types of the arguments that have a value per row."""
     constants: tuple[Value, ...] = ()
     result: SqlType
     nulls: bool = False
-    """Whether null handling is on: then rows without all arguments do not come, and nothing answers NULL."""
+    """True if null handling is on. Then rows that lack an argument are left out, and no values give NULL."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateField:
-    """One column of a state; that of slot `a0` is called `a0.<suffix>`."""
+    """Column of a state; for slot `a0` it is called `a0.<suffix>`."""
 
     suffix: str
     type: pa.DataType
 
 
 class Dictionary(Protocol):
-    """Distinct values of a column: a value's id is its place."""
+    """Distinct values of a column; the id of a value is its index."""
 
     def __len__(self) -> int: ...
     @property
     def numeric(self) -> NDArray[Any] | None:
-        """The values, if they are of fixed width."""
+        """Values as an array, if they are of fixed width."""
         ...
 
     def arrow(self) -> pa.Array:
-        """The values."""
+        """Return the values."""
         ...
 
 
 class Input(Protocol):
-    """What is known of an argument's values before they come."""
+    """Facts about an argument's values that are known before they come."""
 
     def bounds(self) -> tuple[int, int] | None:
-        """Smallest and largest whole number there may be."""
+        """Return the smallest and largest whole number that may occur."""
         ...
 
     def dictionary(self) -> Dictionary | None:
-        """By whose ids the values may come, if equal values have one id. Ids tell nothing of order."""
+        """Return the dictionary by whose ids the values may come, if equal values have one id. Ids need not be
+        ordered."""
         ...
 
     def ranked(self) -> Dictionary | None:
-        """The dictionary, if its ids are ranks: comparing them compares values."""
+        """Return the dictionary if its ids are ranks: comparing ids compares values."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Just the bounds, or nothing."""
+    """Input of which only the bounds are known, or nothing."""
 
     limits: tuple[int, int] | None = None
 
@@ -113,70 +114,71 @@ UNKNOWN: Final = Known()
 
 
 class State(ABC):
-    """What an aggregate has come to, by group, while values are taken in. One thread.
+    """State of an aggregate by group, while it accumulates values. One thread.
 
-    `groups` is None where all rows are of group 0; else the groups are below what `grow` was last told of."""
+    `groups` is None if all rows are of group 0; otherwise all groups are below the last argument of `grow`."""
 
     @abstractmethod
     def grow(self, num_groups: int) -> None:
-        """Have room for so many groups; new ones have seen nothing."""
+        """Make room for this many groups; new groups have no rows."""
 
     @abstractmethod
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        """Take in rows: per argument their values, none null, as `vectors.vector` has them."""
+        """Add rows. values: per argument its values in the form of `vectors.vector`, without nulls."""
 
     @abstractmethod
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
-        """Take in states of others, a row each."""
+        """Merge other states, one per row."""
 
     @abstractmethod
     def columns(self, groups: Chosen) -> list[pa.Array]:
-        """The states of chosen groups, a column per `StateField`."""
+        """Return the states of chosen groups, a column per `StateField`."""
 
     def foreign_bytes(self) -> int:
-        """Bytes that objects of other libraries take, which a state holds; nobody else can tell."""
+        """Return the bytes of objects of other libraries that the state holds, which only the state can estimate."""
         return 0
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """Whether rows of its one argument are to come by dict ids: to `add_ids` instead of `add`."""
+        """Return True if rows of its only argument shall come as dict ids: to `add_ids` instead of `add`."""
         return False
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
-        """As add, for dict ids of the input's dictionary."""
+        """Add rows as `add` does, given as ids of the input's dictionary."""
         raise NotImplementedError(type(self).__name__)
 
     def takes_scaled(self) -> bool:
-        """Whether BIG_DECIMAL values may come to `add` as `vectors.scaled.Scaled`."""
+        """Return True if BIG_DECIMAL values may come to `add` as `vectors.scaled.Scaled`."""
         return False
 
     def rows_by_group(self) -> NDArray[np.int64] | None:
-        """How many rows each group has, where the state is just that."""
+        """Return the number of rows of each group, if the state consists of that alone."""
         return None
 
 
 class AggregationFunction(ABC):
-    """An aggregate under one name. What it is asked depends on the call alone."""
+    """Aggregate under one name. Its methods depend on the call alone."""
 
     name: str
     aliases: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...]
     is_light: bool = False
-    """Whether a row costs a few nanoseconds, whatever it holds."""
+    """True if a row costs a few nanoseconds, whatever its values."""
     one_row: OneRow | None = None
-    """How it makes a single row of plain numbers without null handling, if it can."""
+    """Fast path that computes a single row of plain numbers without null handling, if there is one."""
     has_bytes: bool = False
-    """Whether states have a form in bytes, and a BYTES argument holds such states instead of values."""
+    """True if states have a form in bytes, and a BYTES argument holds such states instead of values."""
     counts_rows: bool = False
-    """Whether values do not matter, only that there are any: without null handling all rows have."""
+    """True if only the presence of values matters. Without null handling every row has one."""
     flattens: bool = False
-    """Whether its first argument is a multi-value column, of which every value is taken in by itself."""
+    """True if its first argument is a multi-value column, of which every value is added by itself."""
 
     takes_nulls: bool = False
-    """Whether rows without all arguments come too, even with null handling; then every argument is an Arrow array."""
+    """True if rows that lack an argument come too, even with null handling; then every argument is an Arrow array."""
     gives_rows: bool = False
-    """Whether it finishes with lists, of which every value is a row of the query's: it stands by itself in SELECT."""
+    """True if it finishes with lists of which every value is a row of the query's answer. It then stands alone in
+    SELECT."""
     written: str = ""
-    """Its arguments as a query has them, where `complete` adds to them."""
+    """Arguments as a query writes them, if `complete` adds to them."""
 
     @property
     def arity(self) -> tuple[int, int]:
@@ -184,45 +186,47 @@ class AggregationFunction(ABC):
         return sum(not parameter.is_optional for parameter in self.parameters), len(self.parameters)
 
     def complete(self, args: Sequence[Expr]) -> Sequence[Expr]:
-        """Arguments as its parameters are, of those in a query; raises SqlValidationError."""
+        """Return the arguments of its parameters from those in a query; raise SqlValidationError."""
         return args
 
     @abstractmethod
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
-        """Type of the answer."""
+        """Return the type of the answer."""
 
     @abstractmethod
     def fields(self, call: AggregateCall) -> tuple[StateField, ...]:
-        """Columns of a state."""
+        """Return the columns of a state."""
 
     @abstractmethod
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        """The state of so many groups of no rows. `inputs` may be missing, as may be what they know."""
+        """Return the state of this many groups without rows. inputs: facts about the arguments; they may be missing."""
 
     @abstractmethod
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        """Answers of the type `call.result`, one per state."""
+        """Return answers of type `call.result`, one per state."""
 
     def variant(self, types: Sequence[SqlType]) -> str:
-        """Name of the aggregate that computes it for arguments of these types."""
+        """Return the name of the aggregate that computes it for arguments of these types."""
         return self.name
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
-        """What is wrong with arguments of the right types, after the aggregate's name; None if nothing is."""
+        """Return what is wrong with arguments of the right types, as the text after the aggregate's name; None if
+        nothing is."""
         return None
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        """States in the form that Pinot stores in BYTES columns, if `has_bytes`; empty of nothing."""
+        """Return states in the form that Pinot stores in BYTES columns, if `has_bytes`; empty bytes without values."""
         raise NotImplementedError(self.name)
 
     def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
-        """State columns of stored states, none empty, as they are where the argument is BYTES; raises SketchError."""
+        """Return the state columns of stored states, none of which is empty. By default these are the bytes themselves;
+        raise SketchError."""
         raise NotImplementedError(self.name)
 
     def merge(
         self, call: AggregateCall, columns: Sequence[pa.Array], groups: Groups, num_groups: int
     ) -> list[pa.Array]:
-        """States of so many groups from states of rows."""
+        """Merge the states of rows into states of this many groups."""
         spending = account.current()
         spending.function = self.name.upper()
         state = self.start(call, num_groups)
@@ -232,12 +236,12 @@ class AggregationFunction(ABC):
         return state.columns(np.arange(num_groups))
 
     def identity(self, call: AggregateCall) -> list[pa.Array]:
-        """The state of no rows, one row."""
+        """Return the state of no rows, as one row."""
         return self.start(call, 1).columns(np.zeros(1, np.int64))
 
 
 def grown(array: NDArray[Any], num_groups: int, fill: Any = 0) -> NDArray[Any]:
-    """The array with room for so many groups, new elements filled."""
+    """Return the array with room for this many groups, new elements filled with `fill`."""
     if len(array) >= num_groups:
         return array
     number = max(num_groups, 2 * len(array))
@@ -248,21 +252,21 @@ def grown(array: NDArray[Any], num_groups: int, fill: Any = 0) -> NDArray[Any]:
 
 
 def chosen(values: NDArray[Any], groups: Chosen) -> NDArray[Any]:
-    """Elements of chosen groups; those of the first so many are not copied."""
+    """Return the elements of chosen groups; they are not copied if the groups are the first ones."""
     number = len(groups)
     return values[:number] if number == 0 or groups[-1] == number - 1 else values[groups]
 
 
 def all_in_one(groups: Groups | None, num_rows: int) -> Groups:
-    """The groups, spelled out."""
+    """Return the group of each row as an array; all are 0 if `groups` is None."""
     return np.zeros(num_rows, np.uint32) if groups is None else groups
 
 
 class Several(State):
-    """States whose columns follow one another, fed with the same rows."""
+    """Several states whose columns follow one another, fed with the same rows."""
 
     def __init__(self, parts: Sequence[tuple[State, int]]) -> None:
-        """Each with how many columns it has."""
+        """Combine the states. parts: each state with its number of columns."""
         self._parts = parts
 
     def grow(self, num_groups: int) -> None:
@@ -294,7 +298,7 @@ class Several(State):
 
 
 def nothing(call: AggregateCall, counts: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Which answers are NULL, by the number of values: none without null handling."""
+    """Return which answers are NULL, by the number of values; None without null handling."""
     if not call.nulls:
         return None
     empty: NDArray[np.bool_] = counts == 0

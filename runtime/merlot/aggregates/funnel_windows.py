@@ -1,7 +1,7 @@
 """Funnels of events in order: FUNNELMAXSTEP, FUNNELMATCHSTEP, FUNNELCOMPLETECOUNT and FUNNELSTEPDURATIONSTATS.
 
-Called with the time of a row, the first step that holds of it (from 1; 0 if none does), the length of a window, the
-number of steps, and settings (`Settings`). A state is the events of each group. `kernels.funnel` has Pinot's rules.
+They are called with the time of a row, the first step that holds for it (from 1; 0 if none does), the length of a
+window, the number of steps, and settings. A state is the events of each group. `kernels.funnel` has Pinot's rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from merlot.aggregates.function import (
     StateField,
     all_in_one,
 )
-from merlot.aggregates.listed import Runs, offsets_of
+from merlot.aggregates.listed import GroupRuns, offsets_of
 from merlot.kernels import funnel
 from merlot.kernels.jit import read_only
 from merlot.tree.nodes import Value
@@ -45,17 +45,17 @@ _PERCENTILE: Final = "PERCENTILE"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What the texts after the steps say."""
+class FunnelSettings:
+    """Settings in the texts after the steps."""
 
     modes: int = 0
     gap: int = 0
-    """Most time from an event of a window to the next one; 0 if there is no limit."""
+    """Longest time from an event of a window to the next event; 0 if there is no limit."""
     durations: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Of texts between semicolons, as 'STRICT_ORDER;MODE=KEEP_ALL;MAXSTEPDURATION=10'; raises ValueError."""
+        """Parse texts between semicolons, as 'STRICT_ORDER;MODE=KEEP_ALL;MAXSTEPDURATION=10'; raise ValueError."""
         modes, gap = 0, 0
         durations: tuple[str, ...] = ()
         for part in filter(None, text.upper().split(";")):
@@ -81,7 +81,7 @@ def _duration(name: str) -> str:
 
 
 def _percent(name: str) -> float | None:
-    """The percentile that a duration function is, if it is one."""
+    """Return the percentile of a duration function; None if it is no percentile."""
     if name in _PERCENTS:
         return _PERCENTS[name]
     number = name.removeprefix(_PERCENTILE)
@@ -90,14 +90,14 @@ def _percent(name: str) -> float | None:
 
 
 class EventState(State):
-    """The events of each group that are steps, or all of them."""
+    """Events of each group that are steps, or all events."""
 
     def __init__(self, *, keeps_all: bool) -> None:
         self._keeps_all = keeps_all
         self._parts: list[tuple[Groups, NDArray[np.int64], NDArray[np.int32]]] = []
 
     def grow(self, num_groups: int) -> None:
-        """Groups without events have none."""
+        """Do nothing: groups without events have empty lists."""
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         times, steps = values[0].astype(np.int64), values[1].astype(np.int32) - 1
@@ -112,12 +112,12 @@ class EventState(State):
         nothing = (np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int32))
         owners, times, steps = (np.concatenate(parts) for parts in zip(nothing, *self._parts, strict=True))
         order = np.lexsort((steps, times, owners))
-        return Runs.of(owners[order], groups).lists([pa.array(times), pa.array(steps)], order)
+        return GroupRuns.of(owners[order], groups).lists([pa.array(times), pa.array(steps)], order)
 
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """Of some groups, in order of their times."""
+    """Events of some groups, in order of their times."""
 
     times: NDArray[np.int64]
     steps: NDArray[np.int32]
@@ -129,12 +129,12 @@ class _Events:
         return len(self.bounds) - 1
 
     def arguments(self, *out: NDArray[Any]) -> tuple[Any, ...]:
-        """Of a kernel that writes to `out`."""
+        """Return the arguments of a kernel that writes to `out`."""
         return read_only(self.times), read_only(self.steps), read_only(self.bounds), *self.rules, *out
 
 
 class Funnel(AggregationFunction):
-    """Over events in order."""
+    """Aggregate over events in order."""
 
     written = "time, 'window', 'steps', condition, …[, 'setting', …]"
     parameters = (
@@ -151,7 +151,7 @@ class Funnel(AggregationFunction):
         if not isinstance(window, int) or window <= 0:
             return f"needs a window above 0 got={window!r}"
         try:
-            settings = Settings.of(str(text))
+            settings = FunnelSettings.of(str(text))
         except ValueError as error:
             return str(error)
         if self.takes_durations and not settings.durations:
@@ -165,21 +165,21 @@ class Funnel(AggregationFunction):
         return StateField("times", pa.list_(pa.int64())), StateField("steps", pa.list_(pa.int32()))
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        return EventState(keeps_all=bool(Settings.of(str(call.constants[2])).modes & _KEEP_ALL))
+        return EventState(keeps_all=bool(FunnelSettings.of(str(call.constants[2])).modes & _KEEP_ALL))
 
     def _events(self, call: AggregateCall, columns: Sequence[pa.Array]) -> _Events:
         window, num_steps, text = call.constants
         assert isinstance(window, int)
         assert isinstance(num_steps, int)
-        settings = Settings.of(str(text))
+        settings = FunnelSettings.of(str(text))
         times, steps = (column.flatten().to_numpy() for column in columns)
         rules = (num_steps, window, settings.gap, settings.modes & ~_KEEP_ALL)
         return _Events(times, steps, offsets_of(np.diff(columns[0].offsets.to_numpy())), rules)
 
     def _furthest(self, events: _Events) -> NDArray[np.int32]:
-        found = np.zeros(len(events), np.int32)
-        funnel.furthest(*events.arguments(found))
-        return found
+        furthest = np.zeros(len(events), np.int32)
+        funnel.furthest(*events.arguments(furthest))
+        return furthest
 
 
 class FunnelMaxStep(Funnel):
@@ -192,7 +192,7 @@ class FunnelMaxStep(Funnel):
 
 
 class FunnelMatchStep(Funnel):
-    """FUNNELMATCHSTEP, of the same arguments: for each step 1 or 0, whether the best window has it."""
+    """FUNNELMATCHSTEP, of the same arguments: for each step 1 if the best window has it, else 0."""
 
     name = "funnelmatchstep"
 
@@ -214,9 +214,9 @@ class FunnelCompleteCount(Funnel):
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         events = self._events(call, columns)
-        found = np.zeros(len(events), np.int32)
-        funnel.completed(*events.arguments(found))
-        return Vector(call.result, found)
+        counts = np.zeros(len(events), np.int32)
+        funnel.completed(*events.arguments(counts))
+        return Vector(call.result, counts)
 
 
 class FunnelStepDurationStats(Funnel):
@@ -230,7 +230,7 @@ class FunnelStepDurationStats(Funnel):
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         events = self._events(call, columns)
-        names = Settings.of(str(call.constants[2])).durations
+        names = FunnelSettings.of(str(call.constants[2])).durations
         num_steps = events.rules[0]
         starts = int((events.steps == 0).sum())
         reached, owners = np.zeros(len(events), np.int32), np.zeros(starts, np.int64)
@@ -252,7 +252,8 @@ class FunnelStepDurationStats(Funnel):
 def _figures(
     name: str, between: NDArray[np.int64], owners: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """(groups, steps but one): a mean or percentile of the durations of each group, 0 of none; owners ascend."""
+    """Return (groups, steps - 1): a mean or percentile of the durations of each group, 0 without durations. Owners
+    ascend."""
     out = np.zeros((len(counts), between.shape[1]))
     groups = np.flatnonzero(counts)
     percent = _percent(name)

@@ -1,4 +1,4 @@
-"""FUNNEL_COUNT: of how many values each step holds that all steps before it hold of too, in whatever rows."""
+"""FUNNEL_COUNT: for each step, the number of values for which it and all earlier steps hold, in any rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from merlot.aggregates.function import (
     StateField,
     all_in_one,
 )
-from merlot.aggregates.listed import Runs, offsets_of
+from merlot.aggregates.listed import GroupRuns, offsets_of
 from merlot.tree.nodes import Value
 from merlot.tree.types import BYTES, SqlType
 from merlot.values.types import TypeName
@@ -30,14 +30,14 @@ from merlot.vectors.encoding import group_rows, with_one_zero
 from merlot.vectors.vector import Vector
 
 MAX_STEPS: Final = 62
-"""Each is a bit of a LONG."""
+"""Most steps: each is a bit of a LONG."""
 _PENDING: Final = 1 << 16
-"""Rows up to which equal values are not looked for."""
+"""Rows that are collected before equal values are combined."""
 Masks = NDArray[np.int64]
 
 
 class FunnelState(State):
-    """The values of each group and the steps that hold of each, a bit a step; some values several times."""
+    """Values of each group, with a bit for each step that holds; a value may stand there several times."""
 
     def __init__(self, types: Sequence[SqlType]) -> None:
         self._types = types
@@ -45,7 +45,7 @@ class FunnelState(State):
         self._pending = 0
 
     def grow(self, num_groups: int) -> None:
-        """Groups without values have none."""
+        """Do nothing: groups without values have empty lists."""
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         masks = values[0].astype(np.int64, copy=False)
@@ -65,7 +65,7 @@ class FunnelState(State):
             owners, values, masks = self._parts[0]
         else:
             owners, values, masks = np.zeros(0, np.uint32), pa.array([], _listed(self._types)), np.zeros(0, np.int64)
-        return Runs.of(owners, groups).lists([values, pa.array(masks, pa.int64())])
+        return GroupRuns.of(owners, groups).lists([values, pa.array(masks, pa.int64())])
 
     def _value(self, values: Sequence[Any], num_rows: int) -> pa.Array:
         if len(values) > 1:
@@ -80,16 +80,16 @@ class FunnelState(State):
             self._pending = -len(self._parts[0][0])
 
     def _settle(self) -> None:
-        """Make one part of all, each value once, by group."""
+        """Combine all parts into one, each value once, by group."""
         if not self._parts:
             return
         owners = np.concatenate([groups for groups, _, _ in self._parts])
-        values = pa.concat_arrays([one for _, one, _ in self._parts])
-        found = group_rows([pa.array(owners), values], len(owners))
-        masks = np.zeros(len(found), np.int64)
-        np.bitwise_or.at(masks, found.of_rows, np.concatenate([one for _, _, one in self._parts]))
-        order = np.argsort(owners[found.first_rows], kind="stable")
-        rows = found.first_rows[order]
+        values = pa.concat_arrays([part for _, part, _ in self._parts])
+        distinct = group_rows([pa.array(owners), values], len(owners))
+        masks = np.zeros(len(distinct), np.int64)
+        np.bitwise_or.at(masks, distinct.of_rows, np.concatenate([part for _, _, part in self._parts]))
+        order = np.argsort(owners[distinct.first_rows], kind="stable")
+        rows = distinct.first_rows[order]
         self._parts = [(owners[rows], values.take(pa.array(rows)), masks[order])]
 
 
@@ -98,9 +98,9 @@ def _listed(types: Sequence[SqlType]) -> pa.DataType:
 
 
 class FunnelCount(AggregationFunction):
-    """FUNNEL_COUNT(STEPS(condition, …), CORRELATE_BY(x, …) [, SETTINGS(…)]): exactly, whatever the settings say.
+    """FUNNEL_COUNT(STEPS(condition, …), CORRELATE_BY(x, …) [, SETTINGS(…)]): always exact, whatever the settings.
 
-    Called with the steps that hold of a row, a bit each."""
+    It is called with the steps that hold for a row, a bit each."""
 
     name = "funnelcount"
     written = "STEPS(condition, …), CORRELATEBY(x, …)[, SETTINGS('setting', …)]"

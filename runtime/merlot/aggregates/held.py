@@ -1,7 +1,7 @@
-"""Count the memory that states hold to the query that they belong to.
+"""Account the memory that states hold to their query.
 
-States are looked through from outside, so that an aggregate need not count by itself. Objects of other libraries do not
-tell their size; a state that has some tells it for them (`State.foreign_bytes`).
+States are measured from outside, so that an aggregate need not count by itself. Objects of other libraries do not
+report their size; a state that has such objects estimates it (`State.foreign_bytes`).
 """
 
 from __future__ import annotations
@@ -16,47 +16,48 @@ from merlot.aggregates.function import AggregationFunction, State
 from merlot.vectors import account
 
 LEAST_ROWS: Final = 1 << 15
-"""Rows that a state takes in before it is looked at again, unless an eighth of all are more."""
+"""Least number of rows that a state takes in before it is measured again. An eighth of all rows counts if that is
+more."""
 _SAMPLE: Final = 16
 _ENTRY_BYTES: Final = 100
 """Bytes of an entry of a dict, with its key."""
 
 
 class Holding:
-    """Counts what one state holds. One thread."""
+    """Account of the memory that one state holds. One thread."""
 
     def __init__(self, function: AggregationFunction, state: State, num_groups: int) -> None:
         self._what = function.name.upper()
         self._state = state
         self._num_rows = 0
         self._num_bytes = 0
-        # A state of many groups takes memory before it has seen a row.
+        # A state of many groups takes memory before it has rows.
         self._next = LEAST_ROWS if num_groups < LEAST_ROWS else 0
 
     def begin(self) -> None:
-        """Have what is refused while the state works be said of its aggregate."""
+        """Name the aggregate in errors about allocations that the state makes from now on."""
         account.current().function = self._what
 
     def add(self, num_rows: int) -> None:
-        """Note rows that the state has taken in; raises LimitExceededError."""
+        """Note rows that the state has taken in; raise LimitExceededError."""
         self._num_rows += num_rows
         if self._num_rows >= self._next:
             self._next = self._num_rows + max(LEAST_ROWS, self._num_rows >> 3)
             self.measure()
 
     def measure(self) -> None:
-        """Count what the state holds now; raises LimitExceededError."""
+        """Measure what the state holds now; raise LimitExceededError."""
         before, self._num_bytes = self._num_bytes, held_bytes(self._state)
         account.current().account.add(self._what, self._num_bytes - before)
 
     def columns(self, columns: list[pa.Array]) -> list[pa.Array]:
-        """Count state columns that were made of the state."""
+        """Account state columns that were made from the state."""
         account.current().hold(self._what, sum([column.nbytes for column in columns]))
         return columns
 
 
 def held_bytes(held: Any) -> int:
-    """Bytes of arrays and Python objects that a state, or a part of one, holds."""
+    """Return the bytes of arrays and Python objects that a state, or a part of it, holds."""
     if isinstance(held, np.ndarray | pa.Array | pa.ChunkedArray):
         return account.size_of(held)
     if isinstance(held, dict):
@@ -74,10 +75,11 @@ def held_bytes(held: Any) -> int:
 
 
 def _of_all(items: Iterable[Any], among: Sized) -> int:
-    """Bytes of many items, by some of them: those of one state are of one kind, but parts of it are few and differ."""
+    """Estimate the bytes of many items from a sample. The items of one state are of one kind; only its few parts
+    differ."""
     number = len(among)
     if number <= 4 * _SAMPLE:
         return sum([held_bytes(item) for item in items])
     step = number // _SAMPLE
-    found = [held_bytes(item) for place, item in enumerate(items) if place % step == 0]
-    return sum(found) * number // len(found)
+    sizes = [held_bytes(item) for place, item in enumerate(items) if place % step == 0]
+    return sum(sizes) * number // len(sizes)

@@ -1,4 +1,4 @@
-"""HISTOGRAM(x, lower, upper, bins): how many values lie in each of so many bins of equal width."""
+"""HISTOGRAM(x, lower, upper, bins): the number of values in each of several bins of equal width."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class HistogramState(State):
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
         numbers = doubles(values[0])
         inside = (numbers >= self._edges[0]) & (numbers <= self._edges[-1])
-        # The last bin has its upper edge, the others have not.
+        # Only the last bin includes its upper edge.
         bins = np.searchsorted(self._edges[1:-1], numbers[inside], "right")
         places = all_in_one(groups, num_rows)[inside].astype(np.int64) * self._num_bins + bins
         self._counts += np.bincount(places, minlength=len(self._counts))
@@ -67,7 +67,7 @@ class HistogramState(State):
 
 
 class Histogram(AggregationFunction):
-    """Counts of [lower, …), …, […, upper]; what lies outside does not count."""
+    """Counts of [lower, …), …, […, upper]; values outside do not count."""
 
     name = "histogram"
     parameters = (

@@ -1,8 +1,8 @@
-"""DISTINCTCOUNTHLL and DISTINCTCOUNTRAWHLL: about how many distinct values there are, and the sketch that says so.
+"""DISTINCTCOUNTHLL and DISTINCTCOUNTRAWHLL: an estimate of the number of distinct values, and its sketch.
 
-Of raw values a sketch is made, of BYTES the stored ones are united; either way a state is the bytes of clearspring's
-`HyperLogLog.getBytes`, as Pinot stores them, empty of nothing. Equal answers to Pinot's: hashes, registers and the
-estimate are clearspring's.
+Raw values are put into a sketch; sketches in BYTES are merged. In both cases a state is the bytes of clearspring's
+`HyperLogLog.getBytes`, as Pinot stores them, or empty bytes without values. Answers equal Pinot's: hashes, registers
+and the estimate are clearspring's.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from merlot.vectors.vector import TEXT, Vector
 DEFAULT_LOG2M: Final = 8
 MOST_LOG2M: Final = 16
 MAX_PENDING: Final = 1 << 20
-"""Notes for registers that wait to be united."""
+"""Notes for registers that are collected before they are merged."""
 MAX_WAITING: Final = 1 << 28
-"""Bytes of sketches that wait to be united."""
+"""Bytes of sketches that are collected before they are merged."""
 BLOCK_BYTES: Final = 1 << 20
 """Registers that are laid out at a time, a byte each."""
 _NOTE_BITS: Final = 8
-"""A note is a register's place and then these."""
+"""Bits of a note below the index of its register; they hold the rank."""
 
 Hashes = NDArray[np.uint32]
 
 
 def hashes_of(type_: TypeName, values: Any) -> Hashes:
-    """clearspring's `MurmurHash.hash` of values of a type; equal values have equal ones."""
+    """Return clearspring's `MurmurHash.hash` of values of a type; equal values have equal hashes."""
     out = np.empty(len(values), np.uint32)
     if type_ in TEXT:
         kernels.hash_bytes(*text_buffers(values.cast(pa.large_binary())), out)
@@ -68,18 +68,18 @@ def hashes_of(type_: TypeName, values: Any) -> Hashes:
 
 
 def precision_of(constants: Sequence[Value], default: int) -> int:
-    """The logarithm of a sketch's registers that a call asks for."""
+    """Return the logarithm of the number of registers that a call requests."""
     asked = constants[0] if constants else default
     assert isinstance(asked, int)
     return asked
 
 
 class SketchState(State):
-    """Registers of raw values by group while they are few, else notes of (group, register, rank); stored sketches wait
-    to be united."""
+    """Registers of raw values by group, or notes of (group, register, rank) if registers would be too many; and stored
+    sketches that wait to be merged."""
 
     merge_name = "DISTINCTCOUNTHLL"
-    """How sketches are united, of `aggregates.sketches.MERGES`."""
+    """Key in `aggregates.sketches.MERGES` of the function that merges sketches."""
 
     def __init__(self, type_: TypeName, num_groups: int, log2m: int, dictionary: Dictionary | None) -> None:
         self._type = type_
@@ -97,7 +97,7 @@ class SketchState(State):
         self._num_groups = max(num_groups, self._num_groups)
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """A value of a dictionary is hashed once."""
+        """Return True if there is a dictionary: each of its values is hashed once."""
         return self._dictionary is not None and self._type is not TypeName.BYTES
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
@@ -117,8 +117,10 @@ class SketchState(State):
         self._wait(columns[0], groups)
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
-        found, made = self._made()
-        states = self._sketches if not len(found) else [*self._sketches, (made, found.astype(np.uint32))]
+        with_values, sketches = self._made()
+        states = (
+            self._sketches if not len(with_values) else [*self._sketches, (sketches, with_values.astype(np.uint32))]
+        )
         united = self._united(states)
         return [united.take(pa.array(groups)).cast(pa.binary())]
 
@@ -139,17 +141,18 @@ class SketchState(State):
             self._take_in(hashes, groups, self._registers)
 
     def _take_in(self, hashes: NDArray[Any], groups: Groups, registers: NDArray[np.uint8]) -> None:
-        """Have hashes in the registers (G << log2m,) of their groups."""
+        """Add hashes to the registers (G << log2m,) of their groups."""
         kernels.offer(hashes, groups, self._log2m, registers)
 
     def _apart(self, hashes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """To which register of its group each hash falls, and what that one would have of it alone."""
+        """Return the register of its group into which each hash falls, and the register's value from that hash
+        alone."""
         ranks = np.zeros(len(hashes), np.uint8)
         kernels.ranks(hashes, self._log2m, ranks)
         return hashes.astype(np.int64) >> (32 - self._log2m), ranks
 
     def _keep(self, places: NDArray[np.int64], registers: NDArray[np.uint8]) -> None:
-        """Note what registers, numbered through all groups, have at least."""
+        """Note least values of registers, which are numbered through all groups."""
         self._note(places << _NOTE_BITS | registers)
 
     def _note(self, notes: NDArray[np.int64]) -> None:
@@ -167,42 +170,42 @@ class SketchState(State):
             self._num_waiting = 0
 
     def _made(self) -> tuple[NDArray[np.int64], pa.Array]:
-        """Groups with raw values, and their sketches."""
+        """Return the groups with raw values, and their sketches."""
         if self._registers is not None:
             places = np.flatnonzero(self._registers)
             ranks = self._registers[places]
         else:
             notes = self._joined(self._notes)
             places, ranks = notes >> _NOTE_BITS, (notes & ((1 << _NOTE_BITS) - 1)).astype(np.uint8)
-        found, owners = np.unique(places >> self._log2m, return_inverse=True)
+        with_values, owners = np.unique(places >> self._log2m, return_inverse=True)
         size = 1 << self._log2m
-        account.current().expect("", len(found) * size)
+        account.current().expect("", len(with_values) * size)
         parts = []
         block = max(1, BLOCK_BYTES >> self._log2m)
-        for first in range(0, len(found), block):
+        for first in range(0, len(with_values), block):
             start, stop = np.searchsorted(owners, [first, first + block])
-            registers = np.zeros((min(block, len(found) - first), size), np.uint8)
+            registers = np.zeros((min(block, len(with_values) - first), size), np.uint8)
             registers[owners[start:stop] - first, places[start:stop] & (size - 1)] = ranks[start:stop]
             parts.append(self._packed(registers))
-        return found, pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
+        return with_values, pa.concat_arrays(parts) if parts else pa.array([], pa.large_binary())
 
     def _joined(self, notes: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """One note of each register, ascending."""
+        """Return one note for each register, ascending."""
         return self._one_each(np.sort(np.concatenate([np.zeros(0, np.int64), *notes])))
 
     def _one_each(self, ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of ascending notes, what those of each register come to: the one with the greatest rank."""
+        """Combine ascending notes to one for each register: the note with the greatest rank."""
         is_last = np.ones(len(ordered), np.bool_)
         is_last[:-1] = ordered[1:] >> _NOTE_BITS != ordered[:-1] >> _NOTE_BITS
         greatest: NDArray[np.int64] = ordered[is_last]
         return greatest
 
     def _packed(self, registers: NDArray[np.uint8]) -> pa.Array:
-        """Sketches of rows of registers."""
+        """Return sketches from rows of registers."""
         return packed(registers, self._log2m)
 
     def _united(self, states: Sequence[tuple[pa.Array, Groups]]) -> pa.Array:
-        """One sketch per group, empty of none; raises SketchError."""
+        """Return one sketch per group, empty bytes without sketches; raise SketchError."""
         values = [sketches.cast(pa.large_binary()) for sketches, _ in states]
         of_rows = [groups for _, groups in states]
         given = Serialized(
@@ -214,7 +217,7 @@ class SketchState(State):
 
 
 def packed(registers: NDArray[np.uint8], log2m: int) -> pa.Array:
-    """Sketches of rows of registers, as `HyperLogLog.getBytes` writes them."""
+    """Return sketches from rows of registers, as `HyperLogLog.getBytes` writes them."""
     number, size = registers.shape
     words = size // REGISTERS_PER_WORD + 1
     padded = np.zeros((number, words * REGISTERS_PER_WORD), np.uint32)
@@ -227,7 +230,7 @@ def packed(registers: NDArray[np.uint8], log2m: int) -> pa.Array:
 
 
 def estimates(sketches: pa.Array) -> NDArray[np.int64]:
-    """`HyperLogLog.cardinality` of each; 0 of empty bytes."""
+    """Return `HyperLogLog.cardinality` of each sketch; 0 for empty bytes."""
     counts = np.zeros(len(sketches), np.int64)
     for places, cells in in_blocks(sketches):
         counts[places] = _cardinalities(cells.view(">u4").astype(np.uint32))
@@ -235,7 +238,8 @@ def estimates(sketches: pa.Array) -> NDArray[np.int64]:
 
 
 def _cardinalities(content: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Of sketches of one size, in words; those of one register are of no use to anybody, but legal."""
+    """Return the cardinalities of sketches of one size, given as words. Sketches of one register are legal, though
+    useless."""
     log2m = int(content[0, 0])
     size = 1 << log2m
     shifts = (REGISTER_BITS * np.arange(REGISTERS_PER_WORD)).astype(np.uint32)
@@ -250,7 +254,7 @@ def _cardinalities(content: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 
 class DistinctCountHll(SketchFunction):
-    """The estimate."""
+    """DISTINCTCOUNTHLL: the estimate."""
 
     name = "distinctcounthll"
     parameters = (
@@ -276,7 +280,7 @@ class DistinctCountHll(SketchFunction):
 
 
 class DistinctCountRawHll(DistinctCountHll):
-    """The sketch, as hex."""
+    """DISTINCTCOUNTRAWHLL: the sketch, as hex."""
 
     name = "distinctcountrawhll"
 

@@ -1,8 +1,8 @@
-"""DISTINCTCOUNTRAWHLLPLUS: the sketch that Pinot makes of distinct values, clearspring's `HyperLogLogPlus.getBytes`.
+"""DISTINCTCOUNTRAWHLLPLUS: Pinot's sketch of distinct values, clearspring's `HyperLogLogPlus.getBytes`.
 
-Values are hashed by their texts, as there, and registers are those of a `HyperLogLog` (`aggregates.hyperloglog`), whose
-bytes states travel as. Only the head differs: it says p, that nothing is sparse, and how long the registers are. A
-sketch is sparse where the query's third argument asks for that, which is refused.
+Values are hashed by their texts, as in Pinot. Registers are those of a `HyperLogLog` (`aggregates.hyperloglog`), in
+whose bytes states travel. Only the head differs: it holds p, a flag that nothing is sparse, and the length of the
+registers. A sketch is sparse only if the query's third argument asks for that, which is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NO_SKETCH: Final = "bytes are no serialized HyperLogLogPlus"
 
 
 def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
-    """clearspring's `MurmurHash.hash64` of values of a type: of their texts, as Java's toString has them."""
+    """Return clearspring's `MurmurHash.hash64` of values of a type: of their texts, as Java's toString writes them."""
     if type_ in TEXT:
         texts = values
     elif values.dtype.kind == "f":
@@ -58,7 +58,7 @@ def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
 
 
 class PlusState(SketchState):
-    """Notes of (group, register, rank), and sketches of others."""
+    """Notes of (group, register, rank), and sketches of other states."""
 
     def __init__(self, type_: TypeName, num_groups: int, p: int, dictionary: Dictionary | None = None) -> None:
         super().__init__(type_, num_groups, p, dictionary)
@@ -74,7 +74,7 @@ class PlusState(SketchState):
 
 
 class DistinctCountRawHllPlus(SketchFunction):
-    """The sketch, as hex."""
+    """DISTINCTCOUNTRAWHLLPLUS: the sketch, as hex."""
 
     name = "distinctcountrawhllplus"
     parameters = (
@@ -118,13 +118,13 @@ class DistinctCountRawHllPlus(SketchFunction):
 
 
 def _stored(cell: bytes) -> bytes:
-    """clearspring's bytes of a state."""
+    """Return clearspring's bytes of a state."""
     registers = cell[HLL_HEADER:]
     return _VERSION + bytes([cell[3], 0, _NORMAL]) + _varint(len(registers)) + registers
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the least first; all but the last one have the eighth."""
+    """Return a varint: seven bits a byte, the least first; the eighth bit is set in all bytes but the last."""
     parts = []
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
@@ -133,7 +133,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read(cell: bytes, row: int) -> tuple[int, bytes]:
-    """p and registers; raises SketchError."""
+    """Return p and the registers; raise SketchError."""
     if len(cell) < len(_VERSION) + 4 or not cell.startswith(_VERSION) or not LEAST_P <= cell[4] <= MOST_P:
         raise SketchError(NO_SKETCH, row)
     if cell[6] != _NORMAL:

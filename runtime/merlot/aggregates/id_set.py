@@ -19,8 +19,8 @@ from merlot.vectors.vector import Vector
 _SETTINGS: Final = Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True)
 
 
-class IdSet(AggregationFunction):
-    """ID_SET(x [, settings]): the distinct values as Pinot's text of them, exact, whatever the settings say."""
+class IdSetFunction(AggregationFunction):
+    """ID_SET(x [, settings]): the distinct values in Pinot's text form, always exact, whatever the settings."""
 
     name = "idset"
     parameters = (Parameter(name="x", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})), _SETTINGS)
@@ -35,7 +35,7 @@ class IdSet(AggregationFunction):
         return DistinctState(SqlType(call.types[0].base), num_groups, (*inputs, UNKNOWN)[0].dictionary())
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        """Of nothing a set without ids, in either mode."""
+        """Return the texts; without values, a set without ids, with and without null handling."""
         places = np.cumsum(np.diff(columns[0].offsets.to_numpy()))
         parts = np.split(columns[0].flatten().to_numpy(), places)[:-1]
         return Vector(STRING, pa.array([id_sets.write(call.types[0].base, part) for part in parts], pa.string()))

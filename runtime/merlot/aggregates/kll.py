@@ -1,8 +1,8 @@
 """PERCENTILEKLL and PERCENTILERAWKLL: percentiles estimated by KLL sketches of Apache DataSketches.
 
-A state is the image of a sketch of doubles, which the Java library reads; nothing is empty bytes. Up to K values of a
-group stay apart, and are exact. The library throws coins when it makes room, so that estimates of more differ a little
-from query to query. It trusts its images, so those that come in BYTES columns are checked first.
+A state is the image of a sketch of doubles, which the Java library reads; without values it is empty bytes. Up to K
+values of a group stay separate, and are exact. The library tosses coins when it makes room, so estimates over more
+values differ a little from query to query. It trusts its images, so images in BYTES columns are checked first.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ DEFAULT_K: Final = 200
 LEAST_K: Final = 8
 MOST_K: Final = 65_535
 MIN_PENDING: Final = 1 << 18
-"""Values that are collected before they are brought to their groups' sketches."""
+"""Values that are collected before they are added to their groups' sketches."""
 
 
 SKETCH_BYTES: Final = 512
-"""Bytes that a sketch takes besides the room for its values."""
+"""Bytes of a sketch besides the room for its values."""
 
 
 class KllState(State):
-    """A sketch by group, and the values that are in none yet."""
+    """Sketch by group, and the values that are in no sketch yet."""
 
     def __init__(self, num_groups: int, k: int) -> None:
         self._k = k
@@ -62,10 +62,10 @@ class KllState(State):
         self._num_values = 0
 
     def grow(self, num_groups: int) -> None:
-        """Groups have no sketch before they have values."""
+        """Do nothing: a group has no sketch before it has values."""
 
     def foreign_bytes(self) -> int:
-        """A sketch has room for K values from its beginning, and for some three times as many in the end."""
+        """Return an estimate: a sketch has room for K values at first, and for about three times as many in the end."""
         values = min(len(self._sketches) * 3 * self._k, len(self._sketches) * self._k + self._num_values)
         return 8 * values + len(self._sketches) * SKETCH_BYTES
 
@@ -91,8 +91,9 @@ class KllState(State):
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         self._take_in()
-        found = [self._sketches.get(group) for group in groups.tolist()]
-        return [pa.array([b"" if one is None else in_order(one.serialize()) for one in found], pa.binary())]
+        sketches = [self._sketches.get(group) for group in groups.tolist()]
+        images = [b"" if sketch is None else in_order(sketch.serialize()) for sketch in sketches]
+        return [pa.array(images, pa.binary())]
 
     def _take_in(self) -> None:
         if not self._num_pending:
@@ -100,10 +101,10 @@ class KllState(State):
         owners = np.concatenate([groups for groups, _ in self._values])
         numbers = np.concatenate([values for _, values in self._values])
         order = np.argsort(owners, kind="stable")
-        found, firsts = np.unique(owners[order], return_index=True)
+        with_values, firsts = np.unique(owners[order], return_index=True)
         self._num_values += len(numbers)
-        self._expect(sum([group not in self._sketches for group in found.tolist()]))
-        for group, part in zip(found.tolist(), np.split(numbers[order], firsts[1:]), strict=True):
+        self._expect(sum([group not in self._sketches for group in with_values.tolist()]))
+        for group, part in zip(with_values.tolist(), np.split(numbers[order], firsts[1:]), strict=True):
             self._of(group).update(part)
         self._values, self._num_pending = [], 0
 
@@ -120,7 +121,7 @@ class KllState(State):
 
 
 class PercentileKll(SketchFunction):
-    """PERCENTILEKLL(x, p [, K]); NaN of nothing."""
+    """PERCENTILEKLL(x, p [, K]); NaN without values."""
 
     name = "percentilekll"
     parameters = (
@@ -146,9 +147,9 @@ class PercentileKll(SketchFunction):
 
         rank = float(call.constants[0]) / 100  # type: ignore[arg-type]
         images = columns[0].to_pylist()
-        # One sketch at a time: each takes more memory than its image.
+        # One sketch at a time, because each takes more memory than its image.
         sketches = (kll_doubles_sketch.deserialize(image) if image else None for image in images)
-        answers = [np.nan if one is None else one.get_quantile(rank, inclusive=True) for one in sketches]
+        answers = [np.nan if sketch is None else sketch.get_quantile(rank, inclusive=True) for sketch in sketches]
         return Vector(call.result, np.array(answers, np.float64), nothing(call, _lengths(images)))
 
     def from_bytes(self, stored: pa.Array) -> list[pa.Array]:

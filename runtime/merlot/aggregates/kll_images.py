@@ -1,8 +1,8 @@
-"""Images of KLL sketches of doubles, looked at before the library reads them: it trusts what they say.
+"""Check images of KLL sketches of doubles before the library reads them, because it trusts their contents.
 
-Four bytes of sizes and flags, K and M; of more than one value their number, the least K that was merged in, the number
-of levels and where each begins, the least and the greatest value, and the values that are kept. One of level n stands
-for 2^n.
+An image has four bytes of sizes and flags, K and M. With more than one value it also has their number, the least K that
+was merged in, the number of levels and where each begins, the least and the greatest value, and the retained values. A
+value of level n stands for 2^n.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _THIRDS: Final[tuple[int, ...]] = tuple(3**power for power in range(31))
 
 
 def checked(stored: pa.Array) -> pa.Array:
-    """The same images, each that of a sketch, or empty; raises SketchError."""
+    """Return the images if each is that of a sketch, or empty; else raise SketchError."""
     for row, image in enumerate(stored.to_pylist()):
         if image and not is_sound(image):
             raise SketchError(NO_SKETCH, row)
@@ -37,7 +37,8 @@ def checked(stored: pa.Array) -> pa.Array:
 
 
 def in_order(image: bytes) -> bytes:
-    """The same sketch with its lowest level in order: then few values have one image, in whatever order they came."""
+    """Return the same sketch with its lowest level sorted: then few values have the same image, in whatever order they
+    came."""
     if image[0] != _FULL:
         return image
     _, _, num_levels, _ = _BODY.unpack_from(image, _HEAD.size)
@@ -50,7 +51,7 @@ def in_order(image: bytes) -> bytes:
 
 
 def is_sound(image: bytes) -> bool:
-    """Whether the library may read it."""
+    """Return True if the library may read the image."""
     if len(image) < _HEAD.size:
         return False
     words, version, family, flags, k, m, _ = _HEAD.unpack_from(image)
@@ -81,14 +82,14 @@ def _is_sound_body(image: bytes, k: int) -> bool:
     values = bounds_and_values[2:]
     if not ((values >= least) & (values <= greatest)).all():
         return False
-    # Levels but the first are in order.
+    # All levels but the first are sorted.
     places = bounds - bounds[0]
     parts = (values[places[level] : places[level + 1]] for level in range(1, num_levels))
     return all(bool((part[1:] >= part[:-1]).all()) for part in parts)
 
 
 def _level_capacity(k: int, num_levels: int, level: int) -> int:
-    """Room of a level: two thirds of the one above, and M at least."""
+    """Return the capacity of a level: two thirds of the level above, and at least M."""
     depth = num_levels - level - 1
     if depth <= 30:
         return max(_M, _scaled(k, depth))

@@ -1,4 +1,4 @@
-"""States that are lists: the values of a group one after another, found where values lie in order of their groups."""
+"""States that are lists: the values of each group, one after another."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.runs import ends_of, rows_of_runs
 
 MAX_LISTED: Final = (1 << 31) - 1
-"""Values of one Arrow array of lists: its offsets have 32 bits, and would wrap."""
+"""Most values in one Arrow array of lists, whose offsets have 32 bits and would wrap."""
 
 
 def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """(n + 1,): where each list begins, and where the last one ends; raises LimitExceededError past MAX_LISTED."""
+    """Return (n + 1,): where each list begins, and where the last one ends; raise LimitExceededError past
+    MAX_LISTED."""
     offsets = ends_of(lengths)
     if offsets[-1] > MAX_LISTED:
         raise LimitExceededError(f"answer lists too many values limit={MAX_LISTED} got={offsets[-1]}")
@@ -27,20 +28,21 @@ def offsets_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """The values of chosen groups among values that lie in order of their groups."""
+class GroupRuns:
+    """Ranges of the values of chosen groups, among values in order of their groups."""
 
     starts: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
     @classmethod
     def of(cls, owners: NDArray[Any], groups: Chosen) -> Self:
-        """`owners` is the group of each value, ascending; raises LimitExceededError."""
+        """Find the ranges. owners: group of each value, ascending; raise LimitExceededError."""
         starts = np.searchsorted(owners, groups, "left")
         return cls(starts, offsets_of(np.searchsorted(owners, groups, "right") - starts))
 
     def lists(self, columns: Sequence[pa.Array], order: NDArray[np.int64] | None = None) -> list[pa.Array]:
-        """Of each column the values of each group; `order` says where they lie if that is not as their owners do."""
+        """Return, for each column, lists of the values of each group. order: positions of the values if they are not in
+        order of their owners."""
         rows = rows_of_runs(self.starts, self.offsets)
         bounds, rows = pa.array(self.offsets.astype(np.int32)), pa.array(rows if order is None else order[rows])
         return [pa.ListArray.from_arrays(bounds, column.take(rows)) for column in columns]

@@ -1,4 +1,4 @@
-"""MODE, DISTINCTSUM and DISTINCTAVG: of each group's distinct values."""
+"""MODE, DISTINCTSUM and DISTINCTAVG, computed from each group's distinct values and their counts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REDUCERS = ("MIN", "MAX", "AVG")
 
 
 class _OfFrequencies(AggregationFunction):
-    """An answer from how often each value occurs."""
+    """Aggregate whose state is the number of occurrences of each value."""
 
     parameters: tuple[Parameter, ...] = (Parameter(name="x", takes=NUMBERS),)
 
@@ -45,8 +45,9 @@ class _OfFrequencies(AggregationFunction):
         return FrequencyState(call.types[0], num_groups, (*inputs, UNKNOWN)[0].dictionary())
 
 
-class Mode(_OfFrequencies):
-    """MODE(x [, 'MIN'|'MAX'|'AVG']): the value that occurs most; of several, the least unless told otherwise."""
+class ModeFunction(_OfFrequencies):
+    """MODE(x [, 'MIN'|'MAX'|'AVG']): the most frequent value; if there are several, the least, the greatest or their
+    mean."""
 
     name = "mode"
     parameters = (
@@ -59,12 +60,12 @@ class Mode(_OfFrequencies):
         return None if is_known else f"reducer must be one of {', '.join(_REDUCERS)} got={constants[0]!r}"
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        known = Frequencies.of(columns)
+        frequencies = Frequencies.of(columns)
         num_groups = len(columns[0])
-        owners, values = known.of_values(), known.values.astype(np.float64)
+        owners, values = frequencies.of_values(), frequencies.values.astype(np.float64)
         most = np.zeros(num_groups, np.int64)
-        kernels.max_groups(owners, known.counts, most)
-        wins = known.counts == most[owners]
+        kernels.max_groups(owners, frequencies.counts, most)
+        wins = frequencies.counts == most[owners]
         owners, values = owners[wins], values[wins]
         # Values ascend within a group.
         firsts = np.searchsorted(owners, np.arange(num_groups), "left")
@@ -80,19 +81,19 @@ class Mode(_OfFrequencies):
 
 
 class DistinctSum(_OfFrequencies):
-    """DISTINCTSUM and DISTINCTAVG: each value once, summed exactly and rounded once; of nothing, 0 and -Infinity."""
+    """DISTINCTSUM and DISTINCTAVG: each value once, summed exactly and rounded once; without values 0 and -Infinity."""
 
     def __init__(self, name: str, *, is_average: bool) -> None:
         self.name = name
         self._is_average = is_average
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        known = Frequencies.of(columns)
+        frequencies = Frequencies.of(columns)
         num_groups, type_ = len(columns[0]), number_type(call.types[0])
         state = sum_state(type_, num_groups)
-        state.add([known.values], known.of_values(), len(known.values))
+        state.add([frequencies.values], frequencies.of_values(), len(frequencies.values))
         sums = rounded(type_, state.columns(np.arange(num_groups)))
-        counts = np.diff(known.starts)
+        counts = np.diff(frequencies.starts)
         if self._is_average:
             with np.errstate(all="ignore"):
                 sums = np.where(counts == 0, -np.inf, sums / counts)

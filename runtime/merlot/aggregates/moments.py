@@ -1,8 +1,8 @@
-"""VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP; of two arguments COVAR_POP, COVAR_SAMP, CORR.
+"""VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP; with two arguments COVAR_POP, COVAR_SAMP, CORR.
 
 States are counts, means and sums of squared deviations: they merge without losing digits to cancellation. With fewer
 values than needed (one, or two for a sample) the answer is NULL with null handling, else Pinot's -Infinity. The
-correlation with a constant is not defined: NULL with null handling, else NaN.
+correlation with a constant is undefined: NULL with null handling, else NaN.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from merlot.vectors.vector import Vector
 
 Doubles = NDArray[np.float64]
 _NO_VARIANCE: Final = 1e-19
-"""Below it values count as equal, as in Pinot."""
+"""Variance below which values count as equal, as in Pinot."""
 
 _ONE: Final = ("count", "mean", "squares")
 _FOUR: Final = ("count", "mean", "squares", "cubes", "fourths")
@@ -42,12 +42,12 @@ _TWO: Final = ("count", "mean_x", "mean_y", "squares_x", "squares_y", "products"
 
 
 def doubles(values: Any) -> Doubles:
-    """Numbers of any type as doubles."""
+    """Return numbers of any type as doubles."""
     return doubles_of(values)
 
 
 class MomentState(State):
-    """Moments of one variable or of two by group: a row of doubles each."""
+    """Moments of one or two variables by group: a row of doubles each."""
 
     def __init__(self, num_groups: int, width: int) -> None:
         self._rows = np.zeros((num_groups, width))
@@ -77,11 +77,11 @@ class MomentState(State):
         return [pa.array(np.ascontiguousarray(self._rows[groups, place])) for place in range(self._rows.shape[1])]
 
 
-class Moment(AggregationFunction):
-    """A function of moments."""
+class MomentFunction(AggregationFunction):
+    """Aggregate that is a function of moments."""
 
     def __init__(self, name: str, answer: Callable[..., Doubles], *, of_two: bool = False, least: int = 1) -> None:
-        """`answer` is given the columns of states; `least` says how many values it takes to have one."""
+        """Create the aggregate. answer: function of the state columns. least: number of values that an answer needs."""
         self.name = name
         self.parameters = (Parameter(name="x"), Parameter(name="y")) if of_two else (Parameter(name="x"),)
         self._suffixes: tuple[str, ...] = _TWO if of_two else _ONE
@@ -108,8 +108,8 @@ class Moment(AggregationFunction):
         return np.zeros(len(states[0]), np.bool_)
 
 
-class HighMoment(Moment):
-    """SKEWNESS and KURTOSIS: of too few values NaN, or NULL with null handling."""
+class HighMoment(MomentFunction):
+    """SKEWNESS and KURTOSIS: with too few values NaN, or NULL with null handling."""
 
     def __init__(self, name: str, answer: Callable[..., Doubles], *, least: int) -> None:
         super().__init__(name, answer, least=0)
@@ -121,7 +121,7 @@ class HighMoment(Moment):
         return undefined
 
 
-class Correlation(Moment):
+class Correlation(MomentFunction):
     """CORR."""
 
     def _undefined(self, states: Sequence[Doubles]) -> NDArray[np.bool_]:
@@ -130,36 +130,36 @@ class Correlation(Moment):
 
 
 def variance(*, is_sample: bool) -> Callable[..., Doubles]:
-    """Mean squared deviation."""
+    """Return a function for the mean squared deviation."""
     return lambda count, _, squares: squares / (count - is_sample)
 
 
 def deviation(*, is_sample: bool) -> Callable[..., Doubles]:
-    """Root of the variance."""
+    """Return a function for the square root of the variance."""
     return lambda count, _, squares: np.sqrt(squares / (count - is_sample))
 
 
 def covariance(*, is_sample: bool) -> Callable[..., Doubles]:
-    """Mean product of deviations."""
+    """Return a function for the mean product of deviations."""
     return lambda count, *rest: rest[4] / (count - is_sample)
 
 
 def correlation(*states: Doubles) -> Doubles:
-    """Covariance by both deviations."""
+    """Return the covariance divided by both deviations."""
     _, _, _, squares_x, squares_y, products = states
     result: Doubles = products / (np.sqrt(squares_x) * np.sqrt(squares_y))
     return result
 
 
 def skewness(count: Doubles, _: Doubles, squares: Doubles, cubes: Doubles, _fourths: Doubles) -> Doubles:
-    """Of a sample; 0 of values that are all but equal."""
+    """Return the skewness of a sample; 0 if the values are nearly equal."""
     variance = squares / (count - 1)
     result = count * cubes / ((count - 1) * (count - 2) * np.sqrt(variance) * variance)
     return _of_several(count, variance, result, least=3)
 
 
 def kurtosis(count: Doubles, _: Doubles, squares: Doubles, _cubes: Doubles, fourths: Doubles) -> Doubles:
-    """Of a sample, in excess of the normal distribution's."""
+    """Return the kurtosis of a sample, in excess of the normal distribution's."""
     variance = squares / (count - 1)
     spread = count * (count + 1) * fourths - 3 * squares * squares * (count - 1)
     result = spread / ((count - 1) * (count - 2) * (count - 3) * variance * variance)
@@ -173,12 +173,12 @@ def _of_several(count: Doubles, variance: Doubles, result: Doubles, *, least: in
 _MERGES: Final = {len(_ONE): kernels.merge_one, len(_TWO): kernels.merge_two, len(_FOUR): kernels.merge_four}
 
 MOMENTS: Final = (
-    Moment("varpop", variance(is_sample=False)),
-    Moment("varsamp", variance(is_sample=True), least=2),
-    Moment("stddevpop", deviation(is_sample=False)),
-    Moment("stddevsamp", deviation(is_sample=True), least=2),
-    Moment("covarpop", covariance(is_sample=False), of_two=True),
-    Moment("covarsamp", covariance(is_sample=True), of_two=True, least=2),
+    MomentFunction("varpop", variance(is_sample=False)),
+    MomentFunction("varsamp", variance(is_sample=True), least=2),
+    MomentFunction("stddevpop", deviation(is_sample=False)),
+    MomentFunction("stddevsamp", deviation(is_sample=True), least=2),
+    MomentFunction("covarpop", covariance(is_sample=False), of_two=True),
+    MomentFunction("covarsamp", covariance(is_sample=True), of_two=True, least=2),
     HighMoment("skewness", skewness, least=3),
     HighMoment("kurtosis", kurtosis, least=4),
     Correlation("corr", correlation, of_two=True),

@@ -1,4 +1,4 @@
-"""The …MV aggregates: another aggregate over every value of a multi-value column, not over its rows."""
+"""The …MV aggregates: another aggregate applied to every value of a multi-value column, instead of to its rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merlot.vectors.vector import Vector
 
 
 class OfLists(AggregationFunction):
-    """SUMMV of SUM, and so on: the states are the same."""
+    """Aggregate over lists, such as SUMMV of SUM; the states are the same."""
 
     flattens = True
 
@@ -23,9 +23,9 @@ class OfLists(AggregationFunction):
         self._of_values = of_values
         self.name = f"{of_values.name}mv"
         first, *others = of_values.parameters
-        # BYTES of a list would be values, where those of a single column are stored states.
+        # BYTES in a list would be values, while BYTES in a single-value column are stored states.
         takes = first.takes - {TypeName.BYTES} if of_values.has_bytes else first.takes
-        self.parameters = (replace(first, takes=takes), *(one for one in others if one.is_constant))
+        self.parameters = (replace(first, takes=takes), *(parameter for parameter in others if parameter.is_constant))
 
     def variant(self, types: Sequence[SqlType]) -> str:
         return f"{self._of_values.variant(types)}mv"

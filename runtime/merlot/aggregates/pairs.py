@@ -1,8 +1,8 @@
-"""Which dict ids each group has met, where groups times ids are too many for a mark each.
+"""Distinct (group, dict id) pairs, for when groups times ids are too many for a byte each.
 
-Pairs are kept as they come, and made distinct when many have come: put in the order of groups, then passed over with an
-array that tells of each id which group met it last. No pair is hashed: 1,000,000 rows of 5,000 groups and 166,000 ids
-take 6 ms, and 13 in a table of the pairs that met.
+Pairs are collected, and made distinct when many have come: they are put in order of groups, then scanned with an array
+that holds, for each id, the last group that had it. No pair is hashed: 1,000,000 rows of 5,000 groups and 166,000 ids
+take 6 ms, and 13 ms with a hash table of pairs.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from merlot.kernels import group as kernels
 from merlot.kernels.aggregate import count_groups
 
 LEAST_PENDING: Final = 1 << 20
-"""Fewer pairs wait: 8 bytes each."""
+"""Least number of pairs that are collected before they are made distinct; a pair has 8 bytes."""
 
 Ids = NDArray[np.uint32]
 
 
-class MetPairs:
-    """Pairs of a group and a dict id below `cardinality`."""
+class DistinctPairs:
+    """Distinct pairs of a group and a dict id below `cardinality`."""
 
     def __init__(self, cardinality: int) -> None:
         self._cardinality = cardinality
@@ -32,27 +32,28 @@ class MetPairs:
         self._most = LEAST_PENDING
 
     def add(self, owners: NDArray[Any], ids: NDArray[Any]) -> None:
-        """Take in pairs; both arrays are copied."""
+        """Add pairs; both arrays are copied."""
         self._owners.append(owners.astype(np.uint32))
         self._ids.append(ids.astype(np.uint32))
         self._num_pairs += len(ids)
         if self._num_pairs > self._most:
-            # Half of the room is free then, so that each pair is passed over a few times at most.
-            num_groups = 1 + max([int(one.max(initial=0)) for one in self._owners])
+            # At least half of the room is free afterwards, so each pair is scanned only a few times.
+            num_groups = 1 + max([int(part.max(initial=0)) for part in self._owners])
             distinct, bounds = self.by_group(num_groups)
             self._owners = [np.repeat(np.arange(num_groups, dtype=np.uint32), np.diff(bounds))]
             self._ids, self._num_pairs = [distinct], len(distinct)
             self._most = max(LEAST_PENDING, 2 * len(distinct))
 
     def by_group(self, num_groups: int) -> tuple[Ids, NDArray[np.int64]]:
-        """Distinct ids of each group, group after group, and where those of each begin, (num_groups + 1,)."""
+        """Return the distinct ids of each group, group after group, and where the ids of each begin, (num_groups +
+        1,)."""
         owners, ids = _joined(self._owners), _joined(self._ids)
         ends = np.zeros(num_groups + 1, np.int64)
         count_groups(owners, ends[1:])
         np.cumsum(ends, out=ends)
         ordered = np.empty(len(ids), np.uint32)
         kernels.order_by_group(owners, ids, ends[:-1], ordered)
-        # What was where each group begins is now where it ends.
+        # The kernel has moved each group's start to its end.
         last = np.full(self._cardinality, kernels.EMPTY, np.uint32)
         bounds = np.zeros(num_groups + 1, np.int64)
         kernels.distinct_in_groups(ordered, ends[:-1], last, bounds[1:])

@@ -1,8 +1,8 @@
-"""PERCENTILE and PERCENTILEEST: the value at a place of the rows in order, exactly.
+"""PERCENTILE and PERCENTILEEST: the exact value at a position of the sorted rows.
 
-Of n rows the p-th percentile is the one at place n · p / 100, rounded down, and the last for 100: Pinot's rule. Its
-PERCENTILEEST estimates; here it is the same value as a LONG. An answer takes memory for every distinct value of a
-group: PERCENTILETDIGEST does not.
+The p-th percentile of n rows is the one at position n · p / 100, rounded down, and the last for 100: Pinot's rule.
+Pinot's PERCENTILEEST estimates; here it is the same value as a LONG. An answer takes memory for every distinct value of
+a group; PERCENTILETDIGEST does not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PERCENT: Final = Parameter(
 
 
 def percent_problem(constants: Sequence[Value]) -> str | None:
-    """What is wrong with a percentile."""
+    """Return what is wrong with a percentile; None if nothing is."""
     wanted = constants[0]
     is_percent = isinstance(wanted, int | float) and 0 <= wanted <= 100
     return None if is_percent else f"percentile must be from 0 to 100 got={wanted!r}"
@@ -46,7 +46,7 @@ def percent_problem(constants: Sequence[Value]) -> str | None:
 
 class Percentile(AggregationFunction):
     """PERCENTILE(x, p) as a DOUBLE, or PERCENTILEEST(x, p) as a LONG. Settings say from how many values on Pinot
-    estimates, and do nothing here."""
+    estimates; they have no effect here."""
 
     def __init__(self, name: str, *, is_long: bool, has_settings: bool = False) -> None:
         self.name = name
@@ -67,18 +67,18 @@ class Percentile(AggregationFunction):
         return FrequencyState(call.types[0], num_groups, (*inputs, UNKNOWN)[0].dictionary())
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        known = Frequencies.of(columns)
-        totals = known.totals()
+        frequencies = Frequencies.of(columns)
+        totals = frequencies.totals()
         percent = call.constants[0]
         assert isinstance(percent, int | float)
         places = np.minimum((totals * percent / 100).astype(np.int64), np.maximum(totals - 1, 0))
-        found = known.at(places)
+        values = frequencies.at(places)
         if self._is_long:
-            # NaN and what lies outside become what Java makes of them.
-            whole = found if found.dtype == np.int64 else _whole(found.astype(np.float64))
+            # NaN and values outside of a LONG become what Java converts them to.
+            whole = values if values.dtype == np.int64 else _whole(values.astype(np.float64))
             answers = np.where(totals == 0, _LONG.min, whole)
         else:
-            answers = np.where(totals == 0, -np.inf, found.astype(np.float64))
+            answers = np.where(totals == 0, -np.inf, values.astype(np.float64))
         return Vector(call.result, answers, nothing(call, totals))
 
 

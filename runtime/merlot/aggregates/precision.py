@@ -1,4 +1,4 @@
-"""SUMPRECISION: an exact sum, every digit of it, or as many as asked for."""
+"""SUMPRECISION: an exact sum with all digits, or with as many as requested."""
 
 from __future__ import annotations
 

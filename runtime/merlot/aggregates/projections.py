@@ -1,4 +1,6 @@
-"""EXPR_MIN and EXPR_MAX: a value of each row whose measures are least or greatest, a row of the answer each."""
+"""EXPR_MIN and EXPR_MAX: a value of each row whose measures are least or greatest; each such row is a row of the
+answer.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
-from merlot.aggregates.listed import Runs
+from merlot.aggregates.listed import GroupRuns
 from merlot.kernels import aggregate as kernels
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Aggregate, Expr, Literal, Value
@@ -32,21 +34,22 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, Vector, arrow_type, decimals
 
 MOST: Final = 16
-"""Measures and values together."""
+"""Most measures and values together."""
 _WORST: Final = np.iinfo(np.int64).max
 _PENDING: Final = 1 << 16
-"""Rows up to which those that have lost are not looked for."""
+"""Rows that are collected before those that cannot win are removed."""
 Ordinals = NDArray[np.int64]
 
 
 def ordinals(type_: SqlType, values: pa.Array) -> Ordinals:
-    """Numbers in the order of values, equal for equal ones; NaN is the largest number, and null larger still."""
-    known = values.drop_null() if values.null_count else values
-    found = _ordinals(type_.base, known)
+    """Return numbers that are ordered as the values, equal for equal values. NaN is the largest number, and null is
+    larger."""
+    present = values.drop_null() if values.null_count else values
+    numbers = _ordinals(type_.base, present)
     if not values.null_count:
-        return found
+        return numbers
     every = np.full(len(values), _WORST, np.int64)
-    every[values.is_valid().to_numpy(zero_copy_only=False)] = found
+    every[values.is_valid().to_numpy(zero_copy_only=False)] = numbers
     return every
 
 
@@ -67,14 +70,14 @@ def _ordinals(base: TypeName, values: pa.Array) -> Ordinals:
 
 
 class ProjectedState(State):
-    """The rows that have won so far, by group, and some that have lost."""
+    """Rows by group that win so far, and some that can no longer win."""
 
     def __init__(self, types: Sequence[SqlType], num_measures: int, num_groups: int, *, is_min: bool) -> None:
         self._types = types
         self._num_measures = num_measures
         self._is_min = is_min
         self._best = np.full(num_groups, _WORST, np.int64)
-        """The first measure, where its order does not depend on which values there are."""
+        """Best first measure of each group, if its order does not depend on which values occur."""
         self._parts: list[tuple[Groups, list[pa.Array]]] = []
         self._pending = 0
 
@@ -97,23 +100,23 @@ class ProjectedState(State):
     def columns(self, groups: Chosen) -> list[pa.Array]:
         self._settle()
         owners, columns = self._parts[0] if self._parts else (np.zeros(0, np.uint32), self._no_rows())
-        runs = Runs.of(owners, groups)
+        runs = GroupRuns.of(owners, groups)
         firsts = pa.array(runs.starts, mask=np.diff(runs.offsets) == 0)
         measures = [column.take(firsts) for column in columns[: self._num_measures]]
         return [*measures, *runs.lists(columns[self._num_measures :])]
 
     def _take(self, groups: Groups, columns: list[pa.Array]) -> None:
-        """Keep rows that may win."""
+        """Store the rows that may win."""
         first = self._ranks(0, columns)
-        known = np.ones(len(groups), np.bool_)
+        may_win = np.ones(len(groups), np.bool_)
         for column in columns[: self._num_measures]:
             if column.null_count:
-                known &= column.is_valid().to_numpy(zero_copy_only=False)
+                may_win &= column.is_valid().to_numpy(zero_copy_only=False)
         if self._types[0].base in DTYPES:
-            first = np.where(known, first, _WORST)
+            first = np.where(may_win, first, _WORST)
             kernels.min_groups(groups, first, self._best)
-            known &= first == self._best[groups]
-        rows = np.flatnonzero(known)
+            may_win &= first == self._best[groups]
+        rows = np.flatnonzero(may_win)
         if len(rows):
             self._parts.append((groups[rows], [column.take(pa.array(rows)) for column in columns]))
             self._pending += len(rows)
@@ -122,7 +125,7 @@ class ProjectedState(State):
             self._pending = -len(self._parts[0][0]) if self._parts else 0
 
     def _settle(self) -> None:
-        """Make one part of all, of the rows that have won, by group."""
+        """Combine all parts into one with the winning rows, by group."""
         if not self._parts:
             return
         groups = np.concatenate([owners for owners, _ in self._parts])
@@ -135,23 +138,24 @@ class ProjectedState(State):
         wins = np.ones(len(order), np.bool_)
         for rank in ranks:
             wins &= rank[order] == rank[first]
-        kept = pa.array(order[wins])
-        self._parts = [(owners[wins], [column.take(kept) for column in columns])]
+        winners = pa.array(order[wins])
+        self._parts = [(owners[wins], [column.take(winners) for column in columns])]
 
     def _ranks(self, number: int, columns: Sequence[pa.Array]) -> Ordinals:
-        """Of a measure, the winner's least."""
-        found = ordinals(self._types[number], columns[number])
-        return found if self._is_min else ~found
+        """Return ordinals of a measure; the least one wins."""
+        numbers = ordinals(self._types[number], columns[number])
+        return numbers if self._is_min else ~numbers
 
     def _no_rows(self) -> list[pa.Array]:
         return [pa.array([], arrow_type(type_)) for type_ in self._types]
 
 
 class Projection(AggregationFunction):
-    """EXPR_MIN(x, measure, …) and EXPR_MAX: x of the row with the least or greatest measures; of equal rows a row each.
+    """EXPR_MIN(x, measure, …) and EXPR_MAX: x of the row with the least or greatest measures; a row for each of equal
+    rows.
 
-    Called with its measures first and then every value that is selected by them, of which it answers one: so rows of
-    several values stay together."""
+    It is called with its measures first and then with every value that is selected by these measures, of which it
+    answers one. So the values of a row stay together."""
 
     gives_rows = True
     takes_nulls = True
@@ -172,7 +176,7 @@ class Projection(AggregationFunction):
         return 2, MOST
 
     def complete(self, args: Sequence[Expr]) -> Sequence[Expr]:
-        """With the numbers that say what is a measure, and which value is answered."""
+        """Add the numbers that say how many arguments are measures, and which value is answered."""
         return _arguments(args[1:], args[:1], 0)
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
@@ -190,11 +194,13 @@ class Projection(AggregationFunction):
         return ProjectedState(call.types, _measures(call), num_groups, is_min=self._is_min)
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        """Rows in ascending order of all values."""
+        """Return rows in ascending order of all values."""
         num_measures, place = _measures(call), _whole(call.constants[1])
         lists = columns[num_measures:]
         owners = np.repeat(np.arange(len(lists[0])), np.diff(lists[0].offsets.to_numpy()))
-        ranks = [ordinals(type_, one.flatten()) for type_, one in zip(call.types[num_measures:], lists, strict=True)]
+        ranks = [
+            ordinals(type_, column.flatten()) for type_, column in zip(call.types[num_measures:], lists, strict=True)
+        ]
         order = pa.array(np.lexsort((*reversed(ranks), owners)))
         chosen = lists[place]
         offsets = pa.array(chosen.offsets.to_numpy() - chosen.offsets[0].as_py())
@@ -216,23 +222,25 @@ def _arguments(measures: Sequence[Expr], values: Sequence[Expr], place: int) -> 
 
 
 def _split(aggregate: Aggregate) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """Measures and values of a call."""
+    """Return the measures and values of a call."""
     assert isinstance(aggregate.args[0], Literal)
     end = 2 + _whole(aggregate.args[0].value)
     return aggregate.args[2:end], aggregate.args[end:]
 
 
-def together(found: Sequence[Aggregate]) -> list[Aggregate]:
-    """Calls as written, each given the values of all with its measures; raises SqlValidationError of too many."""
+def together(calls: Sequence[Aggregate]) -> list[Aggregate]:
+    """Give each call the values of all calls with the same measures; raise SqlValidationError if these are too many."""
     values: dict[tuple[Any, ...], dict[Expr, None]] = {}
-    for one in found:
-        measures, several = _split(one)
-        values.setdefault((one.function, measures, one.filter), {}).update(dict.fromkeys(several))
-    made = []
-    for one in found:
-        measures, (own,) = _split(one)
-        every = tuple(values[one.function, measures, one.filter])
+    for call in calls:
+        measures, several = _split(call)
+        values.setdefault((call.function, measures, call.filter), {}).update(dict.fromkeys(several))
+    completed = []
+    for call in calls:
+        measures, (own,) = _split(call)
+        every = tuple(values[call.function, measures, call.filter])
         if len(measures) + len(every) > MOST:
-            raise SqlValidationError(f"{one.function} takes up to {MOST} measures and values, got {len(every)} values")
-        made.append(Aggregate(one.function, _arguments(measures, every, every.index(own)), one.type, one.filter))
-    return made
+            raise SqlValidationError(f"{call.function} takes up to {MOST} measures and values, got {len(every)} values")
+        completed.append(
+            Aggregate(call.function, _arguments(measures, every, every.index(own)), call.type, call.filter)
+        )
+    return completed

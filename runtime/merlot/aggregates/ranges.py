@@ -1,4 +1,4 @@
-"""MINMAXRANGE: the greatest value less the least."""
+"""MINMAXRANGE: the greatest value minus the least."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PAIR: Final = np.dtype([("min", ">f8"), ("max", ">f8")])
 
 
 class MinMaxRange(AggregationFunction):
-    """MINMAXRANGE: exact for whole numbers and rounded once; -Infinity of nothing, as in Pinot."""
+    """MINMAXRANGE: exact for whole numbers and rounded once; -Infinity without values, as in Pinot."""
 
     name = "minmaxrange"
     parameters = (Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
@@ -47,8 +47,11 @@ class MinMaxRange(AggregationFunction):
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         is_integer = call.types[0].base in INTEGERS
-        known = (*inputs, UNKNOWN)[0]
-        ends = [ExtremeState(num_groups, is_min=one, is_integer=is_integer, known=known) for one in (True, False)]
+        first_input = (*inputs, UNKNOWN)[0]
+        ends = [
+            ExtremeState(num_groups, is_min=is_min, is_integer=is_integer, first_input=first_input)
+            for is_min in (True, False)
+        ]
         state = Several([(end, 1) for end in ends])
         return StoredStates(self, state) if call.types[0].base is TypeName.BYTES else state
 
@@ -56,13 +59,13 @@ class MinMaxRange(AggregationFunction):
         missing = columns[0].is_null().to_numpy(zero_copy_only=False)
         least, greatest = (column.fill_null(0).to_numpy() for column in columns)
         with np.errstate(invalid="ignore"):
-            # Two LONGs may be 2**64 - 1 apart, which their difference modulo 2**64 holds.
+            # Two LONGs may differ by 2**64 - 1, which their difference modulo 2**64 can hold.
             span = greatest - least if greatest.dtype.kind == "f" else (greatest - least).view(np.uint64)
         answers = np.where(missing, -np.inf, span.astype(np.float64))
         return Vector(call.result, answers, missing if call.nulls and missing.any() else None)
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        """Pinot's MinMaxRangePair."""
+        """Return states in the form of Pinot's MinMaxRangePair."""
         missing = columns[0].is_null().to_numpy(zero_copy_only=False)
         pairs = np.zeros(len(missing), _PAIR)
         pairs["min"], pairs["max"] = (column.fill_null(0).to_numpy() for column in columns)

@@ -1,4 +1,4 @@
-"""Every aggregate by its name: one line each."""
+"""Registry of all aggregates by name."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from merlot.aggregates.funnels import FunnelCount
 from merlot.aggregates.histogram import Histogram
 from merlot.aggregates.hyperloglog import DistinctCountHll, DistinctCountRawHll
 from merlot.aggregates.hyperloglog_plus import DistinctCountRawHllPlus
-from merlot.aggregates.id_set import IdSet
+from merlot.aggregates.id_set import IdSetFunction
 from merlot.aggregates.kll import PercentileKll, PercentileRawKll
-from merlot.aggregates.modes import DistinctSum, Mode
+from merlot.aggregates.modes import DistinctSum, ModeFunction
 from merlot.aggregates.moments import MOMENTS
 from merlot.aggregates.of_lists import OfLists
 from merlot.aggregates.percentiles import PERCENT, Percentile
@@ -86,7 +86,7 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     PercentileRawTDigest(),
     PercentileKll(),
     PercentileRawKll(),
-    Mode(),
+    ModeFunction(),
     MinMaxRange(),
     Histogram(),
     ArrayAgg(),
@@ -101,7 +101,7 @@ _OF_VALUES: Final[tuple[AggregationFunction, ...]] = (
     FunnelMatchStep(),
     FunnelCompleteCount(),
     FunnelStepDurationStats(),
-    IdSet(),
+    IdSetFunction(),
     Boolean("booland", is_and=True),
     Boolean("boolor", is_and=False),
     *MOMENTS,
@@ -120,29 +120,29 @@ _WITH_LISTS: Final = frozenset(
     }
     | {"percentiletdigest", "percentilerawtdigest", "percentilekll", "percentilerawkll", "distinctcountbitmap"}
 )
-"""Those that have a …MV form."""
-FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(one) for one in _OF_VALUES if one.name in _WITH_LISTS))
+"""Aggregates that have a …MV form."""
+FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(function) for function in _OF_VALUES if function.name in _WITH_LISTS))
 
 _NUMBERED: Final = re.compile(r"(?P<name>[a-z]+)(?P<number>[0-9]{1,3})(?P<lists>(?:mv)?)")
 _BY_KEY: Final = {key: function for function in FUNCTIONS for key in (function.name, *function.aliases)}
 
 
 def find(name: str) -> AggregationFunction | None:
-    """The aggregate of that name, if it is one."""
+    """Return the aggregate of that name, or None."""
     return _BY_KEY.get(canonical_key(name))
 
 
 def numbered(name: str) -> tuple[AggregationFunction, str] | None:
-    """The aggregate and the percentile of a name such as PERCENTILE95, if it is one."""
-    found = _NUMBERED.fullmatch(canonical_key(name))
-    function = None if found is None else _BY_KEY.get(found["name"] + found["lists"])
-    if found is None or function is None or PERCENT not in function.parameters:
+    """Return the aggregate and the percentile of a name such as PERCENTILE95, or None."""
+    match = _NUMBERED.fullmatch(canonical_key(name))
+    function = None if match is None else _BY_KEY.get(match["name"] + match["lists"])
+    if match is None or function is None or PERCENT not in function.parameters:
         return None
-    return function, found["number"]
+    return function, match["number"]
 
 
 def named(name: str) -> AggregationFunction:
-    """The aggregate of a canonical name; raises UnsupportedQueryError."""
+    """Return the aggregate of a canonical name; raise UnsupportedQueryError."""
     function = _BY_KEY.get(name)
     if function is None:
         raise UnsupportedQueryError(f"aggregate is not supported function={name}")

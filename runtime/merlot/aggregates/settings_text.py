@@ -1,4 +1,6 @@
-"""Settings of sketches in one text, as Pinot's queries give them: 'nominalEntries=4096;accumulatorThreshold=2'."""
+"""Parse settings of sketches in one text, as Pinot's queries give them:
+'nominalEntries=4096;accumulatorThreshold=2'.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ ENTRIES: Final = "nominalentries"
 LEAST_ENTRIES: Final = 16
 MOST_ENTRIES: Final = 1 << 20
 _TUNING: Final = frozenset({"accumulatorthreshold"})
-"""Say when Pinot merges, never to what."""
+"""Settings that decide when Pinot merges, but not the result."""
 
 
 def nominal_entries_problem(constants: Sequence[Value]) -> str | None:
-    """What is wrong with the settings, if anything is."""
+    """Return what is wrong with the settings; None if nothing is."""
     if not constants:
         return None
     settings = _settings(constants[0])
@@ -33,14 +35,14 @@ def nominal_entries_problem(constants: Sequence[Value]) -> str | None:
 
 
 def nominal_entries(constants: Sequence[Value], default: int) -> int:
-    """The power of two that is asked for, or the next above."""
+    """Return the requested number of entries, rounded up to a power of two."""
     settings = _settings(constants[0]) if constants else None
     wanted = int((settings or {}).get(ENTRIES, default))
     return 1 << (wanted - 1).bit_length()
 
 
 def _settings(given: Value) -> Mapping[str, str] | None:
-    """By names without regard to case; a number is that of entries. None if the text has no such form."""
+    """Return settings by their names in lower case; a bare number is that of entries. None if the text is malformed."""
     if isinstance(given, int):
         return {ENTRIES: str(given)}
     settings: dict[str, str] = {}

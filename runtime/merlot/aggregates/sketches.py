@@ -1,8 +1,8 @@
-"""Serialized sketches of many rows to one per group: HyperLogLog, UltraLogLog, t-digest, pairs of sum and count.
+"""Merge serialized sketches of many rows to one per group: HyperLogLog, UltraLogLog, t-digest, pairs of sum and count.
 
 The forms are those that Pinot stores: `HyperLogLog.getBytes` of clearspring's stream-lib, p and `UltraLogLog.getState`
 of hash4j, `MergingDigest.asBytes` and `asSmallBytes` of com.tdunning's t-digest, AvgPair. Nulls and empty bytes do not
-count. The only sketch of a group stays as it is, to the byte.
+count. If a group has only one sketch, its bytes do not change.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,17 +24,17 @@ from merlot.vectors.runs import ends_of
 
 _MAX_LOG2M: Final = 30
 PAIR: Final = np.dtype([("sum", ">f8"), ("count", ">i8")])
-"""Pinot's AvgPair."""
+"""Layout of Pinot's AvgPair."""
 NO_PAIR: Final = "bytes are no pair of sum and count"
 NO_ULTRALOGLOG: Final = "bytes are no serialized UltraLogLog"
 _TEXT_LIMIT: Final = (1 << 31) - 1
 _BLOCK_BYTES: Final = 1 << 22
-"""Of sketches that are estimated at a time."""
+"""Bytes of sketches that are estimated at a time."""
 Places = NDArray[np.int64]
 
 
 class SketchError(InvalidInputError):
-    """Bytes are no sketch of the kind that is merged, or one that does not go with the others of its group."""
+    """Raised if bytes are no sketch of the merged kind, or do not fit the other sketches of their group."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION
 
@@ -43,19 +43,19 @@ class SketchError(InvalidInputError):
         super().__init__(f"{problem} segment={segment} column={column}" if segment else f"{problem} {where}")
         self.problem, self.column = problem, column
         self.row = row
-        """Of the rows that were merged."""
+        """Index among the rows that were merged."""
 
     def found_in(self, *, column: str = "", segment: str = "") -> "SketchError":
-        """The same, of a column or one input."""
+        """Return the same error with the column or segment in which it was found."""
         return SketchError(self.problem, self.row, column=column or self.column, segment=segment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serialized:
-    """The sketches of some rows, and the group of each row. Null and empty ones do not count."""
+    """Sketches of some rows, and the group of each row. Null and empty ones do not count."""
 
     values: pa.Array
-    """One per row, or one per id."""
+    """One sketch per row, or one per id."""
     ids: NDArray[Any] | None = None
     nulls: NDArray[np.bool_] | None = None
     of_rows: NDArray[np.uint32]
@@ -64,16 +64,16 @@ class Serialized:
 
 @dataclass(frozen=True, slots=True)
 class _Sketches:
-    """The sketches of some rows by group; rows without one are left out."""
+    """Sketches of some rows by group; rows without a sketch are left out."""
 
     data: NDArray[np.uint8]
     starts: Places
-    """Of each entry."""
+    """Where each entry begins."""
     lengths: Places
     rows: Places
-    """By group, then by row."""
+    """Rows by group, then by row number."""
     members: Places
-    """The entry of each of these rows."""
+    """Entry of each of these rows."""
     bounds: Places
     """Where each group begins among them."""
 
@@ -81,20 +81,20 @@ class _Sketches:
         return SketchError(problem, int(self.rows[member]))
 
     def check(self, is_sound: NDArray[np.bool_], problem: str) -> None:
-        """Raises SketchError if a member is not sound."""
+        """Raise SketchError if a member is not sound."""
         bad = np.flatnonzero(~is_sound)
         if len(bad):
             raise self.error(problem, int(bad[0]))
 
     def numbers(self, offset: int, dtype: str, members: Places) -> NDArray[Any]:
-        """The number that each of some members has at a place in its bytes."""
+        """Return the number at an offset in the bytes of each of some members."""
         width = np.arange(np.dtype(dtype).itemsize)
         cells = self.data[(self.starts[self.members[members]] + offset)[:, np.newaxis] + width]
         return np.ascontiguousarray(cells).view(dtype)[:, 0]
 
 
 def merge_sketches(given: Serialized, function: str, parameters: Mapping[str, str]) -> pa.Array:
-    """A sketch per group, empty bytes where there is none; `function` is one of MERGES. Raises SketchError."""
+    """Return one sketch per group, empty bytes where there is none. function: key of MERGES. Raise SketchError."""
     sketches = _by_group(given)
     buffer, starts = MERGES[function](sketches, parameters)
     wide = len(buffer) > _TEXT_LIMIT
@@ -110,17 +110,17 @@ def _by_group(given: Serialized) -> _Sketches:
     counts = lengths[entries] > 0
     if given.nulls is not None:
         counts &= ~given.nulls
-    kept = np.flatnonzero(counts)
-    of_rows = given.of_rows[kept]
+    present = np.flatnonzero(counts)
+    of_rows = given.of_rows[present]
     bounds = ends_of(np.bincount(of_rows, minlength=given.num_groups))
-    order = np.empty(len(kept), np.int64)
+    order = np.empty(len(present), np.int64)
     sketch.rows_by_group(of_rows, bounds[:-1].copy(), order)
-    rows = kept[order]
+    rows = present[order]
     return _Sketches(data, starts[:-1], lengths, rows, entries[rows], bounds)
 
 
 def binaries(cells: NDArray[np.uint8]) -> pa.Array:
-    """Each row (N, size) as bytes."""
+    """Return each row (N, size) as bytes."""
     number, size = cells.shape
     offsets = np.arange(number + 1, dtype=np.int64) * size
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(cells.tobytes())]
@@ -128,7 +128,7 @@ def binaries(cells: NDArray[np.uint8]) -> pa.Array:
 
 
 def in_blocks(sketches: pa.Array) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
-    """Places of sketches of one length, and these (N, length), some at a time; empty ones are in none."""
+    """Yield sketches of one length (N, length) with their positions, some at a time; empty ones are left out."""
     cells: list[bytes] = sketches.to_pylist()
     by_length: dict[int, list[int]] = {}
     for place, cell in enumerate(cells):
@@ -142,7 +142,7 @@ def in_blocks(sketches: pa.Array) -> Iterator[tuple[list[int], NDArray[np.uint8]
 
 
 def bytes_of(values: Any) -> tuple[Places, NDArray[np.uint8]]:
-    """Where each value begins, and where the last one ends; all bytes."""
+    """Return where each value begins, and where the last one ends; and all bytes."""
     _, offsets, data = values.buffers()
     is_large = pa.types.is_large_binary(values.type)
     if offsets is None or len(values) == 0:
@@ -156,7 +156,7 @@ def bytes_of(values: Any) -> tuple[Places, NDArray[np.uint8]]:
 
 
 def _union_hll(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
-    """Exact, in whatever steps."""
+    """Merge HyperLogLogs. The result is exact, in whatever steps it is computed."""
     _check_hll(sketches)
     sizes = np.zeros(len(sketches.bounds) - 1, np.int64)
     is_used = sketches.bounds[1:] > sketches.bounds[:-1]
@@ -171,7 +171,7 @@ def _union_hll(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDAr
 
 
 def _unite_ull(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
-    """Exact, in whatever steps; of the least p in a group."""
+    """Merge UltraLogLogs, to the least p of a group. The result is exact, in whatever steps it is computed."""
     _check_ull(sketches)
     first = sketches.bounds[:-1]
     is_used = sketches.bounds[1:] > first
@@ -190,7 +190,7 @@ def _unite_ull(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDAr
 
 
 def _check_ull(sketches: _Sketches) -> None:
-    """Their sizes; registers are looked at as they are united."""
+    """Check the sizes of UltraLogLogs. Registers are checked when they are merged."""
     lengths = sketches.lengths[sketches.members]
     precisions = sketches.data[sketches.starts[sketches.members]].astype(np.int64)
     is_known = (precisions >= ultraloglog.LEAST_P) & (precisions <= ultraloglog.MOST_P)
@@ -237,7 +237,7 @@ def _check_digests(sketches: _Sketches) -> None:
 
 
 def _add_pairs(sketches: _Sketches, parameters: Mapping[str, str]) -> tuple[NDArray[np.uint8], Places]:
-    """Sums are compensated, counts exact."""
+    """Add pairs: sums are compensated, counts exact."""
     sketches.check(sketches.lengths[sketches.members] == PAIR.itemsize, NO_PAIR)
     every = np.arange(len(sketches.members))
     sums, counts = sketches.numbers(0, ">f8", every), sketches.numbers(8, ">i8", every)
@@ -264,4 +264,4 @@ MERGES: Final[Mapping[str, Merge]] = {
     "PERCENTILERAWTDIGEST": _merge_digests,
     "AVG": _add_pairs,
 }
-"""How sketches are merged, by the aggregates that make them."""
+"""Functions that merge sketches, by the aggregates that make them."""

@@ -1,4 +1,4 @@
-"""States in BYTES columns, as Pinot stores them: what reads them as values, and records of a fixed size."""
+"""States in BYTES columns, as Pinot stores them: how they are read as values, and records of a fixed size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merlot.aggregates.sketches import SketchError, bytes_of
 
 
 class StoredStates(State):
-    """A state whose values are states of others, in bytes; empty ones do not count."""
+    """State whose values are stored states, in bytes; empty ones do not count."""
 
     def __init__(self, function: AggregationFunction, inner: State) -> None:
         self._function = function
@@ -33,9 +33,9 @@ class StoredStates(State):
         self._inner.grow(num_groups)
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        kept = pc.greater(pc.binary_length(values[0]), 0)
-        of_rows = all_in_one(groups, num_rows)[kept.to_numpy(zero_copy_only=False)]
-        self._inner.merge(self._function.from_bytes(values[0].filter(kept)), of_rows)
+        has_state = pc.greater(pc.binary_length(values[0]), 0)
+        of_rows = all_in_one(groups, num_rows)[has_state.to_numpy(zero_copy_only=False)]
+        self._inner.merge(self._function.from_bytes(values[0].filter(has_state)), of_rows)
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         self._inner.merge(columns, groups)
@@ -45,7 +45,8 @@ class StoredStates(State):
 
 
 class SketchFunction(AggregationFunction):
-    """An aggregate whose state is one sketch, empty of nothing; BYTES hold it as it is, unless said otherwise."""
+    """Aggregate whose state is one sketch, empty bytes without values. BYTES hold the sketch in the same form by
+    default."""
 
     has_bytes = True
 
@@ -60,7 +61,7 @@ class SketchFunction(AggregationFunction):
 
 
 def records(stored: pa.Array, layout: np.dtype[Any], problem: str) -> NDArray[Any]:
-    """Records of one layout; raises SketchError if bytes are of another length."""
+    """Return records of one layout; raise SketchError if bytes are of another length."""
     starts, content = bytes_of(stored)
     unfit = np.flatnonzero(np.diff(starts) != layout.itemsize)
     if len(unfit):
@@ -68,6 +69,8 @@ def records(stored: pa.Array, layout: np.dtype[Any], problem: str) -> NDArray[An
     return content[starts[0] : starts[-1]].view(layout)
 
 
-def stored(found: NDArray[Any], is_empty: NDArray[np.bool_]) -> pa.Array:
-    """Records as bytes, empty where there is nothing."""
-    return pa.array([b"" if empty else one.tobytes() for one, empty in zip(found, is_empty, strict=True)], pa.binary())
+def stored(cells: NDArray[Any], is_empty: NDArray[np.bool_]) -> pa.Array:
+    """Return records as bytes, empty where there are no values."""
+    return pa.array(
+        [b"" if empty else record.tobytes() for record, empty in zip(cells, is_empty, strict=True)], pa.binary()
+    )

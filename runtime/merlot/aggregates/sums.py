@@ -1,8 +1,8 @@
-"""SUM and SUMLONG, and the sums that other aggregates and rollups are made of.
+"""SUM and SUMLONG, and the sums that other aggregates and rollups use.
 
-Sums of whole numbers are exact and travel as two 64-bit halves (high * 2**32 + low, 0 <= low < 2**32); those of floats
-are compensated and travel with the error of their roundings; those of BIG_DECIMAL are exact, as text. All are rounded
-once, at the end. Null handling adds the count of values, since the sum of nothing is then NULL.
+Sums of whole numbers are exact and travel as two 64-bit halves (high * 2**32 + low, 0 <= low < 2**32). Sums of floats
+are compensated and travel with their rounding error. Sums of BIG_DECIMAL are exact, as text. All are rounded once, at
+the end. Null handling adds the count of values, since the sum of no values is then NULL.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from merlot.vectors.scaled import Scaled, bounded, scaled_of, texts_of
 from merlot.vectors.vector import Vector
 
 FEW_SUMS: Final = 16
-"""Up to this many sums are added as Python's integers: the array operations have a price of their own."""
+"""Most sums that are added as Python's integers, which is cheaper than array operations for so few."""
 LOW_MASK: Final = np.int64(0xFFFFFFFF)
 _LIMB_BITS: Final = 32
 _LONG_BOUNDS: Final = (-(1 << 63), (1 << 63) - 1)
 
 
 def exact_sum(values: NDArray[Any]) -> int:
-    """Sum of whole numbers, i32 or i64, at most 2**31 of them."""
+    """Return the sum of whole numbers, i32 or i64, at most 2**31 of them."""
     if values.dtype.itemsize < 8:
         return int(kernels.sum_int(values))
     halves = np.zeros(2, np.int64)
@@ -64,14 +64,15 @@ def exact_sum(values: NDArray[Any]) -> int:
 
 
 class IntegerSum(State):
-    """Exact sum of whole numbers; one i64 per group while bounds rule overflow out, two halves from then on."""
+    """Exact sum of whole numbers: one i64 per group while bounds rule overflow out, two halves from then on."""
 
-    def __init__(self, num_groups: int, known: Input = UNKNOWN) -> None:
-        self._known = known
-        low, high = known.bounds() or _LONG_BOUNDS
+    def __init__(self, num_groups: int, first_input: Input = UNKNOWN) -> None:
+        self._input = first_input
+        low, high = first_input.bounds() or _LONG_BOUNDS
         self._magnitude = 1 << max(low, ~low, high, ~high).bit_length()
         self._num_left = (1 << 62) // self._magnitude
-        """Values that fit for certain, counted as they come: where lists are keys, a doc comes several times."""
+        """Number of values that certainly still fit. Values are counted as they come, because with lists as keys a doc
+        comes several times."""
         self._sums = np.zeros(num_groups, np.int64)
         self._lows: NDArray[np.int64] | None = None
 
@@ -92,7 +93,7 @@ class IntegerSum(State):
         elif self._lows is None and len(numbers) <= self._num_left:
             self._num_left -= len(numbers)
             if kernels.sum_int_groups(groups, numbers, self._sums) >= self._magnitude:
-                raise CorruptionError(f"value out of its bounds summed={self._known} limit={self._magnitude}")
+                raise CorruptionError(f"value out of its bounds summed={self._input} limit={self._magnitude}")
         else:
             wide = numbers.astype(np.int64, copy=False)
             kernels.sum_halves_groups(groups, wide, self._sums, self._widened())
@@ -106,16 +107,16 @@ class IntegerSum(State):
         return [pa.array(half) for half in self.halves(groups)]
 
     def narrow(self) -> NDArray[np.int64] | None:
-        """The sum of each group, if bounds have ruled out so far that 64 bits do not hold it."""
+        """Return the sum of each group if the bounds have ruled overflow of 64 bits out so far; else None."""
         return self._sums if self._lows is None else None
 
     def halves(self, groups: Chosen) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """High and low halves of the sums of chosen groups."""
+        """Return the high and low halves of the sums of chosen groups."""
         lows = chosen(self._widened(), groups)
         return chosen(self._sums, groups) + (lows >> 32), lows & LOW_MASK
 
     def _widened(self) -> NDArray[np.int64]:
-        """Low halves, beside high ones in `_sums`."""
+        """Return the low halves, after moving the high halves to `_sums`."""
         if self._lows is None:
             self._lows = self._sums & LOW_MASK
             self._sums >>= 32
@@ -145,7 +146,7 @@ class FloatSum(State):
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         sums, errors = (column.to_numpy() for column in columns)
         kernels.sum_float_groups(groups, sums, self._sums, self._errors)
-        # The error of an infinite sum is NaN and means nothing.
+        # The error of an infinite sum is NaN, and has no meaning.
         kernels.sum_float_groups(groups, np.where(np.isfinite(errors), errors, 0.0), self._sums, self._errors)
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
@@ -153,18 +154,18 @@ class FloatSum(State):
 
 
 class DecimalSum(State):
-    """Exact sum of BIG_DECIMAL: of whole numbers of a scale, and of objects where 64 bits do not hold the values."""
+    """Exact sum of BIG_DECIMAL: of whole numbers by scale, or of Decimal objects if 64 bits do not hold the values."""
 
     def __init__(self, num_groups: int) -> None:
         self._num_groups = num_groups
         self._scaled: dict[tuple[int, int], IntegerSum] = {}
-        """By scale, and by how many bits the numbers have that were added: chunks may have bounds of their own."""
+        """Sums by scale, and by the number of bits of the added numbers, since chunks may have different bounds."""
         self._others: NDArray[Any] | None = None
 
     def grow(self, num_groups: int) -> None:
         self._num_groups = max(self._num_groups, num_groups)
-        for one in self._scaled.values():
-            one.grow(num_groups)
+        for part in self._scaled.values():
+            part.grow(num_groups)
         if self._others is not None:
             self._others = grown(self._others, num_groups)
 
@@ -184,7 +185,7 @@ class DecimalSum(State):
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
         numbers = scaled_of(columns[0])
         if numbers is not None:
-            # The bounds of one batch of states are not those of the next: one sum for all of a scale.
+            # Batches of states have different bounds, so all states of a scale share one sum with the widest bounds.
             every = Scaled(numbers.values, numbers.scale, *_LONG_BOUNDS)
             self._sum_of(every).add([numbers.values], groups, len(groups))
             return
@@ -197,23 +198,23 @@ class DecimalSum(State):
     def _sum_of(self, numbers: Scaled) -> IntegerSum:
         num_bits = max(numbers.low, ~numbers.low, numbers.high, ~numbers.high).bit_length()
         key = (numbers.scale, num_bits)
-        found = self._scaled.get(key)
-        if found is None:
+        part = self._scaled.get(key)
+        if part is None:
             bounds = -(1 << num_bits), (1 << num_bits) - 1
-            found = self._scaled[key] = IntegerSum(self._num_groups, Known(bounds))
-        return found
+            part = self._scaled[key] = IntegerSum(self._num_groups, Known(bounds))
+        return part
 
     def _texts(self, groups: Chosen) -> pa.Array | None:
-        """Texts of the sums, if 64 bits hold them."""
+        """Return the texts of the sums if 64 bits hold them; else None."""
         if self._others is not None:
             return None
         total = Scaled(np.zeros(len(groups), np.int64), 0, 0, 0)
         for (scale, _), part in self._scaled.items():
             sums = _narrow(part, groups)
-            found = None if sums is None else computed("plus", (total, bounded(sums, scale)))
-            if found is None:
+            added = None if sums is None else computed("plus", (total, bounded(sums, scale)))
+            if added is None:
                 return None
-            total = found
+            total = added
         return texts_of(total.values, total.scale)
 
     def _exact(self, groups: Chosen) -> list[Decimal]:
@@ -227,7 +228,7 @@ class DecimalSum(State):
 
 
 def _narrow(total: IntegerSum, groups: Chosen) -> NDArray[np.int64] | None:
-    """Sums of the chosen groups; None if 64 bits do not hold one."""
+    """Return the sums of the chosen groups; None if 64 bits do not hold one of them."""
     sums = total.narrow()
     if sums is not None:
         return chosen(sums, groups)
@@ -236,9 +237,11 @@ def _narrow(total: IntegerSum, groups: Chosen) -> NDArray[np.int64] | None:
 
 
 def sum_texts(texts: pa.Array, groups: Groups, num_groups: int) -> tuple[list[int], int]:
-    """Exact sums of plain decimal texts as segments store them, by group, and how many digits are fractions.
+    """Return the exact sums, by group, of plain decimal texts as segments store them, and the number of fraction
+    digits.
 
-    Each distinct number is cut into limbs of 32 bits, whose sums are exact in 64; Python adds up one per group."""
+    Each distinct number is split into limbs of 32 bits, whose sums are exact in 64 bits; Python adds the limbs of each
+    group."""
     encoded = texts.dictionary_encode()
     distinct: list[str] = encoded.dictionary.to_pylist()
     scale = max((len(text.partition(".")[2]) for text in distinct), default=0)
@@ -253,7 +256,7 @@ def sum_texts(texts: pa.Array, groups: Groups, num_groups: int) -> tuple[list[in
 
 
 def _limbs(numbers: list[int]) -> list[NDArray[np.int64]]:
-    """number = sum of limb[k] * 2**(32 k); all but the last limb are not negative."""
+    """Split numbers so that number = sum of limb[k] * 2**(32 k); all but the last limb are not negative."""
     limbs = []
     while any(not -(1 << 31) <= number < 1 << 31 for number in numbers):
         limbs.append(np.array([number & ((1 << _LIMB_BITS) - 1) for number in numbers], np.int64))
@@ -267,7 +270,7 @@ def _unscaled(text: str, scale: int) -> int:
 
 
 def sum_fields(type_: SqlType) -> tuple[StateField, ...]:
-    """Columns of a sum of such values."""
+    """Return the columns of a sum of values of this type."""
     if type_.base in INTEGERS:
         return StateField("high", pa.int64()), StateField("low", pa.int64())
     if type_.base is TypeName.BIG_DECIMAL:
@@ -275,15 +278,15 @@ def sum_fields(type_: SqlType) -> tuple[StateField, ...]:
     return StateField("sum", pa.float64()), StateField("error", pa.float64())
 
 
-def sum_state(type_: SqlType, num_groups: int, known: Input = UNKNOWN) -> State:
-    """The sum that fits the type."""
+def sum_state(type_: SqlType, num_groups: int, first_input: Input = UNKNOWN) -> State:
+    """Return the state of a sum of values of this type."""
     if type_.base in INTEGERS:
-        return IntegerSum(num_groups, known)
+        return IntegerSum(num_groups, first_input)
     return DecimalSum(num_groups) if type_.base is TypeName.BIG_DECIMAL else FloatSum(num_groups)
 
 
 def rounded(type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
-    """Sums of values of that type as doubles."""
+    """Return sums of values of this type as doubles."""
     if type_.base is TypeName.BIG_DECIMAL:
         return _as_doubles(columns[0])
     first, second = columns[0].to_numpy(), columns[1].to_numpy()
@@ -297,7 +300,7 @@ def rounded(type_: SqlType, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
 
 
 def _as_doubles(texts: pa.Array) -> NDArray[np.float64]:
-    """The doubles nearest to decimal texts."""
+    """Return the doubles nearest to decimal texts."""
     try:
         return np.asarray(texts.cast(pa.float64()).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:  # past what doubles hold: Python says infinity
@@ -305,7 +308,7 @@ def _as_doubles(texts: pa.Array) -> NDArray[np.float64]:
 
 
 class Sum(AggregationFunction):
-    """SUM: of anything that counts as a number, as a DOUBLE."""
+    """SUM: of everything that counts as a number, as a DOUBLE."""
 
     name = "sum"
     parameters: tuple[Parameter, ...] = (Parameter(name="x"),)
@@ -334,7 +337,7 @@ class Sum(AggregationFunction):
 
 
 class SumOrZero(Sum):
-    """SUM0: SUM that is 0 of nothing in either mode."""
+    """SUM0: SUM that is 0 without values, with and without null handling."""
 
     name = "sum0"
     one_row = None
@@ -344,7 +347,7 @@ class SumOrZero(Sum):
 
 
 class SumLong(Sum):
-    """SUMLONG: every digit of a sum of whole numbers; one that 64 bits cannot hold is an error."""
+    """SUMLONG: the exact sum of whole numbers; a sum that 64 bits cannot hold is an error."""
 
     name = "sumlong"
     aliases = ("sumint",)

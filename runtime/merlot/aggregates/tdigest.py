@@ -1,12 +1,13 @@
-"""PERCENTILETDIGEST and PERCENTILERAWTDIGEST: percentiles estimated by t-digests, in memory that rows do not add to.
+"""PERCENTILETDIGEST and PERCENTILERAWTDIGEST: percentiles estimated by t-digests, in memory that does not grow with
+rows.
 
 A state is a digest in bytes, the verbose form of com.tdunning's MergingDigest (Dunning and Ertl, "Computing extremely
 accurate quantiles using t-digests"), which Pinot stores too. A BYTES column holds such digests. Values are collected
-and merged in, many at a time; up to some forty of a group stay apart, and percentiles among them are exact.
+and merged in, many at a time; up to about forty values of a group stay separate, and percentiles among them are exact.
 
-While states are merged they have `FINER` times the compression asked for, as MergingDigest has in memory. Merged in
-steps at the compression itself, two digests of 3,000 values in alternating ranges were 1 % off at the median, and are
-0.25 % off so.
+During merges, states have `FINER` times the requested compression, as MergingDigest has in memory. Merged in steps at
+the compression itself, two digests of 3,000 values in alternating ranges were 1 % off at the median; this way they are
+0.25 % off.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ DEFAULT_COMPRESSION: Final = 100
 MAX_COMPRESSION: Final = 10_000
 FINER: Final = 4
 MIN_PENDING: Final = 1 << 18
-"""Values that are collected before they are merged into digests: each merging writes all digests anew."""
+"""Values that are collected before they are merged into digests, since each merge writes all digests anew."""
 _HEADER: Final = np.dtype([("kind", ">i4"), ("min", ">f8"), ("max", ">f8"), ("compression", ">f8"), ("count", ">i4")])
 _CENTROID: Final = np.dtype([("weight", ">f8"), ("mean", ">f8")])
 _HEADER_ROWS: Final = _HEADER.itemsize // _CENTROID.itemsize
@@ -58,7 +59,7 @@ _NOT_FINITE: Final = (
 
 
 class DigestState(State):
-    """A digest by group, and the values that are not in it yet."""
+    """Digest by group, and the values that are not in it yet."""
 
     def __init__(self, num_groups: int, compression: float) -> None:
         self._num_groups = num_groups
@@ -104,13 +105,13 @@ class DigestState(State):
             np.concatenate([groups for _, groups in self._values]),
             self._compression,
         )
-        # The only digest of a group would stay as it is: an empty one beside it has it made smaller.
+        # The only digest of a group would stay as it is; with an empty digest beside it, it is made smaller.
         empty = pa.array([empty_digest(self._compression)] * len(made[1]), pa.binary())
         self._digests = [self._united([*self._digests, made, (empty, made[1])])]
         self._values, self._num_pending = [], 0
 
     def _united(self, parts: Sequence[tuple[pa.Array, Groups]]) -> tuple[pa.Array, NDArray[np.uint32]]:
-        """One digest per group, empty bytes of none."""
+        """Return one digest per group, empty bytes without digests."""
         given = Serialized(
             values=pa.concat_arrays([digests for digests, _ in parts]),
             of_rows=np.concatenate([groups for _, groups in parts]).astype(np.uint32),
@@ -125,7 +126,7 @@ class DigestState(State):
 def singletons(
     numbers: NDArray[np.float64], groups: NDArray[np.uint32], compression: float
 ) -> tuple[pa.Array, NDArray[np.uint32]]:
-    """A digest for each group that occurs, of a centroid per value; and the groups."""
+    """Return a digest for each group that occurs, with a centroid per value; and the groups."""
     order = np.argsort(groups, kind="stable")
     numbers = numbers[order]
     owners, firsts, counts = np.unique(groups[order], return_index=True, return_counts=True)
@@ -144,12 +145,12 @@ def singletons(
 
 
 def empty_digest(compression: float) -> bytes:
-    """A digest of nothing."""
+    """Return a digest of no values."""
     return np.array([(sketch.VERBOSE, np.inf, -np.inf, compression, 0)], _HEADER).tobytes()
 
 
 class PercentileTDigest(AggregationFunction):
-    """PERCENTILETDIGEST(x, p [, compression]); NaN of nothing, as in Pinot."""
+    """PERCENTILETDIGEST(x, p [, compression]); NaN without values, as in Pinot."""
 
     name = "percentiletdigest"
     parameters = (
@@ -185,7 +186,8 @@ class PercentileTDigest(AggregationFunction):
         return Vector(call.result, answers, nothing(call, np.diff(starts)))
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        """At the compression asked for. A digest that came in bytes and was merged with none stays as it is."""
+        """Return digests at the requested compression. A digest that came in bytes and was merged with no other stays
+        as it is."""
         compression = _compression(call)
         cells = columns[0].to_pylist()
         finer = [place for place, cell in enumerate(cells) if cell and _compression_of(cell) == FINER * compression]
@@ -218,7 +220,7 @@ class PercentileRawTDigest(PercentileTDigest):
 
 
 def _compression_of(digest: bytes) -> float:
-    """NaN of a digest in the small encoding, which no merging writes."""
+    """Return the compression; NaN for a digest in the small encoding, which no merge writes."""
     header = np.frombuffer(digest[: _HEADER.itemsize], _HEADER) if digest[3] == sketch.VERBOSE else None
     return float("nan") if header is None else float(header["compression"][0])
 

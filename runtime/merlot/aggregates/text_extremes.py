@@ -33,13 +33,13 @@ from merlot.vectors.vector import Vector, from_arrow
 
 TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 MAX_PARTS: Final = 64
-"""Chunks whose best texts are kept apart before they are held against one another."""
+"""Chunks whose best texts are collected before they are compared."""
 SPARSE: Final = 16
-"""Groups for each text, up to which an array with an element for every group is cheaper than sorting their numbers."""
+"""Groups per text up to which an array with an element for every group is cheaper than sorting group numbers."""
 
 
 class TextExtremeState(State):
-    """Least or greatest text: by dict id while values come as such, else by the best texts of each chunk."""
+    """Least or greatest text: by dict id while values come as ids, else by the best texts of each chunk."""
 
     def __init__(self, num_groups: int, *, is_min: bool, dictionary: Dictionary | None = None) -> None:
         self._is_min = is_min
@@ -66,9 +66,9 @@ class TextExtremeState(State):
             self._parts = [self._best_of_parts()]
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
-        known = columns[0].is_valid()
-        texts = columns[0].filter(known)
-        self.add([texts], groups[known.to_numpy(zero_copy_only=False)], len(texts))
+        has_text = columns[0].is_valid()
+        texts = columns[0].filter(has_text)
+        self.add([texts], groups[has_text.to_numpy(zero_copy_only=False)], len(texts))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         owners, texts = self._best_of_parts()
@@ -78,15 +78,17 @@ class TextExtremeState(State):
         return [texts.take(pa.array(places, mask=owners[places] != groups))]
 
     def _best_of_parts(self) -> tuple[NDArray[np.int64], pa.Array]:
-        """One text per group that has any, by ascending groups."""
+        """Return one text for each group that has any, by ascending groups."""
         parts = list(self._parts)
-        found = np.flatnonzero(self._best_ids != self._worst)
-        if len(found) and self._dictionary is not None:
-            texts = self._dictionary.arrow().take(pa.array(self._best_ids[found]))
-            parts.append((found, texts.cast(pa.string())))
+        with_ids = np.flatnonzero(self._best_ids != self._worst)
+        if len(with_ids) and self._dictionary is not None:
+            texts = self._dictionary.arrow().take(pa.array(self._best_ids[with_ids]))
+            parts.append((with_ids, texts.cast(pa.string())))
         if not parts:
             return np.zeros(0, np.int64), pa.array([], pa.string())
-        return self._best(np.concatenate([owners for owners, _ in parts]), pa.concat_arrays([one for _, one in parts]))
+        return self._best(
+            np.concatenate([owners for owners, _ in parts]), pa.concat_arrays([part for _, part in parts])
+        )
 
     def _best(self, owners: NDArray[np.int64], texts: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
         if not len(owners):
@@ -96,12 +98,13 @@ class TextExtremeState(State):
             distinct, owners = np.unique(owners, return_inverse=True)
         rows = np.full(int(owners.max()) + 1, -1)
         best_texts(*text_buffers(texts), owners, self._is_min, rows)
-        found = np.flatnonzero(rows >= 0)
-        return found if distinct is None else distinct[found], texts.take(pa.array(rows[found]))
+        with_text = np.flatnonzero(rows >= 0)
+        return with_text if distinct is None else distinct[with_text], texts.take(pa.array(rows[with_text]))
 
 
 class TextExtreme(AggregationFunction):
-    """The least or greatest text; NULL of none, in either mode: there is no text that stands for nothing."""
+    """MINSTRING or MAXSTRING: the least or greatest text; NULL without values, with and without null handling, because
+    no text can stand for it."""
 
     def __init__(self, name: str, *, is_min: bool) -> None:
         self.name = name

@@ -1,8 +1,8 @@
 """DISTINCTCOUNTTHETASKETCH and DISTINCTCOUNTRAWTHETASKETCH: distinct values estimated by their least hashes.
 
 A sketch of `nominalEntries` k keeps the k least hashes of all values, and theta, below which it keeps every hash. So it
-is the same in whatever order and however often values come, and a union of sketches is the sketch of all their values.
-A state is the compact image of Apache DataSketches, which its Java library reads; nothing is empty bytes.
+does not depend on the order or repetition of values, and a union of sketches is the sketch of all their values. A state
+is the compact image of Apache DataSketches, which its Java library reads; without values it is empty bytes.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_ENTRIES: Final = 16_384
 MIN_PENDING: Final = 1 << 18
-"""Hashes that are collected before the least of them are chosen."""
+"""Hashes that are collected before the least of them are selected."""
 
 Hashes = NDArray[np.uint64]
 
 
 def hashes_of(type_: TypeName, values: Any) -> Hashes:
-    """Hashes as DataSketches makes them of Java's values: whole numbers as long, others as double, texts in UTF-8."""
+    """Return hashes as DataSketches computes them of Java's values: whole numbers as long, other numbers as double,
+    texts in UTF-8."""
     out = np.empty(len(values), np.uint64)
     if type_ in TEXT:
         murmur3.hash_bytes(*text_buffers(values.cast(pa.large_binary())), out)
@@ -62,7 +63,7 @@ def hashes_of(type_: TypeName, values: Any) -> Hashes:
 
 
 class ThetaState(State):
-    """The least hashes by group, and those that came since they were chosen."""
+    """Least hashes by group, and hashes that came after they were selected."""
 
     def __init__(self, type_: TypeName, num_groups: int, entries: int, dictionary: Dictionary | None = None) -> None:
         self._type = type_
@@ -71,7 +72,7 @@ class ThetaState(State):
         self._hash_of_id: Hashes | None = None
         self._thetas = np.full(num_groups, MAX_THETA, np.uint64)
         self._seen = np.zeros(num_groups, np.bool_)
-        """Which groups met a value: the others are empty bytes."""
+        """True for groups that have a value; the states of other groups are empty bytes."""
         self._parts: list[tuple[Groups, Hashes]] = []
         self._num_pending = 0
         self._bound = MIN_PENDING
@@ -81,7 +82,7 @@ class ThetaState(State):
         self._seen = grown(self._seen, num_groups, False)
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """A value of a dictionary is hashed once."""
+        """Return True if there is a dictionary: each of its values is hashed once."""
         return self._dictionary is not None
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
@@ -111,21 +112,22 @@ class ThetaState(State):
 
     def _offer(self, groups: Groups, hashes: Hashes) -> None:
         self._seen[groups[hashes > 0]] = True
-        kept = (hashes > 0) & (hashes < self._thetas[groups])
-        self._parts.append((groups[kept], hashes[kept]))
-        self._num_pending += int(kept.sum())
+        is_small = (hashes > 0) & (hashes < self._thetas[groups])
+        self._parts.append((groups[is_small], hashes[is_small]))
+        self._num_pending += int(is_small.sum())
         if self._num_pending > self._bound:
             self._num_pending = len(self._least()[0])
             self._bound = max(MIN_PENDING, 2 * self._num_pending)
 
     def _least(self) -> tuple[Groups, Hashes]:
-        """Of each group its least hashes, ascending; theta of a group with more falls to the next one."""
+        """Return the least hashes of each group, ascending. Theta of a group with more hashes is lowered to the next
+        hash."""
         if not self._parts:
             return np.zeros(0, np.uint32), np.zeros(0, np.uint64)
         owners = np.concatenate([groups for groups, _ in self._parts])
         hashes = np.concatenate([hashes for _, hashes in self._parts])
-        kept = hashes < self._thetas[owners]
-        owners, hashes = owners[kept], hashes[kept]
+        is_small = hashes < self._thetas[owners]
+        owners, hashes = owners[is_small], hashes[is_small]
         order = np.lexsort((hashes, owners))
         owners, hashes = owners[order], hashes[order]
         is_new = np.ones(len(owners), np.bool_)
@@ -140,7 +142,7 @@ class ThetaState(State):
 
 
 class DistinctCountTheta(SketchFunction):
-    """The estimate, of values or of stored sketches in BYTES."""
+    """DISTINCTCOUNTTHETASKETCH: the estimate, of values or of stored sketches in BYTES."""
 
     name = "distinctcountthetasketch"
     parameters = (
@@ -166,7 +168,7 @@ class DistinctCountTheta(SketchFunction):
 
 
 class DistinctCountRawTheta(DistinctCountTheta):
-    """The sketch, in base 64 as Pinot answers it."""
+    """DISTINCTCOUNTRAWTHETASKETCH: the sketch, in base 64 as Pinot answers it."""
 
     name = "distinctcountrawthetasketch"
 
@@ -179,7 +181,7 @@ class DistinctCountRawTheta(DistinctCountTheta):
 
 
 def estimates(sketches: pa.Array) -> NDArray[np.int64]:
-    """How many values each stands for, rounded."""
+    """Return the estimate of each sketch, rounded."""
     given = read_images(sketches)
     counts = given.counts() * (float(MAX_THETA) / given.thetas.astype(np.float64))
     rounded: NDArray[np.int64] = np.floor(counts + 0.5).astype(np.int64)

@@ -1,7 +1,8 @@
-"""Theta sketches in bytes, many at a time: the images of Apache DataSketches, of serial version 3 in plain words.
+"""Read and write theta sketches in bytes, many at a time: images of Apache DataSketches, serial version 3,
+uncompressed.
 
-A compact image has a word of flags; with more than one hash a word with their number; with theta below 1 a word of
-theta; and the hashes. Images of Java's updatable sketches have a hash table instead, with zeros. Other layouts, of
+A compact image has a word of flags, a word with the number of hashes if there is more than one, a word of theta if that
+is below 1, and the hashes. Images of Java's updatable sketches have a hash table instead, with zeros. Other layouts, of
 older versions or compressed, are refused.
 """
 
@@ -22,7 +23,7 @@ MAX_THETA: Final = np.uint64((1 << 63) - 1)
 _WORD: Final = 8
 _VERSION: Final = 3
 _UPDATABLE, _COMPACT = 2, 3
-"""Families."""
+"""Families of sketches."""
 _READ_ONLY, _EMPTY, _IS_COMPACT, _ORDERED, _SINGLE = 2, 4, 8, 16, 32
 _PROBABILITY_ONE: Final = 0x3F800000 << 32
 NO_SKETCH: Final = "bytes are no serialized theta sketch"
@@ -32,27 +33,27 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """Of each row theta and hashes."""
+    """Theta and hashes of each row."""
 
     thetas: Words
     bounds: NDArray[np.int64]
-    """Where each row's hashes begin, and the last one's end."""
+    """Where each row's hashes begin, and where the last row's end."""
     hashes: Words
     present: NDArray[np.bool_]
-    """Rows with a sketch, if only an empty one."""
+    """True for rows with a sketch, even an empty one."""
 
     def counts(self) -> NDArray[np.int64]:
         return np.diff(self.bounds)
 
 
 def empty_image() -> bytes:
-    """A sketch of nothing."""
+    """Return the image of an empty sketch."""
     flags = _READ_ONLY | _EMPTY | _IS_COMPACT | _ORDERED
     return bytes([1, _VERSION, _COMPACT, 0, 0, flags]) + SEED_HASH.to_bytes(2, "little")
 
 
 def images(given: Sketches) -> pa.Array:
-    """Compact images of sketches whose hashes ascend; empty bytes of absent ones."""
+    """Return compact images of sketches whose hashes ascend; empty bytes for absent ones."""
     counts = given.counts()
     is_cut = given.thetas < MAX_THETA
     lengths = np.where(is_cut, 3, np.where(counts > 1, 2, 1)) * given.present
@@ -75,7 +76,7 @@ def images(given: Sketches) -> pa.Array:
 
 
 def read_images(stored: pa.Array) -> Sketches:
-    """The sketches; raises SketchError of bytes that are none, or of another seed."""
+    """Return the sketches; raise SketchError for bytes that are no sketch, or have another seed."""
     places, data = bytes_of(stored)
     _check(np.diff(places) % _WORD == 0, NO_SKETCH)
     lengths = np.diff(places) // _WORD
@@ -97,23 +98,24 @@ def read_images(stored: pa.Array) -> Sketches:
     is_cut = present & (before == 3)
     thetas[is_cut] = words[firsts[is_cut] + 2]
     _check((thetas > 0) & (thetas <= MAX_THETA), NO_SKETCH)
-    told = np.where(present & (before == 1) & ~is_empty, 1, 0)
+    declared = np.where(present & (before == 1) & ~is_empty, 1, 0)
     is_counted = present & (before > 1)
-    told[is_counted] = (words[firsts[is_counted] + 1] & np.uint64(0x7FFFFFFF)).astype(np.int64)
+    declared[is_counted] = (words[firsts[is_counted] + 1] & np.uint64(0x7FFFFFFF)).astype(np.int64)
     sizes = np.where(is_empty | ~present, 0, lengths - before)
-    _check(np.where(is_table, told <= sizes, is_empty | (told == sizes)), NO_SKETCH)
-    return _hashes(Sketches(thetas, np.concatenate([[0], np.cumsum(sizes)]), words, present), firsts + before, told)
+    _check(np.where(is_table, declared <= sizes, is_empty | (declared == sizes)), NO_SKETCH)
+    return _hashes(Sketches(thetas, np.concatenate([[0], np.cumsum(sizes)]), words, present), firsts + before, declared)
 
 
-def _hashes(given: Sketches, starts: NDArray[np.int64], told: NDArray[np.int64]) -> Sketches:
-    """The hashes that lie from `starts` on, without the zeros of tables; there are as many as sketches tell."""
+def _hashes(given: Sketches, starts: NDArray[np.int64], declared: NDArray[np.int64]) -> Sketches:
+    """Return sketches with the hashes from `starts` on, without the zeros of tables. declared: number of hashes that
+    each sketch says it has; raise SketchError if it has another number."""
     sizes = given.counts()
     within = np.arange(int(sizes.sum())) - np.repeat(given.bounds[:-1], sizes)
     hashes = given.hashes[np.repeat(starts, sizes) + within]
     owners = np.repeat(np.arange(len(sizes)), sizes)
     is_kept = (hashes > 0) & (hashes < given.thetas[owners])
     counts = np.bincount(owners[is_kept], minlength=len(sizes))
-    _check(counts == told * (sizes > 0), NO_SKETCH)
+    _check(counts == declared * (sizes > 0), NO_SKETCH)
     return Sketches(given.thetas, np.concatenate([[0], np.cumsum(counts)]), hashes[is_kept], given.present)
 
 

@@ -1,8 +1,8 @@
-"""Integer-sum tuple sketches in bytes, many at a time: the images of Apache DataSketches for Java.
+"""Read and write integer-sum tuple sketches in bytes, many at a time: images of Apache DataSketches for Java.
 
-A compact image has a word of flags; with more than one entry a word with their number; with theta below 1 a word of
-theta; and the entries: a hash, the sum of 32 bits, how sums are made. Images of Java's updatable sketches have the same
-entries after flags, theta if it is below 1, and a number of 32 bits. Older forms are refused.
+A compact image has a word of flags, a word with the number of entries if there is more than one, a word of theta if
+that is below 1, and the entries: a hash, the sum of 32 bits, and how sums are made. Images of Java's updatable sketches
+have the same entries after flags, theta if it is below 1, and a number of 32 bits. Older forms are refused.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from merlot.kernels.murmur3 import SEED_HASH
 ENTRY: Final = np.dtype([("hash", "<u8"), ("value", "<i4"), ("mode", "u1")])
 _BYTES: Final = ("words", "version", "family", "kind", "table_flags", "flags")
 _HEAD: Final = np.dtype([*((name, "u1") for name in _BYTES), ("seed", "<u2")])
-"""An updatable sketch has its flags one byte before, and no seed."""
+"""Head of an image. An updatable sketch has its flags one byte earlier, and no seed."""
 _FAMILY: Final = 9
 _UPDATABLE, _COMPACT = 0, 1
-"""Kinds of sketches, which have serial versions of their own."""
+"""Kinds of sketches, which have different serial versions."""
 _UPDATABLE_VERSION, _COMPACT_VERSION = 2, 3
 _READ_ONLY, _IS_EMPTY, _IS_COMPACT = 2, 4, 8
 _BIG_ENDIAN, _SAMPLED, _HAS_ENTRIES, _HAS_THETA = 1, 2, 8, 16
-"""Flags of updatable sketches, beside the one of empty ones."""
+"""Flags of updatable sketches, besides the flag of empty ones."""
 _MOST_HEAD: Final = 24
 _MOST_MODE: Final = 3
 NO_SKETCH: Final = "bytes are no serialized tuple sketch of integers"
@@ -38,11 +38,11 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TupleSketches:
-    """Of each row theta, hashes and their sums."""
+    """Theta, hashes and sums of each row."""
 
     thetas: NDArray[np.uint64]
     bounds: Places
-    """Where each row's entries begin, and the last one's end."""
+    """Where each row's entries begin, and where the last row's end."""
     hashes: NDArray[np.uint64]
     values: NDArray[np.int64]
 
@@ -51,7 +51,7 @@ class TupleSketches:
 
 
 def image(theta: int, hashes: NDArray[np.uint64], values: NDArray[np.int64]) -> bytes:
-    """The compact image of one sketch; its sums fit 32 bits."""
+    """Return the compact image of one sketch, whose sums fit into 32 bits."""
     is_cut, is_empty = theta < int(MAX_THETA), len(hashes) == 0 and theta == int(MAX_THETA)
     words = 3 if is_cut else 1 if len(hashes) <= 1 else 2
     head = np.zeros(1, _HEAD)
@@ -64,7 +64,8 @@ def image(theta: int, hashes: NDArray[np.uint64], values: NDArray[np.int64]) -> 
 
 
 def read_images(stored: pa.Array) -> TupleSketches:
-    """The sketches, none empty bytes; raises SketchError of bytes that are none, or of another seed."""
+    """Return the sketches of images, none of which is empty; raise SketchError for bytes that are no sketch, or have
+    another seed."""
     places, data = bytes_of(stored)
     lengths, starts = np.diff(places), places[:-1] - places[0]
     content = np.concatenate([data[places[0] : places[-1]], np.zeros(_MOST_HEAD, np.uint8)])
@@ -86,7 +87,7 @@ def read_images(stored: pa.Array) -> TupleSketches:
 def _layout(
     content: NDArray[np.uint8], starts: Places, words: Places, flags: NDArray[np.uint8], is_compact: NDArray[np.bool_]
 ) -> tuple[Places, Places, NDArray[np.uint64]]:
-    """Of each image how many bytes lie before its entries, how many these are, and theta."""
+    """Return, for each image, the number of bytes before its entries, the number of entries, and theta."""
     is_empty = flags & _IS_EMPTY != 0
     _check(~is_compact | ((words >= 1) & (words <= 3) & (~is_empty | (words == 1))), NO_SKETCH)
     is_cut = np.where(is_compact, words == 3, flags & _HAS_THETA != 0)
@@ -116,7 +117,7 @@ def _entries(content: NDArray[np.uint8], starts: Places, counts: Places, thetas:
 
 
 def _cells(content: NDArray[np.uint8], places: Places, layout: np.dtype[Any]) -> NDArray[Any]:
-    """A record at each place."""
+    """Return the record at each position."""
     width = np.arange(layout.itemsize)
     if not len(places):
         return np.zeros(0, layout)

@@ -27,7 +27,7 @@ from merlot.aggregates.function import (
     grown,
     nothing,
 )
-from merlot.aggregates.listed import Runs, offsets_of
+from merlot.aggregates.listed import GroupRuns, offsets_of
 from merlot.aggregates.settings_text import nominal_entries, nominal_entries_problem
 from merlot.aggregates.stored import StoredStates
 from merlot.aggregates.theta_images import MAX_THETA
@@ -40,18 +40,18 @@ from merlot.vectors.vector import Vector
 
 DEFAULT_ENTRIES: Final = 65_536
 MIN_PENDING: Final = 1 << 18
-"""Entries that are collected before those of one key are summed."""
+"""Entries that are collected before those of the same key are summed."""
 _INT: Final = np.iinfo(np.int32)
 
 
 class TupleState(State):
-    """The least hashes by group with their sums, and entries that came since."""
+    """Least hashes by group with their sums, and entries that came later."""
 
     def __init__(self, num_groups: int, entries: int) -> None:
         self._entries = entries
         self._thetas = np.full(num_groups, MAX_THETA, np.uint64)
         self._seen = np.zeros(num_groups, np.bool_)
-        """Which groups met a sketch."""
+        """True for groups that have a sketch."""
         self._parts: list[tuple[Groups, NDArray[np.uint64], NDArray[np.int64]]] = []
         self._num_pending = 0
         self._bound = MIN_PENDING
@@ -77,16 +77,17 @@ class TupleState(State):
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         owners, hashes, values = self._least()
-        lists = Runs.of(owners, groups).lists([pa.array(hashes), pa.array(values)])
+        lists = GroupRuns.of(owners, groups).lists([pa.array(hashes), pa.array(values)])
         return [pa.array(self._thetas[groups], mask=~self._seen[groups]), *lists]
 
     def _least(self) -> tuple[Groups, NDArray[np.uint64], NDArray[np.int64]]:
-        """Of each group its least hashes, ascending, each once; theta of a group with more falls to the next one."""
+        """Return the least hashes of each group, ascending, each once. Theta of a group with more hashes is lowered to
+        the next hash."""
         if not self._parts:
             return np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.int64)
         owners, hashes, values = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
-        kept = hashes < self._thetas[owners]
-        owners, hashes, values = owners[kept], hashes[kept], values[kept]
+        is_small = hashes < self._thetas[owners]
+        owners, hashes, values = owners[is_small], hashes[is_small], values[is_small]
         order = np.lexsort((hashes, owners))
         owners, hashes, values = owners[order], hashes[order], values[order]
         is_new = np.ones(len(owners), np.bool_)
@@ -103,7 +104,7 @@ class TupleState(State):
 
 
 class _TupleAggregate(AggregationFunction):
-    """Over stored sketches, whose union a state is."""
+    """Aggregate over stored sketches, whose state is their union."""
 
     parameters = (
         Parameter(name="x", takes=frozenset({TypeName.BYTES})),
@@ -137,7 +138,7 @@ class _TupleAggregate(AggregationFunction):
         hashes, values = columns[1].flatten().to_numpy(), columns[2].flatten().to_numpy()
         if len(values) and not _INT.min <= values.min() <= values.max() <= _INT.max:
             raise QueryArithmeticError(f"sum of a tuple sketch does not fit 32 bits function={self.name}")
-        # Entries of an image are of 13 bytes, so images are made one by one.
+        # Entries of an image have 13 bytes, so images are written one by one.
         cells = [
             b"" if theta is None else image(theta, hashes[start:stop], values[start:stop])
             for theta, start, stop in zip(thetas, bounds[:-1], bounds[1:], strict=True)
@@ -145,20 +146,20 @@ class _TupleAggregate(AggregationFunction):
         return pa.array(cells, pa.binary())
 
     def _shares(self, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
-        """Theta of each state, as the share of keys that it has."""
+        """Return theta of each state, as the share of keys that it holds."""
         thetas = columns[0].fill_null(int(MAX_THETA)).to_numpy(zero_copy_only=False)
         shares: NDArray[np.float64] = thetas.astype(np.float64) / float(MAX_THETA)
         return shares
 
     def _sums(self, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
-        """Of each state's values."""
+        """Return the sum of each state's values."""
         totals = np.concatenate([[0], np.cumsum(columns[2].flatten().to_numpy())])
         sums: NDArray[np.float64] = np.diff(totals[offsets_of(_counts(columns))]).astype(np.float64)
         return sums
 
 
 class DistinctCountTuple(_TupleAggregate):
-    """About how many keys stored tuple sketches have together."""
+    """DISTINCTCOUNTTUPLESKETCH: the estimated number of keys in all stored tuple sketches."""
 
     name = "distinctcounttuplesketch"
 
@@ -167,7 +168,8 @@ class DistinctCountTuple(_TupleAggregate):
 
 
 class DistinctCountRawTuple(_TupleAggregate):
-    """The union of stored tuple sketches, in base 64 as Pinot answers it: each key's values are summed."""
+    """DISTINCTCOUNTRAWINTEGERSUMTUPLESKETCH: the union of stored tuple sketches, in base 64 as Pinot answers it. Each
+    key's values are summed."""
 
     name = "distinctcountrawintegersumtuplesketch"
 
@@ -182,7 +184,7 @@ class DistinctCountRawTuple(_TupleAggregate):
 
 
 class SumValuesTuple(_TupleAggregate):
-    """About what the values of all keys of stored tuple sketches come to."""
+    """Estimated sum of the values of all keys of stored tuple sketches."""
 
     name = "sumvaluesintegersumtuplesketch"
 
@@ -192,7 +194,8 @@ class SumValuesTuple(_TupleAggregate):
 
 
 class AvgValueTuple(_TupleAggregate):
-    """What the values of a key of stored tuple sketches come to on average; NULL of no keys, in either mode."""
+    """Estimated mean of the values per key of stored tuple sketches; NULL without keys, with and without null
+    handling."""
 
     name = "avgvalueintegersumtuplesketch"
 
@@ -203,12 +206,12 @@ class AvgValueTuple(_TupleAggregate):
 
 
 def _counts(columns: Sequence[pa.Array]) -> NDArray[np.int64]:
-    """How many keys each state has."""
+    """Return the number of keys in each state."""
     counts: NDArray[np.int64] = np.diff(columns[1].offsets.to_numpy()).astype(np.int64)
     return counts
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """As Java's Math.round."""
+    """Round as Java's Math.round does."""
     rounded: NDArray[np.int64] = np.floor(values + 0.5).astype(np.int64)
     return rounded

@@ -1,7 +1,8 @@
-"""DISTINCTCOUNTRAWULL and DISTINCTCOUNTULL of stored sketches: UltraLogLogs, as hash4j makes and Pinot stores them.
+"""DISTINCTCOUNTRAWULL, and DISTINCTCOUNTULL of stored sketches: UltraLogLogs, as hash4j makes and Pinot stores them.
 
-A state is what Pinot stores, a byte that says p and hash4j's registers, empty of nothing. Sketches of several p unite
-to one of the least. Values are hashed by their bytes, as there. DISTINCTCOUNTULL of values counts exactly.
+A state is what Pinot stores: a byte that says p, and hash4j's registers; without values it is empty bytes. Sketches of
+different p are merged to the least p. Values are hashed by their bytes, as in Pinot. DISTINCTCOUNTULL of values counts
+exactly.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_P: Final = 12
 MOST_P: Final = 20
-"""Of what is made; stored sketches may have up to `ultraloglog.MOST_P`."""
+"""Greatest p of sketches that are made here; stored sketches may have up to `ultraloglog.MOST_P`."""
 _WIDE: Final = frozenset({TypeName.LONG, TypeName.TIMESTAMP, TypeName.DOUBLE})
 
 
 def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
-    """hash4j's wyhashFinal4 of values of a type; equal values have equal ones."""
+    """Return hash4j's wyhashFinal4 of values of a type; equal values have equal hashes."""
     out = np.empty(len(values), np.uint64)
     if type_ in TEXT:
         wyhash.hash_texts(*text_buffers(values.cast(pa.large_binary())), out)
@@ -58,7 +59,7 @@ def hashes_of(type_: TypeName, values: Any) -> NDArray[np.uint64]:
 
 
 class UltraLogLogState(SketchState):
-    """Registers of raw values by group, or notes of them; stored sketches wait to be united."""
+    """Registers of raw values by group, or notes of them; and stored sketches that wait to be merged."""
 
     merge_name = "DISTINCTCOUNTULL"
 
@@ -91,7 +92,7 @@ class _UltraLogLog(SketchFunction):
 
 
 class DistinctCountUll(_UltraLogLog):
-    """The estimate of stored sketches; of values, exactly how many there are."""
+    """DISTINCTCOUNTULL: the estimate of stored sketches; for values, the exact number of distinct values."""
 
     name = "distinctcountull"
     parameters = (
@@ -110,7 +111,7 @@ class DistinctCountUll(_UltraLogLog):
 
 
 class DistinctCountRawUll(_UltraLogLog):
-    """The registers, in base 64 as Pinot answers them."""
+    """DISTINCTCOUNTRAWULL: the registers, in base 64 as Pinot answers them."""
 
     name = "distinctcountrawull"
     parameters = (
@@ -132,7 +133,7 @@ class DistinctCountRawUll(_UltraLogLog):
 
 
 def counted(sketches: pa.Array) -> NDArray[np.int64]:
-    """hash4j's `getDistinctCountEstimate` of each, rounded; 0 of empty bytes."""
+    """Return hash4j's `getDistinctCountEstimate` of each sketch, rounded; 0 for empty bytes."""
     counts = np.zeros(len(sketches), np.int64)
     for places, cells in in_blocks(sketches):
         counts[places] = rounded(estimates(counts_of(cells[:, 1:]), int(cells[0, 0])))

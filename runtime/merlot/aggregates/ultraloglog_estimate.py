@@ -1,11 +1,11 @@
-"""How many distinct values an UltraLogLog says there were: the optimal FGRA estimator, hash4j's default.
+"""Estimate the number of distinct values of an UltraLogLog by the optimal FGRA estimator, hash4j's default.
 
-Of Ertl, "UltraLogLog: a practical and more space-efficient alternative to HyperLogLog for approximate distinct
+It is from Ertl, "UltraLogLog: a practical and more space-efficient alternative to HyperLogLog for approximate distinct
 counting" (VLDB 2024).
 
-A register r of a sketch of 2^p contributes eta[r mod 4] 2^(-tau (r div 4 - p + 2)), and all that together, to the power
-of -1 / tau, is the estimate but for a factor. The four least registers and the four greatest ones, beyond which nothing
-is told apart, contribute what is to be expected instead: sigma, psi and phi of the paper.
+A register r of a sketch of 2^p contributes eta[r mod 4] 2^(-tau (r div 4 - p + 2)). The estimate is the sum of these,
+to the power of -1 / tau, times a factor. The four least and the four greatest register values do not distinguish counts
+beyond their range. They contribute their expected value instead: sigma, psi and phi of the paper.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ Numbers = NDArray[np.float64]
 _ETA: Final = np.array([4.663135422063788, 2.1378502137958524, 2.781144650979996, 0.9824082545153715])
 _TAU: Final = 0.8194911375910897
 _VARIANCE: Final = 0.6118931496978437
-"""Times 1 / m it is the square of the relative error."""
+"""Square of the relative error, times the number of registers m."""
 _STEP: Final = 2.0**-_TAU
 _ETA_X: Final = _ETA[0] - _ETA[1] - _ETA[2] + _ETA[3]
 _KINDS: Final = 256
 _SATURATED: Final = 252
-"""The least register of bit 63."""
+"""Least register value with bit 63."""
 _LONG_MAX: Final = np.iinfo(np.int64).max
 
 
 def counts_of(registers: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """How many registers of each value (N, 256) sketches (N, 2^p) have."""
+    """Return, for each of (N, 2^p) sketches, the number of registers with each value, (N, 256)."""
     cells = registers + _KINDS * np.arange(len(registers), dtype=np.int64)[:, np.newaxis]
     return np.bincount(cells.ravel(), minlength=_KINDS * len(registers)).reshape(-1, _KINDS)
 
 
 def estimates(counts: NDArray[np.int64], p: int) -> Numbers:
-    """Of sketches of one p, by how many of their registers have each value (N, 256)."""
+    """Return the estimates of sketches of one p. counts: number of registers with each value, (N, 256)."""
     size = float(1 << p)
     least = 4 * p + 4
     values = np.arange(least, _SATURATED)
@@ -46,19 +46,20 @@ def estimates(counts: NDArray[np.int64], p: int) -> Numbers:
     total += _of_the_greatest(counts[:, _SATURATED:].astype(np.float64), size) * _STEP ** (65 - p)
     factor = size ** (1 + 1 / _TAU) / (1 + (1 + _TAU) / 2 * _VARIANCE / size)
     with np.errstate(divide="ignore"):
-        found: Numbers = factor * total ** (-1 / _TAU)
-    return found
+        result: Numbers = factor * total ** (-1 / _TAU)
+    return result
 
 
-def rounded(found: Numbers) -> NDArray[np.int64]:
-    """As Java's Math.round."""
-    is_large = found >= float(_LONG_MAX)
-    whole: NDArray[np.int64] = np.floor(np.where(is_large, 0, found) + 0.5).astype(np.int64)
+def rounded(estimate: Numbers) -> NDArray[np.int64]:
+    """Round as Java's Math.round does."""
+    is_large = estimate >= float(_LONG_MAX)
+    whole: NDArray[np.int64] = np.floor(np.where(is_large, 0, estimate) + 0.5).astype(np.int64)
     return np.where(is_large, _LONG_MAX, whole)
 
 
 def _of_the_least(counts: Numbers, size: float) -> Numbers:
-    """Of registers of nothing, of bit p - 1, of bit p, and of both bits, by their numbers."""
+    """Return the contribution of the least registers: empty, with bit p - 1, with bit p, and with both bits. counts:
+    their numbers."""
     none, lone, second, both = counts.T
     alpha = size + 3 * (none + lone + second + both)
     beta = size - none - lone
@@ -73,7 +74,8 @@ def _of_the_least(counts: Numbers, size: float) -> Numbers:
 
 
 def _of_the_greatest(counts: Numbers, size: float) -> Numbers:
-    """Of registers of bit 63, by the bits below it: 2^(tau (65 - p)) times that."""
+    """Return the contribution of registers with bit 63, times 2^(tau (65 - p)). counts: their numbers by the bits
+    below."""
     number = counts.sum(axis=1)
     alpha = size + 3 * number
     beta = number + counts[:, 2] + counts[:, 3]
@@ -83,19 +85,19 @@ def _of_the_greatest(counts: Numbers, size: float) -> Numbers:
     total = _phi(root, z) * number + z * (1 + root) * (counts @ _ETA)
     total += root * _STEP * (counts[:, 0] + counts[:, 1]) * (z * (_ETA[0] - _ETA[2]) + _ETA[2])
     total += root * _STEP * (counts[:, 2] + counts[:, 3]) * (z * (_ETA[1] - _ETA[3]) + _ETA[3])
-    found: Numbers = np.where(number > 0, total / ((1 + root) * (1 + z)), 0)
-    return found
+    result: Numbers = np.where(number > 0, total / ((1 + root) * (1 + z)), 0)
+    return result
 
 
 def _psi(z: Numbers, square: Numbers) -> Numbers:
-    """The paper's psi, by eta_x."""
+    """Return the paper's psi, divided by eta_x."""
     rest = (_ETA[3] * _ETA[0] - _ETA[1] * _ETA[2]) / _ETA_X**2
-    found: Numbers = (z + (_ETA[2] - _ETA[3]) / _ETA_X) * (square + (_ETA[1] - _ETA[3]) / _ETA_X) + rest
-    return found
+    result: Numbers = (z + (_ETA[2] - _ETA[3]) / _ETA_X) * (square + (_ETA[1] - _ETA[3]) / _ETA_X) + rest
+    return result
 
 
 def _sigma(z: Numbers) -> Numbers:
-    """A series, until nothing more comes of it; infinite at 1."""
+    """Return the paper's sigma: a series, summed until it no longer grows; infinite at 1."""
     power, scale = z, _ETA_X
     total = np.zeros(len(z))
     while True:
@@ -104,12 +106,12 @@ def _sigma(z: Numbers) -> Numbers:
         if not (more > total).any():
             break
         total, power, scale = more, square, scale / _STEP
-    found: Numbers = np.where(z >= 1, np.inf, np.where(z > 0, total / np.where(z > 0, z, 1), _ETA[3]))
-    return found
+    result: Numbers = np.where(z >= 1, np.inf, np.where(z > 0, total / np.where(z > 0, z, 1), _ETA[3]))
+    return result
 
 
 def _phi(z: Numbers, square: Numbers) -> Numbers:
-    """The like, of roots."""
+    """Return the paper's phi: a series of roots, summed until it no longer grows."""
     root = np.sqrt(z)
     scale: Any = _ETA_X * _STEP**2 / (2 - _STEP) / (1 + root)
     before = _psi(z, square)
@@ -123,5 +125,5 @@ def _phi(z: Numbers, square: Numbers) -> Numbers:
         if not (more > total).any():
             break
         total, before = more, after
-    found: Numbers = np.where(z >= 1, _ETA[0] * _STEP**2 / (2 - _STEP), np.where(z > 0, total, 0))
-    return found
+    result: Numbers = np.where(z >= 1, _ETA[0] * _STEP**2 / (2 - _STEP), np.where(z > 0, total, 0))
+    return result

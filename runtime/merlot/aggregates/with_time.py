@@ -1,7 +1,7 @@
 """FIRSTWITHTIME and LASTWITHTIME: the value of the row with the least or greatest time.
 
-Of rows with the same time the least value is first and the greatest last, so that an answer does not depend on how rows
-are stored (in Pinot it does).
+Among rows with the same time the least value is first and the greatest last, so that an answer does not depend on how
+rows are stored (in Pinot it does).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _NOTHING: Final[dict[TypeName, Any]] = {
     TypeName.BOOLEAN: False,
     TypeName.STRING: "",
 }
-"""What Pinot answers of no rows."""
+"""Values that Pinot answers without rows."""
 
 
 class TimedState(State):
-    """The value and the time that win, by group."""
+    """Winning value and its time, by group."""
 
     def __init__(self, type_: SqlType, num_groups: int, *, is_first: bool) -> None:
         self._type = type_
@@ -69,21 +69,21 @@ class TimedState(State):
             return
         of_rows, times = all_in_one(groups, num_rows), values[1].astype(np.int64, copy=False)
         (kernels.min_groups if self._is_first else kernels.max_groups)(of_rows, times, self._best)
-        # Few rows are left to sort, unless times repeat.
+        # Few rows remain to be sorted, unless times repeat.
         rows = np.flatnonzero(times == self._best[of_rows])
         if not len(rows):
             return
-        found = self._plain(values[0], rows)
-        order = np.lexsort((_ranks(found), of_rows[rows]))
+        candidates = self._plain(values[0], rows)
+        order = np.lexsort((_ranks(candidates), of_rows[rows]))
         ends = np.flatnonzero(np.diff(of_rows[rows[order]]))
         chosen = order[np.concatenate([[0], ends + 1]) if self._is_first else np.append(ends, len(rows) - 1)]
-        self._take(of_rows[rows[chosen]], times[rows[chosen]], found[chosen])
+        self._take(of_rows[rows[chosen]], times[rows[chosen]], candidates[chosen])
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
-        known = columns[1].is_valid()
-        vector = from_arrow(self._type, columns[0].filter(known))
-        times = columns[1].filter(known).to_numpy()
-        self.add([vector.with_objects().data, times], groups[known.to_numpy(zero_copy_only=False)], len(times))
+        has_value = columns[1].is_valid()
+        vector = from_arrow(self._type, columns[0].filter(has_value))
+        times = columns[1].filter(has_value).to_numpy()
+        self.add([vector.with_objects().data, times], groups[has_value.to_numpy(zero_copy_only=False)], len(times))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:
         missing = ~self._seen[groups]
@@ -91,7 +91,7 @@ class TimedState(State):
         return [values, pa.array(self._times[groups], mask=missing)]
 
     def _take(self, groups: Groups, times: NDArray[np.int64], values: NDArray[Any]) -> None:
-        """One row per group; NaN is the largest number."""
+        """Take in one row per group; NaN is the largest number."""
         ours, our_times = self._values[groups], self._times[groups]
         if self._is_first:
             earlier, lesser = times < our_times, _less(values, ours)
@@ -115,7 +115,7 @@ class TimedState(State):
 
 
 def _ranks(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in the order of values."""
+    """Return numbers that are ordered as the values."""
     return values if values.dtype != object else np.unique(values, return_inverse=True)[1]
 
 
@@ -125,7 +125,8 @@ def _less(left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 class WithTime(AggregationFunction):
-    """FIRSTWITHTIME(x, time, 'TYPE'); the type says what the answer is, and must be that of the values."""
+    """FIRSTWITHTIME(x, time, 'TYPE') or LASTWITHTIME; the type is that of the answer, and must be that of the
+    values."""
 
     def __init__(self, name: str, *, is_first: bool) -> None:
         self.name = name

@@ -1,4 +1,6 @@
-"""`merlot advise`: which indexes, sort order and star-trees pay, measured on a sample of the table's own segments."""
+"""`merlot advise`: find the indexes, sort order and star-trees that pay, measured on a sample of the table's own
+segments.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ def advise(
     if apply and manifest is None:
         raise UsageError("--apply writes into the file that --manifest names")
     advisor = _advisor()
-    order = advisor.Order(
+    order = advisor.AdviceRequest(
         client=Client(url),
         table=table,
         queries=queries,
@@ -137,8 +139,14 @@ def _show(advice: Advice) -> None:
     output.say()
     if advice.chosen:
         rows = [
-            (one.label, f"{one.gain:.0%}", _numbers(one.helps), _size(one.num_bytes), f"{one.build_s:.2f} s")
-            for one in advice.chosen
+            (
+                change.label,
+                f"{change.gain:.0%}",
+                _numbers(change.helps),
+                _size(change.num_bytes),
+                f"{change.build_s:.2f} s",
+            )
+            for change in advice.chosen
         ]
         output.show_table(("CHANGE", "SAVES", "QUERIES", "BYTES", "BUILT IN"), rows, right=(1, 3, 4))
         output.say()
@@ -147,13 +155,20 @@ def _show(advice: Advice) -> None:
         output.say("no change pays: the queries are about as fast as they can be by indexes, orders and star-trees")
     output.say()
     shown = [
-        (str(number), f"{one.count:,.0f}", _ms(one.before_ms), _ms(one.after_ms), _times(one), _short(one.sql))
-        for number, one in enumerate(advice.questions, 1)
+        (
+            str(number),
+            f"{query.count:,.0f}",
+            _ms(query.before_ms),
+            _ms(query.after_ms),
+            _speedup(query),
+            _short(query.sql),
+        )
+        for number, query in enumerate(advice.questions, 1)
     ]
     output.show_table(("QUERY", "ASKED", "NOW", "THEN", "FASTER", "SQL"), shown, right=(0, 1, 2, 3, 4))
     if advice.rejected:
         output.say()
-        output.show_table(("TRIED, NOT WORTH IT", "WHY"), [(one.label, one.why) for one in advice.rejected])
+        output.show_table(("TRIED, NOT WORTH IT", "WHY"), [(change.label, change.why) for change in advice.rejected])
 
 
 def _queries(count: int) -> str:
@@ -161,7 +176,7 @@ def _queries(count: int) -> str:
 
 
 def _change(advice: Advice, manifest: Path | None, *, apply: bool, is_quiet: bool) -> None:
-    """Show it; write it if that is wanted."""
+    """Show the changes; write them to the manifest if `apply` is set."""
     if manifest is None:
         if not is_quiet:
             output.say("\nspec.indexing:")
@@ -189,7 +204,7 @@ def _text(manifest: Path) -> str:
 
 
 def _write(manifest: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Write the manifest as a whole, or leave it as it is."""
     written = manifest.with_name(f".{manifest.name}.new")
     try:
         written.write_text(text)
@@ -200,7 +215,7 @@ def _write(manifest: Path, text: str) -> None:
 
 
 def _size(num_bytes: int) -> str:
-    """Less than nothing where rows in another order take less."""
+    """Return the size as text. It is negative if rows in another order take less space."""
     return f"-{output.size(-num_bytes)}" if num_bytes < 0 else output.size(num_bytes)
 
 
@@ -212,10 +227,10 @@ def _ms(time_ms: float | None) -> str:
     return "" if time_ms is None else f"{time_ms:.2f} ms"
 
 
-def _times(one: Answered) -> str:
-    """How much faster; nothing is said of what may be chance."""
-    is_certain = abs(one.before_ms - one.after_ms) >= max(0.02, 0.1 * one.before_ms)
-    return f"{one.before_ms / one.after_ms:.1f}x" if one.after_ms and is_certain else ""
+def _speedup(query: Answered) -> str:
+    """Return the speed-up of a query; empty if the difference may be chance."""
+    is_certain = abs(query.before_ms - query.after_ms) >= max(0.02, 0.1 * query.before_ms)
+    return f"{query.before_ms / query.after_ms:.1f}x" if query.after_ms and is_certain else ""
 
 
 def _short(sql: str) -> str:
@@ -229,7 +244,7 @@ def _warn(text: str) -> None:
 
 
 def _show_step(text: str) -> None:
-    """One line of a terminal, cleared at the end."""
+    """Show progress on one line of a terminal; an empty text clears it."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{f'  {output.printable(text)}' if text else ''}")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`merlot segment annotate`: what brokers prune by, added to segments that were published without."""
+"""`merlot segment annotate`: add pruning information to segments that were published without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from merlot.extras import lacks
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from merlot.cli.annotator import Outcome
+    from merlot.cli.annotator import AnnotationResult
 
 
 def annotate(
@@ -51,7 +51,9 @@ def annotate(
     client = Client(url)
     table, wanted = annotator.target(client, names or [], table_file)
     records = annotator.read_records(client, table.raw_name, wanted)
-    outcome = annotator.annotate(annotator.Target(client, table, deep_store), records, _show_progress, dry_run=dry_run)
+    outcome = annotator.annotate(
+        annotator.AnnotationTarget(client, table, deep_store), records, _show_progress, dry_run=dry_run
+    )
     if as_json:
         output.show_json(asdict(outcome))
     else:
@@ -70,7 +72,7 @@ def _annotator() -> ModuleType:
     return annotator
 
 
-def _show(table: str, outcome: Outcome, *, dry_run: bool) -> None:
+def _show(table: str, outcome: AnnotationResult, *, dry_run: bool) -> None:
     would = " (dry run)" if dry_run else ""
     output.say(f"{table}: {plural(len(outcome.annotated), 'segment')} annotated{would}")
     counts = {
@@ -91,7 +93,7 @@ def _show(table: str, outcome: Outcome, *, dry_run: bool) -> None:
 
 
 def _show_progress(number: int, total: int, name: str) -> None:
-    """One line of a terminal, cleared at the end."""
+    """Show progress on one line of a terminal; it is cleared at the end."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{f'  {number}/{total} {output.printable(name)}' if total else ''}")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The work of `merlot segment annotate`: records from a node, facts from files. Loads the engine."""
+"""Work of `merlot segment annotate`: read records from a node, and the missing facts from files. Loads the engine."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 
 BATCH = 100
-"""Annotations that go to the controller at once: a stop in between loses little."""
+"""Most annotations in one request to the controller, so that an interruption loses little."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A table and where to reach it. `deep_store` is what the command line says, if anything."""
+class AnnotationTarget:
+    """Table to annotate, and its node. `deep_store` is the command line's, if given."""
 
     client: Client
     table: Table
     deep_store: str | None
 
     def deep_store_of(self, record: SegmentRecord) -> str:
-        """URI of the deep store of a segment's file: given, declared, or the part of its URL before the table."""
+        """Return the URI of the deep store of a segment's file: that of the command line, or the table's, or the part
+        of the file's URL before the table."""
         declared = self.table.spec.deep_store_uri
         return self.deep_store or declared or record.url.rsplit("/", 2)[0]
 
 
 @dataclass
-class Outcome:
-    """Names of segments by what became of them; `unpartitioned` and `failed` say why."""
+class AnnotationResult:
+    """Names of segments by what became of them; `unpartitioned` and `failed` give the reasons."""
 
     complete: list[str] = field(default_factory=list)
     annotated: list[str] = field(default_factory=list)
@@ -48,7 +49,7 @@ class Outcome:
 
 
 def target(client: Client, names: list[str], table_file: Path | None) -> tuple[Table, list[str]]:
-    """The table and the segments that the names of the command line mean."""
+    """Return the table and the segments that the command line names."""
     if table_file is None:
         if not names:
             raise UsageError("name a table: merlot segment annotate TABLE")
@@ -64,7 +65,7 @@ def target(client: Client, names: list[str], table_file: Path | None) -> tuple[T
 
 
 def read_records(client: Client, table: str, wanted: Sequence[str]) -> list[SegmentRecord]:
-    """The wanted segments' records, or all."""
+    """Return the records of the wanted segments, or of all segments."""
     statuses: dict[str, Any] = client.get(path_of("segments", table, "metadata"))
     missing = [name for name in wanted if name not in statuses]
     if missing:
@@ -73,12 +74,18 @@ def read_records(client: Client, table: str, wanted: Sequence[str]) -> list[Segm
 
 
 def annotate(
-    target: Target, records: Sequence[SegmentRecord], show_progress: Callable[[int, int, str], None], *, dry_run: bool
-) -> Outcome:
-    """Examine the segments whose records lack something, and send what their files tell."""
+    target: AnnotationTarget,
+    records: Sequence[SegmentRecord],
+    show_progress: Callable[[int, int, str], None],
+    *,
+    dry_run: bool,
+) -> AnnotationResult:
+    """Examine the files of segments with incomplete records, and send what is missing."""
     spec = target.table.spec
     lacking = [record for record in records if annotation.lacks_info(record, spec)]
-    outcome = Outcome(complete=sorted({record.name for record in records} - {record.name for record in lacking}))
+    outcome = AnnotationResult(
+        complete=sorted({record.name for record in records} - {record.name for record in lacking})
+    )
     pending: list[AnnotationRecord] = []
     for number, record in enumerate(lacking, start=1):
         show_progress(number, len(lacking), record.name)
@@ -101,11 +108,13 @@ def annotate(
     return outcome
 
 
-def _send(target: Target, annotations: Sequence[AnnotationRecord], outcome: Outcome, *, dry_run: bool) -> None:
+def _send(
+    target: AnnotationTarget, annotations: Sequence[AnnotationRecord], outcome: AnnotationResult, *, dry_run: bool
+) -> None:
     if dry_run or not annotations:
-        outcome.annotated += [one.name for one in annotations]
+        outcome.annotated += [added.name for added in annotations]
         return
-    body = [one.model_dump(mode="json", by_alias=True, exclude_defaults=True) for one in annotations]
+    body = [added.model_dump(mode="json", by_alias=True, exclude_defaults=True) for added in annotations]
     path = path_of("segments", target.table.raw_name, "annotate")
     answer = target.client.post_json(path, {"annotations": body})
     outcome.annotated += answer["annotated"]

@@ -1,4 +1,4 @@
-"""The subcommands of `merlot`, and the one place where an error becomes a line and an exit code."""
+"""Subcommands of `merlot`, and the only place where an error becomes a line and an exit code."""
 
 import gc
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ from merlot.extras import lacks
 INTERRUPTED = 130
 
 
-class _Group(TyperGroup):
-    """Knows the roles without importing them."""
+class _CommandGroup(TyperGroup):
+    """Group of commands that lists the roles without importing them."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(commands.help_text())
@@ -56,8 +56,8 @@ class _Group(TyperGroup):
 
 
 def _loaded_for_good(module: str) -> Any:
-    """A module that stays as long as the process. What it consists of is never garbage: to look at 170,000 objects
-    again and again took an eighth of the time of loading them."""
+    """Import a module, and freeze its objects: they live as long as the process. Garbage collections that visited these
+    170,000 objects took an eighth of the time of loading them."""
     gc.disable()
     try:
         loaded = import_module(module)
@@ -80,7 +80,7 @@ def _role(name: str) -> Any:
 
 app = typer.Typer(
     name="merlot",
-    cls=_Group,
+    cls=_CommandGroup,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode="rich",
@@ -129,7 +129,7 @@ def show_version() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; returns its exit code. A bug shows its traceback, an error never does."""
+    """Run a command line; return its exit code. A bug shows its traceback, an error never does."""
     try:
         app(args=list(arguments), prog_name="merlot")
     except SystemExit as end:

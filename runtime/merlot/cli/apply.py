@@ -1,4 +1,4 @@
-"""`merlot apply`: manifests to a node."""
+"""`merlot apply`: send manifests to a node."""
 
 import re
 import sys
@@ -41,7 +41,8 @@ def apply(
 
       cat table.yaml | merlot apply -f - --dry-run
     """
-    sources = sorted((source for name in file for source in _sources(name)), key=lambda one: not _TABLE.search(one[1]))
+    sources = [source for name in file for source in _sources(name)]
+    sources.sort(key=lambda source: not _TABLE.search(source[1]))
     client = Client(url)
     failed = 0
     for name, text in sources:
@@ -64,17 +65,17 @@ def _apply(client: Client, text: str, *, dry_run: bool) -> Any:
 
 
 def _sources(name: str) -> list[tuple[str, str]]:
-    """Name and text of each file that is meant; raises UsageError."""
+    """Return the name and text of each file that the argument denotes; raise UsageError."""
     if name == "-":
         return [("standard input", sys.stdin.read())]
     path = Path(name)
     try:
         if not path.is_dir():
             return [(name, path.read_text())]
-        found = sorted(one for one in path.iterdir() if one.suffix in (".yaml", ".yml", ".json"))
-        if not found:
+        files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml", ".json"))
+        if not files:
             raise UsageError(f"no manifests in {name}: they end in .yaml, .yml or .json")
-        return [(str(one), one.read_text()) for one in found]
+        return [(str(file), file.read_text()) for file in files]
     except FileNotFoundError:
         raise UsageError(f"no such file: {name}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -82,7 +83,7 @@ def _sources(name: str) -> list[tuple[str, str]]:
 
 
 def _show_applied(answer: Any, *, dry_run: bool) -> None:
-    for one in answer:
-        output.say(f"{one['kind'].lower()}/{one['name']} {one['result']}{' (dry run)' if dry_run else ''}")
-        for warning in one.get("warnings", ()):
+    for applied in answer:
+        output.say(f"{applied['kind'].lower()}/{applied['name']} {applied['result']}{' (dry run)' if dry_run else ''}")
+        for warning in applied.get("warnings", ()):
             output.warn(f"warning: {warning}")

@@ -1,4 +1,4 @@
-"""`merlot backfill`: a window of a table's time, replaced by rows from elsewhere."""
+"""`merlot backfill`: replace a time window of a table by rows of a source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merlot.spec.formats import BatchFormat
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from merlot.cli.backfiller import Outcome
+    from merlot.cli.backfiller import BackfillResult
     from merlot.spec.ingestion import BatchIngestion
     from merlot.spec.table import Table
 
@@ -83,15 +83,15 @@ def backfill(
     periods are replaced or nothing. A source without a row of the window is
     refused, unless --replace-rows. Ctrl-C leaves the table as it was.
     """
-    from merlot.cli.replacement import Window, check_window
+    from merlot.cli.replacement import TimeWindow, check_window
 
-    window = Window(_millis("--from", start), _millis("--to", end))
+    window = TimeWindow(_millis("--from", start), _millis("--to", end))
     check_window(window)
     backfiller = _backfiller()
     client = Client(url)
     stored = backfiller.read_table(client, table)
     backfiller.check_table(stored)
-    order = backfiller.Order(
+    order = backfiller.BackfillRequest(
         client=client,
         table=stored,
         window=window,
@@ -125,13 +125,13 @@ def _backfiller() -> ModuleType:
 
 
 def _source(table: Table, uri: str | None, given: BatchFormat | None, name: str | None) -> BatchIngestion:
-    """One of the manifest's sources, or one of its own; --source and --format have the last word."""
+    """Return a source of the manifest, or a new one. --source and --format take precedence."""
     from merlot.spec.ingestion import BatchIngestion
 
-    declared = [one for one in table.spec.ingestion.batch if name == one.name]
+    declared = [source for source in table.spec.ingestion.batch if name == source.name]
     if name is not None and not declared:
-        known = ", ".join(one.name for one in table.spec.ingestion.batch) or "none"
-        raise UsageError(f"no such batch source: {name}; the table declares {known}")
+        names = ", ".join(source.name for source in table.spec.ingestion.batch) or "none"
+        raise UsageError(f"no such batch source: {name}; the table declares {names}")
     if declared:
         update = {"source_uri": uri or declared[0].source_uri, "format": given or declared[0].format}
         return declared[0].model_copy(update=update)
@@ -154,7 +154,7 @@ def _millis(option: str, text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: BackfillResult) -> None:
     new = plural(len(outcome.published), "segment")
     old = plural(len(outcome.replaced), "segment")
     output.say(
@@ -172,7 +172,7 @@ def _show(outcome: Outcome) -> None:
 
 
 def _show_step(text: str) -> None:
-    """One line of a terminal, cleared at the end."""
+    """Show progress on one line of a terminal; an empty text clears it."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{f'  {output.printable(text)}' if text else ''}")
         sys.stderr.flush()

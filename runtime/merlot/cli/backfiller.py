@@ -1,5 +1,6 @@
-"""The work of `merlot backfill`: new segments for a window of time, and the rows that others have beyond it. Loads the
-engine."""
+"""Work of `merlot backfill`: build new segments for a time window, and keep the rows that replaced segments have beyond
+it. Loads the engine.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from typing import Any
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.cli.client import Client, path_of
 from merlot.cli.errors import CommandError
-from merlot.cli.replacement import Replacer, Window
+from merlot.cli.replacement import Replacer, TimeWindow
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import instant_text, with_true_times
 from merlot.errors import MerlotError
@@ -40,80 +41,81 @@ from merlot.uris import canonical
 BUILDER = "merlot_backfill"
 SUFFIX_BYTES = 6
 MAX_REST_NAME_BYTES = 120
-"""With the run's suffix, two times and a number after it, a segment's name may have 200."""
+"""Most bytes of the name of a segment of kept rows. The run's suffix, two times and a number follow; a segment's name
+may have 200."""
 _EARLIER = re.compile(rf"_b[0-9a-f]{{{2 * SUFFIX_BYTES}}}(?=_|$)")
 _LEAST, _GREATEST = -(1 << 62), 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What to backfill from what."""
+class BackfillRequest:
+    """Options of a run of `merlot backfill`."""
 
     client: Client
     table: Table
-    window: Window
+    window: TimeWindow
     source: BatchIngestion
     is_widened: bool = False
-    """Whether to replace as much more as was rounded together with the window."""
+    """True widens the window to all rows that were rounded together with those in it."""
     replaces_rows: bool = False
-    """Whether the window's rows shall go even if the source has none in their place."""
+    """True removes the window's rows even if the source has none to replace them."""
     deep_store: str | None = None
     master: str | None = None
-    """Spark's; None: without Spark."""
+    """Spark master; None runs without Spark."""
     say: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """New segments, in the deep store."""
+class BuiltSegments:
+    """New segments in the deep store."""
 
     records: Sequence[SegmentRecord]
     rows_in: int
     outside: int
-    """Rows of the source that are not in the window, and were left out."""
+    """Rows of the source outside the window, which were left out."""
 
 
 @dataclass(kw_only=True)
-class Outcome:
-    """What became of it."""
+class BackfillResult:
+    """Result of a backfill."""
 
     table: str
     entry: str
     replaced: list[str] = field(default_factory=list)
     rewritten: list[str] = field(default_factory=list)
-    """Of those replaced, the ones that reach beyond the window: their other rows are kept."""
+    """Replaced segments that reach beyond the window: their other rows are kept."""
     published: list[str] = field(default_factory=list)
     rows: int = 0
     rows_replaced: int = 0
-    """Rows of the window that went."""
+    """Rows of the window that were removed."""
     rows_outside: int = 0
     brokers_behind: list[str] = field(default_factory=list)
-    """Those that may answer the old rows for a while still: they cannot be asked, or do not follow."""
+    """Brokers that may still answer the old rows for a while: they cannot be asked, or do not follow."""
     seconds: float = 0.0
 
 
 def read_table(client: Client, name: str) -> Table:
-    """The table as it is applied."""
+    """Return the applied manifest of a table."""
     return manifest.from_stored(client.get(path_of("tables", name, "manifest"))["manifest"])
 
 
 def check_table(table: Table) -> None:
-    """CommandError if a window of it cannot be replaced."""
+    """Raise CommandError if a window of the table cannot be replaced."""
     if table.spec.time_column is None:
         raise CommandError(f"{table.raw_name} has no time column, so there is no window of it to replace")
     if table.spec.push_type is PushType.REFRESH:
         raise CommandError(f"{table.raw_name} is of push type REFRESH: publish it anew instead")
 
 
-def backfill(order: Order) -> Outcome:
-    """Replace the window's rows by the source's, in the eyes of every query at once. Whatever interrupts it leaves the
-    old rows, or the new ones if it was done already."""
+def backfill(order: BackfillRequest) -> BackfillResult:
+    """Replace the window's rows by the source's, for all queries at once. An interruption leaves the old rows, or the
+    new ones if the replacement was already complete."""
     started = time.monotonic()
     replacer = Replacer(order.client, order.table.raw_name)
     order, inputs = _inputs(order, replacer)
     family, suffix = _names(order, inputs)
     entry = f"{family}{suffix}"
-    outcome = Outcome(table=order.table.raw_name, entry=entry, replaced=[record.name for record in inputs])
+    outcome = BackfillResult(table=order.table.raw_name, entry=entry, replaced=[record.name for record in inputs])
     spilling = [record for record in inputs if not order.window.covers(record)]
     outcome.rewritten = [record.name for record in spilling]
     store = DeepStore(_store_uri(order, inputs))
@@ -137,7 +139,7 @@ def backfill(order: Order) -> Outcome:
         if not is_done:
             _delete_unpublished(store, order.table, suffix, replacer)
             raise
-    outcome.brokers_behind = replacer.wait_routed(entry, lambda one: order.say(f"waiting until {one} follows"))
+    outcome.brokers_behind = replacer.wait_routed(entry, lambda brokers: order.say(f"waiting until {brokers} follows"))
     outcome.published = [record.name for record in outputs]
     outcome.rows, outcome.rows_outside = _num_docs(built.records), built.outside
     outcome.rows_replaced = _num_docs(inputs) - _num_docs(rests)
@@ -145,8 +147,8 @@ def backfill(order: Order) -> Outcome:
     return outcome
 
 
-def _check_emptied(order: Order, built: Built, inputs: Sequence[SegmentRecord]) -> None:
-    """CommandError if the source has nothing to put in the place of segments, unless that is wanted."""
+def _check_emptied(order: BackfillRequest, built: BuiltSegments, inputs: Sequence[SegmentRecord]) -> None:
+    """Raise CommandError if the source has no rows to replace the segments with, unless that is allowed."""
     if built.records or not inputs or order.replaces_rows:
         return
     raise CommandError(
@@ -159,8 +161,9 @@ def _num_docs(records: Sequence[SegmentRecord]) -> int:
     return sum(record.total_docs for record in records)
 
 
-def _inputs(order: Order, replacer: Replacer) -> tuple[Order, list[SegmentRecord]]:
-    """What to replace: segments that were there before it was asked what is rounded, so that none is merged between."""
+def _inputs(order: BackfillRequest, replacer: Replacer) -> tuple[BackfillRequest, list[SegmentRecord]]:
+    """Return the order with its final window, and the segments to replace. Segments are selected before the window is
+    checked for rounding, so that none can be merged in between."""
     while True:
         inputs = replacer.select(order.window)
         window = _allowed(order, replacer)
@@ -169,12 +172,13 @@ def _inputs(order: Order, replacer: Replacer) -> tuple[Order, list[SegmentRecord
         order = replace(order, window=window)
 
 
-def _allowed(order: Order, replacer: Replacer) -> Window:
-    """The window, or the one that it has to be where merges have rounded times. CommandError if that is not wanted."""
-    asked = order.window
-    allowed = replacer.smallest(asked)
-    if allowed == asked:
-        return asked
+def _allowed(order: BackfillRequest, replacer: Replacer) -> TimeWindow:
+    """Return the window, widened to what merges have rounded together. Raise CommandError if it has to be widened and
+    that is not allowed."""
+    wanted = order.window
+    allowed = replacer.smallest(wanted)
+    if allowed == wanted:
+        return wanted
     options = f"--from {instant_text(allowed.start_ms)} --to {instant_text(allowed.end_ms)}"
     if not order.is_widened:
         raise CommandError(
@@ -186,37 +190,38 @@ def _allowed(order: Order, replacer: Replacer) -> Window:
     return allowed
 
 
-def _names(order: Order, inputs: Sequence[SegmentRecord]) -> tuple[str, str]:
-    """What ids of entries begin with that do the same, so that one that broke off is found again; and what the names of
-    this run's outputs end with, which no other run has: whatever a run that was frozen takes back when it wakes, is its
-    own."""
+def _names(order: BackfillRequest, inputs: Sequence[SegmentRecord]) -> tuple[str, str]:
+    """Return a prefix of entry ids and a suffix of segment names.
+
+    Entries of runs with the same task share the prefix, so that a later run finds one that was broken off. The suffix
+    belongs to this run alone, so that a frozen run that wakes up can only take back its own segments."""
     keys = "\n".join(sorted(record.key_text for record in inputs))
     text = f"{order.table.raw_name}\n{order.window.start_ms}\n{order.window.end_ms}\n{keys}"
     return f"backfill-{hashlib.sha256(text.encode()).hexdigest()[:12]}", f"_b{secrets.token_hex(SUFFIX_BYTES)}"
 
 
 def _rest_name(record: SegmentRecord, number: int, suffix: str) -> str:
-    """What the names begin with of the rows that a segment keeps: without what earlier backfills added to its own name,
-    and without the end of a long one, so that names do not grow."""
+    """Return the name prefix of the segments with the rows that a replaced segment keeps. So that names do not grow,
+    suffixes of earlier backfills are removed, and a long name is cut."""
     name = _EARLIER.split(record.name, maxsplit=1)[0]
     return f"{name.encode()[:MAX_REST_NAME_BYTES].decode(errors='ignore')}{suffix}_{number}"
 
 
-def _store_uri(order: Order, inputs: Sequence[SegmentRecord]) -> str:
+def _store_uri(order: BackfillRequest, inputs: Sequence[SegmentRecord]) -> str:
     declared = order.table.spec.deep_store_uri
-    found = order.deep_store or declared or next((one.url.rsplit("/", 2)[0] for one in inputs), None)
-    if found is None:
+    uri = order.deep_store or declared or next((record.url.rsplit("/", 2)[0] for record in inputs), None)
+    if uri is None:
         statuses: Mapping[str, Any] = order.client.get(path_of("segments", order.table.raw_name, "metadata"))
-        found = next((str(one["url"]).rsplit("/", 2)[0] for one in statuses.values()), None)
-    if found is None:
+        uri = next((str(status["url"]).rsplit("/", 2)[0] for status in statuses.values()), None)
+    if uri is None:
         answer: Mapping[str, Any] = order.client.get(path_of("tables", order.table.raw_name, "manifest"))
-        found = answer.get("deepStore")
-    if found is None:
+        uri = answer.get("deepStore")
+    if uri is None:
         raise CommandError("no deep store is known: pass --deep-store, or set spec.deepStore of the table")
-    return found
+    return uri
 
 
-def _build(order: Order, store: DeepStore, suffix: str, folder: Path) -> Built:
+def _build(order: BackfillRequest, store: DeepStore, suffix: str, folder: Path) -> BuiltSegments:
     if order.master is not None:
         return _build_by_spark(order, store, suffix, folder)
     stretch = Stretch(window=(order.window.start_ms, order.window.end_ms), name_suffix=suffix)
@@ -224,11 +229,11 @@ def _build(order: Order, store: DeepStore, suffix: str, folder: Path) -> Built:
     result = build_from_files(order.table, order.source, folder / "new", _creation(), stretch=stretch)
     order.say(f"uploading {len(result.segments)} segments")
     records = upload_segments(store, result.segments, order.table.name)
-    return Built(records=records, rows_in=result.rows_in, outside=result.outside)
+    return BuiltSegments(records=records, rows_in=result.rows_in, outside=result.outside)
 
 
-def _build_by_spark(order: Order, store: DeepStore, suffix: str, folder: Path) -> Built:
-    """Build and upload by a Spark job, which publishes nothing."""
+def _build_by_spark(order: BackfillRequest, store: DeepStore, suffix: str, folder: Path) -> BuiltSegments:
+    """Build and upload the segments by a Spark job, which publishes nothing."""
     table_file, report_file, records_file = folder / "table.json", folder / "report.json", folder / "records.json"
     document = manifest.dump(order.table)
     document["spec"]["ingestion"] = {"batch": [order.source.model_dump(mode="json", by_alias=True)]}
@@ -243,14 +248,14 @@ def _build_by_spark(order: Order, store: DeepStore, suffix: str, folder: Path) -
     report = json.loads(report_file.read_text()) if report_file.exists() else {}
     if code != 0:
         raise CommandError(report.get("error") or f"the Spark job failed, exit code {code}; its own error is above")
-    records = [SegmentRecord.model_validate(one) for one in json.loads(records_file.read_text())]
-    return Built(records=records, rows_in=report["rowsIn"], outside=report["rowsOutside"])
+    records = [SegmentRecord.model_validate(record) for record in json.loads(records_file.read_text())]
+    return BuiltSegments(records=records, rows_in=report["rowsIn"], outside=report["rowsOutside"])
 
 
 def _rewrite(
-    order: Order, store: DeepStore, spilling: Sequence[SegmentRecord], suffix: str, folder: Path
+    order: BackfillRequest, store: DeepStore, spilling: Sequence[SegmentRecord], suffix: str, folder: Path
 ) -> list[SegmentRecord]:
-    """The rows that segments have before and after the window, as they are."""
+    """Write and upload the rows that the segments have before and after the window."""
     rewritten = []
     for number, record in enumerate(spilling):
         order.say(f"keeping the other rows of {record.name}")
@@ -260,13 +265,13 @@ def _rewrite(
         (place / "out").mkdir()
         plan = _rest_plan(order, _rest_name(record, number, suffix))
         built = merge_task.run(plan, paths, place / "out", lambda *_: None, lambda: False, 1 << 30)
-        kept = upload_segments(store, built, order.table.name)
+        rests = upload_segments(store, built, order.table.name)
         windows = [window for window in plan.windows if window[0] < window[1]]
-        rewritten += [with_true_times(_marked(one, record.custom_map), [record], windows) for one in kept]
+        rewritten += [with_true_times(_marked(rest, record.custom_map), [record], windows) for rest in rests]
     return rewritten
 
 
-def _rest_plan(order: Order, prefix: str) -> MergePlan:
+def _rest_plan(order: BackfillRequest, prefix: str) -> MergePlan:
     spec = order.table.spec
     return MergePlan(
         table=order.table.raw_name,
@@ -286,12 +291,12 @@ def _creation() -> CreationFacts:
 
 
 def _marked(record: SegmentRecord, custom_map: Mapping[str, str]) -> SegmentRecord:
-    """With the mark that has merges take its bucket up again, however old it is."""
+    """Return the record with the mark that makes merges process its bucket again, however old it is."""
     return record.model_copy(update={"custom_map": {**custom_map, BACKFILLED: "true"}})
 
 
 def _taken_back(replacer: Replacer, entry: str) -> bool:
-    """Whether the new segments answer after all; else the old ones do, and nothing is under way."""
+    """Revert the entry unless it is complete. Return True if the new segments answer, False if the old ones do."""
     try:
         return replacer.revert_if_under_way(entry)
     except CommandError as error:
@@ -302,10 +307,11 @@ def _taken_back(replacer: Replacer, entry: str) -> bool:
 
 
 def _delete_unpublished(store: DeepStore, table: Table, suffix: str, replacer: Replacer) -> None:
-    """Files of this run's segments that no record names; what cannot be deleted now goes as an orphan, a day later."""
+    """Delete files of this run's segments that no record names. Files that cannot be deleted now are deleted as orphans
+    a day later."""
     with contextlib.suppress(MerlotError):
         statuses = replacer.client.get(path_of("segments", table.raw_name, "metadata"))
-        named = {canonical(one["url"]) for one in statuses.values()}
+        named = {canonical(status["url"]) for status in statuses.values()}
         for url in store.list(table.name):
             if suffix in url.rpartition("/")[2] and canonical(url) not in named:
                 store.delete(url)

@@ -1,10 +1,9 @@
-"""A small synchronous HTTP client of a node, controller or broker; errors say what to do next."""
+"""Small synchronous HTTP client of a node, controller or broker. Its errors say what to do next."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -30,16 +29,8 @@ Url = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back: JSON unless it is empty."""
-
-    status: int
-    body: Any
-
-
 class Client:
-    """Calls of one node. A call that takes longer than `timeout_s` fails."""
+    """Client of one node. A call that takes longer than `timeout_s` fails."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")
@@ -56,23 +47,24 @@ class Client:
         self._timeout_s = timeout_s
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """The JSON at a path; raises CommandError."""
+        """Return the JSON at a path; raise CommandError."""
         return self.call("GET", _with_query(path, query))
 
     def post(self, path: str, body: bytes, content_type: str, query: Mapping[str, str] | None = None) -> Any:
-        """The JSON answer to a body; raises CommandError."""
+        """Send a body and return the JSON answer; raise CommandError."""
         return self.call("POST", _with_query(path, query), body, {"Content-Type": content_type})
 
     def post_json(self, path: str, body: Any) -> Any:
-        """The JSON answer to JSON; raises CommandError."""
+        """Send JSON and return the JSON answer; raise CommandError."""
         return self.post(path, json.dumps(body).encode(), "application/json")
 
     def delete(self, path: str) -> Any:
-        """Delete what is at a path; raises CommandError."""
+        """Delete the object at a path; raise CommandError."""
         return self.call("DELETE", path)
 
     def call(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Any:
-        """One request; raises ApiError for a refusal and CommandError if there is no answer."""
+        """Send one request and return the JSON answer; raise ApiError for a refusal, CommandError if there is no
+        answer."""
         status, data = self._exchange(method, path, body, {"Accept": "application/json", **(headers or {})})
         if status >= 400:
             raise _refusal(status, data, f"{self.url}{path.partition('?')[0]}")
@@ -116,7 +108,7 @@ class Client:
 
 
 def path_of(*names: str) -> str:
-    """The path of names, each escaped."""
+    """Return the path of these names, each escaped."""
     return "".join(f"/{quote(name, safe='')}" for name in names)
 
 
@@ -125,7 +117,7 @@ def _with_query(path: str, query: Mapping[str, str] | None) -> str:
 
 
 def _refusal(status: int, data: bytes, url: str) -> ApiError:
-    """Read `{"problems": […]}` of our own API, and `{"error": …}` or `{"code", "error"}` as Pinot writes it."""
+    """Read `{"problems": […]}` of Merlot's own API, and `{"error": …}` or `{"code", "error"}` as Pinot writes it."""
     import http.client
 
     try:
@@ -138,7 +130,7 @@ def _refusal(status: int, data: bytes, url: str) -> ApiError:
         text = data.decode("utf-8", "replace").strip().splitlines()
         shown = text[0][:200] if text and not text[0].startswith("<") else http.client.responses.get(status, "")
         return ApiError(status, f"{url} answers HTTP {status}: {shown}")
-    details = [_problem(one) for one in body.get("problems", ())]
+    details = [_problem(problem) for problem in body.get("problems", ())]
     message = str(body.get("error") or body.get("message") or f"{url} answers HTTP {status}")
     return ApiError(status, message, details)
 

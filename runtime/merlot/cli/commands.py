@@ -1,4 +1,4 @@
-"""The names of the subcommands, and the help text of `merlot` itself.
+"""Names of the subcommands, and the help text of `merlot` itself.
 
 `merlot --help` prints this without importing a command: typer and the commands take longer to load than Python does to
 start. A test compares the lines with the commands' own help.
@@ -27,7 +27,7 @@ ROLES = {
     "server": "Run a server: holds segments.",
     "minion": "Run a minion: executes tasks, such as merges.",
 }
-"""Commands of `merlot.cli.serve`, which loads the roles and the engine, and so is imported only to run one."""
+"""Commands of `merlot.cli.serve`, which loads the roles and the engine, and so is imported only to run one of them."""
 
 COMMANDS = {
     "apply": "Create or change tables, merge tasks and upsert configs from manifests.",
@@ -51,7 +51,7 @@ COMMANDS = {
 
 
 def help_text() -> str:
-    """Write the help of `merlot`."""
+    """Return the help text of `merlot`."""
     commands = {"serve": ROLES["serve"], **COMMANDS}
     roles = {name: text for name, text in ROLES.items() if name != "serve"}
     return f"{USAGE}\nCommands:\n{_lines(commands)}\nRoles as separate processes:\n{_lines(roles)}"

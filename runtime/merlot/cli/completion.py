@@ -1,4 +1,4 @@
-"""What Tab completes in a conversation: keywords, functions, and the names of tables and columns."""
+"""Tab completion in a conversation: keywords, functions, and the names of tables and columns."""
 
 from collections.abc import Callable
 from functools import cache
@@ -15,7 +15,8 @@ DELIMITERS = " \t\n,;()=<>+-*/'"
 
 
 class Completer:
-    """Names are asked for at the first Tab; without a node there are keywords only."""
+    """Completer for readline. It fetches names at the first Tab; without a node it knows only keywords and
+    functions."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -23,19 +24,19 @@ class Completer:
         self._found: list[str] = []
 
     def __call__(self, prefix: str, state: int) -> str | None:
-        """The state-th completion of a prefix, as readline asks for them."""
+        """Return the completion of a prefix at index `state`, which is how readline asks for them; None at the end."""
         if state == 0:
             self._found = self.completions(prefix)
         return self._found[state] if state < len(self._found) else None
 
     def completions(self, prefix: str) -> list[str]:
-        """Names first; a keyword in lower case if the prefix is."""
+        """Return all completions, names first. Keywords are in lower case if the prefix is."""
         if self._names is None:
             self._names = self._ask()
         is_lower = prefix != prefix.upper()
         words = [word.lower() if is_lower else word for word in (*WORDS, *_functions())]
         start = prefix.lower()
-        return [one for one in (*self._names, *words) if start and one.lower().startswith((start, f'"{start}'))]
+        return [word for word in (*self._names, *words) if start and word.lower().startswith((start, f'"{start}'))]
 
     def _ask(self) -> list[str]:
         try:
@@ -55,8 +56,8 @@ class Completer:
 
 @cache
 def _functions() -> tuple[str, ...]:
-    """What may be called, as one begins to write a call."""
-    # Loading the engine takes longer than most commands: only who asks for a completion waits for it.
+    """Return the names of all functions, each with an opening parenthesis."""
+    # Loading the engine takes longer than most commands, so only a completion waits for it.
     from merlot.aggregates.registry import FUNCTIONS as AGGREGATES
     from merlot.functions.registry import FUNCTIONS as SCALARS
 
@@ -66,7 +67,7 @@ def _functions() -> tuple[str, ...]:
 
 
 def install(completer: Callable[[str, int], str | None]) -> None:
-    """Let Tab complete; the machine must have readline."""
+    """Let Tab complete; readline must be installed."""
     import readline
 
     readline.set_completer(completer)

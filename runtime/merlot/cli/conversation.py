@@ -1,4 +1,4 @@
-"""The conversation of `merlot query`: lines until a semicolon, history between sessions, a few backslash commands."""
+"""Conversation of `merlot query`: lines until a semicolon, history between sessions, a few backslash commands."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ HISTORY_LENGTH = 2_000
 
 
 def converse(session: Session) -> int:
-    """Read and answer until the end; returns the exit code."""
+    """Read and answer statements until the end; return the exit code."""
     output.say(f"merlot at {session.client.url}. \\? for help, \\q to leave.")
     with _line_editing(session):
         pending = ""
@@ -44,7 +44,7 @@ def converse(session: Session) -> int:
 
 
 def _answer_complete(session: Session, text: str) -> str:
-    """Run the statements that are complete; returns what is not."""
+    """Run the complete statements; return the incomplete rest."""
     complete, rest = statements.split(text)
     try:
         for statement in complete:
@@ -59,7 +59,7 @@ def _answer_complete(session: Session, text: str) -> str:
 
 
 def _command(session: Session, words: list[str]) -> bool:
-    """A backslash command; true if it ends the conversation."""
+    """Run a backslash command; return True if it ends the conversation."""
     try:
         match words:
             case ["\\q" | "\\quit"]:
@@ -98,14 +98,14 @@ def _show_columns(session: Session, table: str) -> None:
 
 
 def history_file() -> Path:
-    """Where history is kept: below XDG_STATE_HOME."""
+    """Return the path of the history, below XDG_STATE_HOME."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "merlot" / "query_history"
 
 
 @contextmanager
 def _line_editing(session: Session) -> Iterator[None]:
-    """History and Tab, if the machine has readline; without a place to write to, history is just forgotten."""
+    """Enable history and Tab completion if readline is installed. If the history cannot be written, it is lost."""
     try:
         import readline
     except ImportError:

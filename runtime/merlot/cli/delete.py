@@ -1,4 +1,4 @@
-"""`merlot delete`: tables, segments, merges and upsert configs, after asking."""
+"""`merlot delete`: delete tables, segments, merges and upsert configs, after asking."""
 
 import sys
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`merlot drain` and `merlot undrain`: before a process stops, have the others do without it."""
+"""`merlot drain` and `merlot undrain`: route queries around a process before it stops."""
 
 import time
 from typing import Annotated, Any
@@ -53,7 +53,7 @@ def _needs(client: Client, instance: str) -> list[str]:
     tables: dict[str, Any] = client.get("/status")["tables"]
     held = {name: table["servers"][instance] for name, table in tables.items() if instance in table["servers"]}
     return [
-        f"table {name}: {output.plural(one['assigned'], 'segment')} assigned"
-        for name, one in held.items()
-        if not one["drained"]
+        f"table {name}: {output.plural(status['assigned'], 'segment')} assigned"
+        for name, status in held.items()
+        if not status["drained"]
     ]

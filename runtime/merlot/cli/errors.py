@@ -1,4 +1,4 @@
-"""What ends a command, in one line that names the next step."""
+"""Errors that end a command, each with one line that names the next step."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from merlot.errors import MerlotError
 
 
 class CommandError(MerlotError):
-    """A command failed; `details` are printed below the message, a line each."""
+    """Raised if a command fails; `details` are printed below the message, a line each."""
 
     def __init__(self, message: str, details: Sequence[str] = (), *, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -15,14 +15,14 @@ class CommandError(MerlotError):
 
 
 class UsageError(CommandError):
-    """The command was called wrongly."""
+    """Raised if the command was called wrongly."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, exit_code=2)
 
 
 class ApiError(CommandError):
-    """The node refused: `status` is HTTP's."""
+    """Raised if the node refuses a request; `status` is HTTP's."""
 
     def __init__(self, status: int, message: str, details: Sequence[str] = ()) -> None:
         super().__init__(message, details)

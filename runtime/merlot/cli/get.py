@@ -1,4 +1,4 @@
-"""`merlot get`: what is there."""
+"""`merlot get`: list tables, segments and other objects."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -29,19 +29,19 @@ def tables(
     client = Client(url)
     names = [name] if name else client.get("/tables")["tables"]
     has_facts = name is not None or how is not ListFormat.NAME
-    found = [_table(client, one, is_wide=how in (ListFormat.WIDE, ListFormat.JSON)) for one in names if has_facts]
-    if not found and not names and how is ListFormat.TABLE:
+    rows = [_table(client, table, is_wide=how in (ListFormat.WIDE, ListFormat.JSON)) for table in names if has_facts]
+    if not rows and not names and how is ListFormat.TABLE:
         output.warn("no tables: create one with `merlot apply -f FILE`")
         return
     columns = {"NAME": "name", "SEGMENTS": "segments", "ROWS": "rows", "SIZE": "size"}
     wide = {"COLUMNS": "columns", "TIME COLUMN": "timeColumn", "REPLICATION": "replication", "REVISION": "revision"}
     wide |= {"IN SYNC": "inSync", "INDEXES": "indexes", "UNPARTITIONED": "unpartitioned", "STREAM FROM": "streamFrom"}
-    output.show_list(found or [{"name": one} for one in names], columns, wide, how)
+    output.show_list(rows or [{"name": table} for table in names], columns, wide, how)
 
 
 def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
     facts = client.get(path_of("tables", name, "metadata"))
-    found = {
+    row = {
         "name": name,
         "segments": facts["numSegments"],
         "rows": facts["numRows"],
@@ -52,7 +52,7 @@ def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
         record = client.get(path_of("tables", name, "manifest"))
         spec = record["manifest"]["spec"]
         status = client.get("/status")["tables"].get(name, {})
-        found |= {
+        row |= {
             "columns": len(spec["schema"]["fields"]),
             "timeColumn": spec.get("timeColumn"),
             "replication": spec.get("replication", 1),
@@ -62,18 +62,21 @@ def _table(client: Client, name: str, *, is_wide: bool) -> dict[str, Any]:
             "unpartitioned": facts["numSegmentsUnpartitioned"] if "partitioning" in spec else None,
             "streamFrom": output.instant(facts["timeBoundaryMs"]),
         }
-    return found
+    return row
 
 
 def _indexes(table: Mapping[str, Any]) -> str | None:
-    """`12/40`: segments that were given what they lack of the table's indexes, counted on each server."""
+    """Return `12/40`: how many segments were given missing indexes, of all that lacked some, counted on each server."""
     indexes = table.get("indexes")
     return None if indexes is None else f"{indexes['built']}/{indexes['wanted']}"
 
 
 def _in_sync(table: Mapping[str, Any], revision: int) -> str:
-    """`3/4`: processes that run this revision, of the live ones that serve the table."""
-    pods = [*table.get("brokers", {}).values(), *(one for one in table.get("servers", {}).values() if one["live"])]
+    """Return `3/4`: how many of the live processes that serve the table run this revision."""
+    pods = [
+        *table.get("brokers", {}).values(),
+        *(pod for pod in table.get("servers", {}).values() if pod["live"]),
+    ]
     return f"{sum(pod['revision'] == revision for pod in pods)}/{len(pods)}"
 
 
@@ -93,13 +96,13 @@ def segments(
     if not statuses and how is ListFormat.TABLE:
         output.warn(f"no segments: table {table} is empty")
         return
-    found = [_segment(status) for status in statuses.values()]
-    found.sort(key=lambda one: (one.get("startTimeMs") or 0, one["name"]))
+    rows = [_segment(status) for status in statuses.values()]
+    rows.sort(key=lambda row: (row.get("startTimeMs") or 0, row["name"]))
     columns = {"NAME": "name", "ROWS": "totalDocs", "SIZE": "size", "START": "start", "END": "end", "LOADED": "loaded"}
     columns |= {"STATE": "visibility"}
     wide = {"CRC": "version", "SERVERS": "where", "DEFAULTED": "defaulted", "WIDENED": "widened"}
     wide |= {"PARTITIONS": "partitioned", "URL": "url"}
-    output.show_list(found, columns, wide, how)
+    output.show_list(rows, columns, wide, how)
 
 
 def _segment(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,10 +122,10 @@ def _segment(status: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _partitions(status: Mapping[str, Any]) -> list[str]:
-    """`3 of 64 by Murmur(user_id)` per column."""
+    """Return `3 of 64 by Murmur(user_id)` for each column."""
     held = [
-        f"{' '.join(map(str, one['partitions']))} of {one['numPartitions']} by {one['functionName']}({column})"
-        for column, one in status.get("partitions", {}).items()
+        f"{' '.join(map(str, facts['partitions']))} of {facts['numPartitions']} by {facts['functionName']}({column})"
+        for column, facts in status.get("partitions", {}).items()
         if column
     ]
     return [*held, *(f"none by {column}" for column in status.get("unpartitionedColumns", ()))]
@@ -131,10 +134,10 @@ def _partitions(status: Mapping[str, Any]) -> list[str]:
 @app.command("instances")
 def instances(how: Output = ListFormat.TABLE, url: Url = DEFAULT_URL) -> None:
     """List the processes of the cluster that are alive."""
-    found = [_instance(one) for one in Client(url).get("/instances")["details"]]
+    rows = [_instance(instance) for instance in Client(url).get("/instances")["details"]]
     columns = {"NAME": "instanceName", "ROLE": "roleName", "HTTP": "http", "SINCE": "since"}
     wide = {"QUERIES": "queries", "TAGS": "tagNames", "VERSION": "version"}
-    output.show_list(found, columns, wide, how)
+    output.show_list(rows, columns, wide, how)
 
 
 def _instance(record: Mapping[str, Any]) -> dict[str, Any]:

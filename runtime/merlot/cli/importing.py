@@ -1,4 +1,4 @@
-"""`merlot import`: Pinot's configs to manifests."""
+"""`merlot import`: convert Pinot's configs to manifests."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def import_configs(
 
 
 def _problems(manifests: Sequence[Manifest]) -> list[Problem]:
-    """List what apply would refuse too: upserts, and expressions if the engine is installed to bind them."""
+    """Return what `apply` would refuse in addition: upserts, and expressions if the engine is installed to bind
+    them."""
     from merlot.spec.manifest import upsert_checks
     from merlot.spec.table import Table
 

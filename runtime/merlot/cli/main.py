@@ -1,4 +1,4 @@
-"""The `merlot` command: its own help at once, everything else by `merlot.cli.app`."""
+"""`merlot` command: prints its own help at once, and leaves everything else to `merlot.cli.app`."""
 
 import os
 import sys
@@ -8,18 +8,18 @@ from merlot.cli import commands
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command line and leave with its exit code."""
+    """Run a command line and exit with its exit code."""
     code = run(arguments)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output, such as `head`, has left; nothing may be flushed at exit either.
+        # The reader of the output, such as `head`, has exited; nothing may be flushed at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; returns its exit code."""
+    """Run a command line; return its exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given in (["--help"], ["-h"]):
         sys.stdout.write(commands.help_text())

@@ -1,4 +1,4 @@
-"""How answers are shown: tables for people, CSV and JSON for programs, names for shells."""
+"""Output of commands: tables for people, CSV and JSON for programs, names for shells."""
 
 import csv
 import io
@@ -36,29 +36,29 @@ class RowFormat(StrEnum):
 
 
 def say(text: str = "") -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     sys.stdout.write(f"{text}\n")
 
 
 def warn(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     sys.stderr.write(f"{text}\n")
 
 
 def show_error(error: CommandError) -> None:
-    """An error and its details on standard error."""
+    """Print an error and its details on standard error."""
     warn(f"error: {error}")
     for detail in error.details:
         warn(f"  {detail}")
 
 
 def show_json(value: Any) -> None:
-    """A value as indented JSON."""
+    """Print a value as indented JSON."""
     say(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def show_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[int] = ()) -> None:
-    """Rows under headers; `right` are the positions of columns of numbers. Nothing is cut when piped."""
+    """Print rows under headers. right: indexes of right-aligned columns. Nothing is cut off if the output is piped."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -80,7 +80,7 @@ def show_table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, right: 
 
 
 def is_too_wide(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> bool:
-    """True if a terminal would have to break the lines of this table."""
+    """Return True if a terminal would have to break the lines of this table."""
     if not sys.stdout.isatty():
         return False
     widths = (max(len(printable(value)) for value in column) for column in zip(headers, *rows, strict=True))
@@ -88,7 +88,7 @@ def is_too_wide(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> bool:
 
 
 def show_vertical(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A line for each value, rows apart."""
+    """Print a line for each value, with a separator between rows."""
     width = max(map(len, headers), default=0)
     for number, row in enumerate(rows, 1):
         say(f"── {number} {'─' * max(width - 2, 1)}")
@@ -97,15 +97,15 @@ def show_vertical(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None
 
 
 def printable(value: Any) -> str:
-    """As `cell`, with line breaks and control characters spelled out: data must not steer the terminal."""
+    """Return `cell` with line breaks and control characters escaped: data must not control the terminal."""
     text = cell(value)
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def cell(value: Any) -> str:
-    """A value as text."""
+    """Return a value as text."""
     match value:
         case None:
             return ""
@@ -118,7 +118,7 @@ def cell(value: Any) -> str:
 
 
 def show_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Rows as CSV with a header line; lists are JSON, null is empty."""
+    """Print rows as CSV with a header line; lists are JSON, null is empty."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(headers)
@@ -127,7 +127,7 @@ def show_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def show_objects(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Rows as a JSON array of objects, a row a line; a repeated label gets its position."""
+    """Print rows as a JSON array of objects, one row per line; a repeated label gets its position."""
     labels = [label if label not in headers[:place] else f"{label}_{place}" for place, label in enumerate(headers)]
     lines = [json.dumps(dict(zip(labels, row, strict=True)), ensure_ascii=False) for row in rows]
     say("[" + ",\n ".join(lines) + "]")
@@ -136,33 +136,33 @@ def show_objects(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 def show_list(
     objects: Sequence[Mapping[str, Any]], columns: Mapping[str, str], wide: Mapping[str, str], how: ListFormat
 ) -> None:
-    """Objects as `get` shows them; columns map a header to a key, the first one names the object."""
+    """Print objects in the format of `get`. columns: key by header; the first one names the object."""
     match how:
         case ListFormat.JSON:
             show_json(list(objects))
         case ListFormat.NAME:
             key = next(iter(columns.values()))
-            for one in objects:
-                say(str(one[key]))
+            for item in objects:
+                say(str(item[key]))
         case _:
             shown = {**columns, **wide} if how is ListFormat.WIDE else columns
-            rows = [[counted(one.get(key)) for key in shown.values()] for one in objects]
+            rows = [[counted(item.get(key)) for key in shown.values()] for item in objects]
             numbers = [place for place in range(len(shown)) if rows and all(is_number(row[place]) for row in rows)]
             show_table(list(shown), rows, right=numbers)
 
 
 def counted(value: Any) -> Any:
-    """A whole number with its thousands apart; anything else as it is."""
+    """Return a whole number with thousands separators; any other value as it is."""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def is_number(text: Any) -> bool:
-    """True for text like `12,345` or `12.5 MiB`, which is read from its right end."""
+    """Return True for text like `12,345` or `12.5 MiB`, which is right-aligned."""
     return isinstance(text, str) and _NUMBER.fullmatch(text) is not None
 
 
 def size(num_bytes: int | None) -> str:
-    """Bytes for people: `812 B`, `1.5 MiB`."""
+    """Return bytes as text: `812 B`, `1.5 MiB`."""
     if num_bytes is None or num_bytes < 0:
         return ""
     amount = float(num_bytes)
@@ -174,7 +174,7 @@ def size(num_bytes: int | None) -> str:
 
 
 def instant(millis: int | None) -> str:
-    """UTC, to the second; empty if it is unknown."""
+    """Return an instant in UTC, to the second; empty if it is unknown."""
     if millis is None or millis < 0:
         return ""
     try:
@@ -184,5 +184,5 @@ def instant(millis: int | None) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 row`, `12,000 rows`."""
+    """Return `1 row`, `12,000 rows`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

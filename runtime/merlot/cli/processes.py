@@ -1,4 +1,4 @@
-"""Runs a role until it is told to stop: SIGTERM and Ctrl-C end it in peace, a second one at once."""
+"""Run a role until a signal: SIGTERM and Ctrl-C stop it gracefully, a second signal stops it at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def run_until_signal(
     stop: Callable[[], Awaitable[None]],
     until: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Start, show the line that `start` returns, wait for a signal, or for `until`, stop."""
+    """Start, print the line that `start` returns, wait for a signal or for `until`, and stop."""
     keep_few_heaps()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -41,8 +41,8 @@ async def run_until_signal(
     try:
         line = await _or_signal(start(), stopping)
         if line is not None:
-            # Some 150,000 objects of modules live as long as the process: a full collection that visits them is a pause
-            # of 0.1 s and more amid queries.
+            # Some 150,000 objects of modules live as long as the process: a full collection that visits them pauses
+            # queries for 0.1 s and more.
             gc.freeze()
             print(line, flush=True)
             if until is None:
@@ -54,7 +54,7 @@ async def run_until_signal(
 
 
 async def _or_signal(starting: Awaitable[T], stopping: asyncio.Event) -> T | None:
-    """What `starting` returns; None if a signal came first."""
+    """Return the result of `starting`; None if a signal came first."""
     start = asyncio.ensure_future(starting)
     signalled = asyncio.ensure_future(stopping.wait())
     await asyncio.wait((start, signalled), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""`merlot query`: one statement, a script from standard input, or a conversation."""
+"""`merlot query`: run one statement, a script from standard input, or a conversation."""
 
 import sys
 import time
@@ -19,12 +19,12 @@ _NUMERIC_TYPES = frozenset({"INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL"})
 
 
 class QueryError(CommandError):
-    """The broker answered with exceptions."""
+    """Raised if the broker answers with exceptions."""
 
 
 @dataclass(kw_only=True)
 class Session:
-    """What stays between two statements: where they go, their options and how answers are shown."""
+    """State between two statements: the node, the options and the output format."""
 
     client: Client
     how: RowFormat = RowFormat.TABLE
@@ -32,7 +32,7 @@ class Session:
     shows_timing: bool = False
 
     def run(self, statement: str) -> None:
-        """Run one statement and show its answer; a `SET` is kept for the next ones. Raises CommandError."""
+        """Run one statement and show its answer; a `SET` holds for the next statements. Raise CommandError."""
         option = statements.session_option(statement)
         if option is not None:
             self.options[option[0]] = option[1]
@@ -41,7 +41,7 @@ class Session:
         answer = ask(self.client, statement, self.options)
         elapsed_ms = (time.perf_counter() - started) * 1000
         table = answer.get("resultTable")
-        # A failed query has no rows, which a header alone would pass for.
+        # A failed query has no rows; a header alone would look like an empty answer.
         is_shown = table is not None and bool(table.get("rows") or not answer.get("exceptions"))
         if table is not None and is_shown:
             show_rows(table, self.how)
@@ -112,7 +112,7 @@ def query(
 
 
 def run_script(session: Session, text: str) -> None:
-    """Run the statements of a text; the last one needs no semicolon. Raises CommandError at the first that fails."""
+    """Run the statements of a text; the last one needs no semicolon. Raise CommandError at the first that fails."""
     complete, rest = statements.split(text)
     scripts = complete if statements.is_blank(rest) else [*complete, rest.strip()]
     if not scripts:
@@ -122,7 +122,7 @@ def run_script(session: Session, text: str) -> None:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, str]:
-    """`key=value` texts as a mapping; raises UsageError."""
+    """Return `key=value` texts as a mapping; raise UsageError."""
     options = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
@@ -133,7 +133,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def ask(client: Client, sql: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """The broker's answer, as Pinot writes it; raises CommandError if there is none."""
+    """Return the broker's answer, in Pinot's format; raise CommandError if there is none."""
     body: dict[str, Any] = {"sql": sql}
     if options:
         body["queryOptions"] = ";".join(f"{key}={value}" for key, value in options.items())
@@ -142,7 +142,7 @@ def ask(client: Client, sql: str, options: Mapping[str, str]) -> dict[str, Any]:
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        # A controller: it hands queries to a broker.
+        # The node is a controller, which passes queries to a broker.
         answer = client.post_json("/sql", body)
     if not isinstance(answer, dict):
         raise CommandError(f"{client.url} answers, but not as merlot does: check --url")
@@ -150,7 +150,7 @@ def ask(client: Client, sql: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def show_rows(table: Mapping[str, Any], how: RowFormat) -> None:
-    """Show a result table."""
+    """Print a result table."""
     names, types = table["dataSchema"]["columnNames"], table["dataSchema"]["columnDataTypes"]
     match how:
         case RowFormat.CSV:
@@ -167,7 +167,7 @@ def show_rows(table: Mapping[str, Any], how: RowFormat) -> None:
 
 
 def summary(answer: Mapping[str, Any], elapsed_ms: float) -> str:
-    """One line: rows, time, and what was read for them."""
+    """Return one line with the number of rows, the time, and how much was read."""
     rows = len((answer.get("resultTable") or {}).get("rows", ()))
     parts = [f"{plural(rows, 'row')} in {elapsed_ms:,.1f} ms"]
     if answer.get("totalDocs"):
@@ -179,8 +179,11 @@ def summary(answer: Mapping[str, Any], elapsed_ms: float) -> str:
 
 
 def _raise_exceptions(answer: Mapping[str, Any], *, shown: bool) -> None:
-    """An answer with exceptions, or of too few servers, is never taken for a whole one."""
-    exceptions = [f"{one.get('message', '')} (error {one.get('errorCode')})" for one in answer.get("exceptions") or ()]
+    """Raise QueryError if the answer has exceptions, or too few servers responded: it is not complete."""
+    exceptions = [
+        f"{exception.get('message', '')} (error {exception.get('errorCode')})"
+        for exception in answer.get("exceptions") or ()
+    ]
     queried, responded = answer.get("numServersQueried", 0), answer.get("numServersResponded", 0)
     if not exceptions and responded < queried:
         exceptions = [f"only {responded} of {queried} servers answered: try again"]

@@ -13,7 +13,8 @@ from merlot.cli.errors import CommandError, UsageError
 
 POLL_S = 0.5
 SETTLE_S = 10.0
-"""How long a rebalance may take to be seen moving; the controller's loop wakes by watches, so it is mostly at once."""
+"""Longest time until a rebalance is seen to move segments. It usually starts at once, since watches wake the
+controller's loop."""
 
 
 def rebalance(
@@ -56,7 +57,7 @@ def _show_plan(table: str, plan: Mapping[str, Any]) -> None:
 
 
 def _follow(client: Client, path: str, table: str) -> None:
-    """Progress on a terminal's line, then the end."""
+    """Show progress on one line of a terminal until the rebalance ends."""
     deadline = time.monotonic() + SETTLE_S
     has_moved = False
     while True:

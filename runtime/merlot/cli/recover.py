@@ -1,4 +1,6 @@
-"""`merlot recover` and `merlot undelete`: bring back a table that the metastore has lost, segments from the trash."""
+"""`merlot recover` and `merlot undelete`: bring back a table that the metastore has lost, or segments from the
+trash.
+"""
 
 from typing import Annotated
 
@@ -35,9 +37,9 @@ def recover(
     done = Client(url).post(path_of("tables", table, "recover"), b"", "application/json", query or None)
     missing = f", {output.plural(len(done['missing']), 'segment')} without a file" if done["missing"] else ""
     output.say(f"table/{table} recovered: {output.plural(len(done['recovered']), 'segment')} brought back{missing}")
-    for one in done.get("partitions", ()):
-        sealed = output.plural(one["segments"], "segment")
-        output.say(f"partition/{one['partition']} has {sealed}, reads on from offset {one['offset']}")
+    for partition in done.get("partitions", ()):
+        sealed = output.plural(partition["segments"], "segment")
+        output.say(f"partition/{partition['partition']} has {sealed}, reads on from offset {partition['offset']}")
 
 
 def undelete(
@@ -55,8 +57,8 @@ def undelete(
     """
     client = Client(url)
     if not segments:
-        found = client.get(path_of("tables", table, "trash"))
-        rows = [[one["segment"], output.instant(one["deletedMs"])] for one in found]
+        entries = client.get(path_of("tables", table, "trash"))
+        rows = [[entry["segment"], output.instant(entry["deletedMs"])] for entry in entries]
         output.show_table(["SEGMENT", "REMOVED"], rows)
         return
     path = path_of("tables", table, "undelete")

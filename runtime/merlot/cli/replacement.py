@@ -1,4 +1,4 @@
-"""A replacement of segments by way of a controller: start, publish the outputs, end or revert."""
+"""Replace segments through a controller: start, publish the outputs, end or revert."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from merlot.spec.shape import Shape
 
 LOAD_TIMEOUT_S = 600.0
 ROUTE_TIMEOUT_S = 30.0
-"""How long to wait for brokers that do not follow: a dead one is gone from the cluster by then."""
+"""Longest wait for brokers that do not follow. A dead broker has left the cluster by then."""
 ROUTE_LOOK_S = 0.05
 ROUTED = "Routed"
 IN_PROGRESS, COMPLETED = "IN_PROGRESS", "COMPLETED"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Epoch milliseconds, [start, end)."""
+class TimeWindow:
+    """Time window in epoch milliseconds, [start, end)."""
 
     start_ms: int
     end_ms: int
 
     def covers(self, record: SegmentRecord) -> bool:
-        """Whether all rows of a segment are in it."""
+        """Return True if all rows of a segment are in the window."""
         first, last = record.start_time_ms, record.end_time_ms
         return first is not None and last is not None and self.start_ms <= first and last < self.end_ms
 
@@ -43,30 +43,30 @@ class Replacer:
     client: Client
     table: str
 
-    def select(self, window: Window) -> list[SegmentRecord]:
-        """Segments that may have rows in the window."""
+    def select(self, window: TimeWindow) -> list[SegmentRecord]:
+        """Return the segments that may have rows in the window."""
         query = {"startTimestamp": str(window.start_ms), "endTimestamp": str(window.end_ms)}
         answer = self.client.get(path_of("segments", self.table, "select"), query)
-        names = {name for group in answer for found in group.values() for name in found}
+        names = {name for group in answer for segments in group.values() for name in segments}
         if not names:
             return []
         statuses: dict[str, Any] = self.client.get(path_of("segments", self.table, "metadata"))
         return [SegmentRecord.model_validate(statuses[name]) for name in sorted(names & statuses.keys())]
 
-    def smallest(self, window: Window) -> Window:
-        """The window, or as much more of the table as merges have rounded together with it."""
+    def smallest(self, window: TimeWindow) -> TimeWindow:
+        """Return the window, widened to all rows that merges have rounded together with those in it."""
         statuses: dict[str, Any] = self.client.get(path_of("segments", self.table, "metadata"))
-        visible = [SegmentRecord.model_validate(one) for one in statuses.values() if one.get("visible", True)]
-        return Window(*smallest_window(visible, (window.start_ms, window.end_ms)))
+        visible = [SegmentRecord.model_validate(status) for status in statuses.values() if status.get("visible", True)]
+        return TimeWindow(*smallest_window(visible, (window.start_ms, window.end_ms)))
 
     def states(self) -> Mapping[str, str]:
-        """State of every entry."""
+        """Return the state of every entry, by its id."""
         entries = self.client.get(path_of("segments", self.table, "lineage")).get("lineageEntries", {})
-        return {entry: str(found["state"]) for entry, found in entries.items()}
+        return {name: str(entry["state"]) for name, entry in entries.items()}
 
     def start(self, entry: str, family: str, inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord]) -> None:
-        """Announce it. Entries whose ids begin with `family` and that were left under way are taken back first: they
-        broke off while they did the same."""
+        """Start an entry. Unfinished entries whose ids begin with `family` are reverted first: they are remains of runs
+        with the same task."""
         for other, state in self.states().items():
             if other.startswith(family) and state == IN_PROGRESS:
                 self.revert(other)
@@ -80,8 +80,10 @@ class Replacer:
         self.client.post_json(path_of("segments", self.table, "startReplaceSegments"), body)
 
     def put(self, entry: str, outputs: Sequence[SegmentRecord], shape: Shape) -> None:
-        """Publish the outputs, hidden until the entry's end; refused once the entry is not under way any more, or if
-        the table is not of the shape that they were built for: a controller that tells of shapes compares them."""
+        """Publish the outputs, hidden until the entry ends.
+
+        The controller refuses them if the entry is no longer in progress. If it reports shapes, it also refuses them if
+        the table's shape differs from the one for which they were built."""
         records = [record.model_dump(mode="json", by_alias=True, exclude_defaults=True) for record in outputs]
         if records:
             body: dict[str, Any] = {"records": records, "segmentLineageEntryId": entry}
@@ -90,7 +92,7 @@ class Replacer:
             self.client.post_json(path_of("segments", self.table, "publish"), body)
 
     def end(self, entry: str, on_wait: Callable[[str], None]) -> None:
-        """Show the outputs in place of the inputs, once servers have them."""
+        """Show the outputs in place of the inputs, as soon as servers have loaded them."""
         deadline = time.monotonic() + LOAD_TIMEOUT_S
         while True:
             try:
@@ -102,8 +104,8 @@ class Replacer:
                 on_wait(str(error))
 
     def wait_routed(self, entry: str, on_wait: Callable[[str], None]) -> list[str]:
-        """Wait until brokers send queries to the outputs; those that have not followed in time, or until somebody
-        interrupts: what is done stays done."""
+        """Wait until brokers route queries to the outputs. Return the brokers that have not followed by the deadline or
+        an interruption; the replacement is complete in any case."""
         deadline = time.monotonic() + ROUTE_TIMEOUT_S
         behind: list[str] = []
         with contextlib.suppress(KeyboardInterrupt):
@@ -124,7 +126,8 @@ class Replacer:
         self._post("revertReplaceSegments", {"segmentLineageEntryId": entry, "forceRevert": "true"})
 
     def revert_if_under_way(self, entry: str) -> bool:
-        """Take back what is not complete; returns whether the outputs answer. CommandError if nobody can tell."""
+        """Revert the entry if it is in progress. Return True if it is complete; raise CommandError if that is
+        unknown."""
         state = self.states().get(entry)
         if state == COMPLETED:
             return True
@@ -136,7 +139,7 @@ class Replacer:
         self.client.post(path_of("segments", self.table, action), b"{}", "application/json", query)
 
 
-def check_window(window: Window) -> None:
-    """CommandError if there is no time in it."""
+def check_window(window: TimeWindow) -> None:
+    """Raise CommandError if the window is empty."""
     if window.start_ms >= window.end_ms:
         raise CommandError("--from must be before --to, which is not part of the window")

@@ -1,4 +1,4 @@
-"""`merlot get rollups`, `get upserts` and `merlot rollup run`: how far merges are, and a run by hand."""
+"""`merlot get rollups`, `merlot get upserts` and `merlot rollup run`: show the progress of merges, and start a run."""
 
 import time
 from collections.abc import Mapping
@@ -52,20 +52,20 @@ def list_rollups(
     (with -o wide) are segments that came too late for their bucket.
     """
     client = Client(url)
-    found = [client.get(path_of("rollups", name))] if name else client.get("/rollups")["rollups"]
+    rollups = [client.get(path_of("rollups", name))] if name else client.get("/rollups")["rollups"]
     if how is ListFormat.JSON:
-        output.show_json(found[0] if name else found)
+        output.show_json(rollups[0] if name else rollups)
         return
     if how is ListFormat.NAME:
-        output.show_list(found, COLUMNS, WIDE, how)
+        output.show_list(rollups, COLUMNS, WIDE, how)
         return
-    if not found:
+    if not rollups:
         output.warn("no merges: declare one with a MergeRollupTask, and `merlot apply -f FILE`")
         return
-    output.show_list([_level(one, level) for one in found for level in one["levels"]], COLUMNS, WIDE, how)
-    for one in found:
-        if one["message"]:
-            output.warn(f"{one['name']}: {one['message']}")
+    output.show_list([_level(rollup, level) for rollup in rollups for level in rollup["levels"]], COLUMNS, WIDE, how)
+    for rollup in rollups:
+        if rollup["message"]:
+            output.warn(f"{rollup['name']}: {rollup['message']}")
 
 
 def list_upserts(
@@ -75,11 +75,11 @@ def list_upserts(
 ) -> None:
     """List the upsert configs."""
     client = Client(url)
-    found = [client.get(path_of("upserts", name))] if name else client.get("/upserts")["upserts"]
-    if not found and how is ListFormat.TABLE:
+    configs = [client.get(path_of("upserts", name))] if name else client.get("/upserts")["upserts"]
+    if not configs and how is ListFormat.TABLE:
         output.warn("no upsert configs: declare one with an UpsertConfig, and `merlot apply -f FILE`")
         return
-    shown = [{**one, "age": age(one["createdMs"])} for one in found]
+    shown = [{**config, "age": age(config["createdMs"])} for config in configs]
     columns = {"NAME": "name", "MODE": "mode", "TTL": "primaryKeyTtl", "STATE": "state", "AGE": "age"}
     output.show_list(shown, columns, {"REVISION": "revision", "MESSAGE": "message"}, how)
 
@@ -97,7 +97,7 @@ def run(name: Annotated[str, typer.Argument(help="Name of the MergeRollupTask.")
 
 
 def age(millis: int, now_s: float | None = None) -> str:
-    """Time since an instant, as kubectl shows it; empty if it is unknown."""
+    """Return the time since an instant in kubectl's format; empty if it is unknown."""
     if millis < 0:
         return ""
     seconds = max(0, round((time.time() if now_s is None else now_s) - millis / 1000))
@@ -125,7 +125,7 @@ def _level(rollup: Mapping[str, Any], level: Mapping[str, Any]) -> dict[str, Any
 
 
 def _bucket(millis: int | None) -> str:
-    """The start of a bucket, without a time of day where it is midnight; also before 1970."""
+    """Return the start of a bucket, without the time of day if that is midnight; also before 1970."""
     if millis is None:
         return ""
     try:

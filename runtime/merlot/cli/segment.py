@@ -1,4 +1,4 @@
-"""`merlot segment`: what a segment file holds, and whether it is whole. Needs no node, but for `annotate`."""
+"""`merlot segment`: show the contents of a segment file, and verify it. Only `annotate` needs a node."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,15 +50,15 @@ def verify(
 ) -> None:
     """Read every byte and value of segment files, compare checksums and footers; exit with 1 if a file is damaged."""
     check = _engine().verify
-    found = {str(file): list(check(_existing(file))) for file in files}
+    problems_of = {str(file): list(check(_existing(file))) for file in files}
     if as_json:
-        output.show_json([{"path": path, "problems": problems} for path, problems in found.items()])
+        output.show_json([{"path": path, "problems": problems} for path, problems in problems_of.items()])
     else:
-        for path, problems in found.items():
+        for path, problems in problems_of.items():
             output.say(f"{path}: {'ok' if not problems else plural(len(problems), 'problem')}")
             for problem in problems:
                 output.say(f"  {problem}")
-    damaged = sum(1 for problems in found.values() if problems)
+    damaged = sum(1 for problems in problems_of.values() if problems)
     if damaged:
         raise CommandError(f"{plural(damaged, 'file')} damaged: delete and fetch again, or rebuild")
 
@@ -103,7 +103,7 @@ def _show_head(report: "SegmentReport") -> None:
 
 def _show_columns(report: "SegmentReport") -> None:
     rows = []
-    for column in sorted(report.columns, key=lambda one: -one.size_bytes):
+    for column in sorted(report.columns, key=lambda entry: -entry.size_bytes):
         bits = f" {column.bits} bits" if column.bits else ""
         compression = "" if column.compression in ("", "NONE") else f" {column.compression}"
         rows.append(

@@ -1,4 +1,4 @@
-"""`merlot serve`, and the roles as processes of their own: controller, broker, server, minion."""
+"""`merlot serve`, and the roles as separate processes: controller, broker, server, minion."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _LOG = logging.getLogger(__name__)
 MAX_PORT = 65_535
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 NODE_WARM_UP_S = 0.0
-"""A node loads query kernels beside what it does, and waits for none of them."""
+"""Time that a node waits for query kernels at its start: none, they load in the background."""
 NOTHING = "none"
-"""Stands for an empty list."""
+"""Text that stands for an empty list."""
 
 
 def _one_log_level(value: str) -> str:
@@ -71,7 +71,7 @@ def _one_size(value: str) -> str:
 
 
 def _without_credentials(value: list[str] | str | None) -> list[str] | str | None:
-    """`ps` shows arguments to everybody, and so does a pod's manifest."""
+    """Refuse a URI with credentials, since `ps` and a pod's manifest show arguments to everybody."""
     for uri in [value] if isinstance(value, str) else value or ():
         if (problem := credentials_problem(uri)) is not None:
             raise typer.BadParameter(f"{redact(uri)} holds {problem}: give them by the environment")
@@ -511,12 +511,12 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _folders(text: str) -> tuple[str, ...]:
-    """Return absolute paths: a process may be started with relative ones."""
+    """Return absolute paths; the process may be started with relative ones."""
     return tuple(str(Path(folder).absolute()) for folder in _listed(text) if folder)
 
 
 def _started_in() -> tuple[str, ...]:
-    """Return the working directory; nothing if that is /, which holds every file of the machine."""
+    """Return the working directory; empty if that is /, which holds every file of the machine."""
     folder = Path.cwd()
     return () if folder == folder.parent else (str(folder),)
 
@@ -530,7 +530,7 @@ def _channel_to(record: InstanceRecord) -> TcpChannel:
 
 
 def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:
-    """Run a role over a ZooKeeper session of its own."""
+    """Run a role with a ZooKeeper session of its own."""
     configure_logging(level, log_format, role=role)
 
     async def main() -> None:
@@ -546,8 +546,8 @@ def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) 
 
 
 async def _connected(zk: str) -> ZooKeeperMetastore | None:
-    """A session, however long ZooKeeper takes to come up: to end and be started again, later each time, would only add
-    to the wait. None if a signal came first."""
+    """Return a ZooKeeper session, however long ZooKeeper takes to start; None if a signal came first. If the process
+    exited instead, its restarts, each later than the one before, would only add to the wait."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:

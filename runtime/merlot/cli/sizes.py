@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them."""
+"""Parse amounts of memory as users write them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `512m` or `4g`."""
+    """Return the bytes of `512m` or `4g`."""
     number, unit = text[:-1], text[-1:].lower()
     if text.isdecimal():
         number, unit = text, ""

@@ -1,4 +1,4 @@
-"""Text to SQL statements: split at semicolons outside quotes and comments. A `SET` belongs to the session."""
+"""Split text into SQL statements, at semicolons outside quotes and comments. A `SET` belongs to the session."""
 
 import re
 
@@ -17,7 +17,7 @@ _SET = re.compile(r"^\s*SET\s+(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.+?)\s*$", 
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """The statements that a semicolon ends, and the rest behind the last one. Empty statements are left out."""
+    """Return the statements that end in a semicolon, without empty ones, and the rest after the last semicolon."""
     statements: list[str] = []
     parts: list[str] = []
     for match in _TOKEN.finditer(text):
@@ -26,16 +26,16 @@ def split(text: str) -> tuple[list[str], str]:
             parts = []
         else:
             parts.append(match[0])
-    return [one.strip() for one in statements if not is_blank(one)], "".join(parts)
+    return [statement.strip() for statement in statements if not is_blank(statement)], "".join(parts)
 
 
 def is_blank(text: str) -> bool:
-    """True if there is nothing but space and comments."""
-    kept = (match[0] for match in _TOKEN.finditer(text) if not match[0].startswith(("--", "/*")))
-    return not "".join(kept).strip()
+    """Return True if the text holds only blanks and comments."""
+    tokens = (match[0] for match in _TOKEN.finditer(text) if not match[0].startswith(("--", "/*")))
+    return not "".join(tokens).strip()
 
 
 def session_option(statement: str) -> tuple[str, str] | None:
-    """Name and value of a `SET name = value`, or None if the statement is none."""
+    """Return the name and value of `SET name = value`; None for any other statement."""
     match = _SET.match(statement)
     return (match["name"], match["value"].strip("'\"")) if match else None

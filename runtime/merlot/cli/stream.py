@@ -1,4 +1,4 @@
-"""`merlot stream`: what a table consumes, paused, resumed, committed, or read again; and `merlot get streams`."""
+"""`merlot stream` and `merlot get streams`: show, pause, resume, commit and re-read the stream of a table."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -56,8 +56,8 @@ def consume_from(
         raise UsageError("say which partitions: --partition N, once for each")
     query = {"offsets": ",".join(f"{number}:{offset}" for number in partition)}
     answer = Client(url).post(path_of("tables", table, "consumeFrom"), b"", "application/json", query)
-    found = output.plural(len(answer["segments"]), "partition")
-    output.say(f"{found} of table/{table} will continue from offset {offset}")
+    count = output.plural(len(answer["segments"]), "partition")
+    output.say(f"{count} of table/{table} will continue from offset {offset}")
 
 
 def list_streams(
@@ -100,7 +100,7 @@ def list_streams(
 
 
 def _keys(upsert: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a replica of an upsert table knows of its keys; nothing of other tables."""
+    """Return the key statistics of a replica of an upsert table; empty values for other tables."""
     names = ("keys", "valid", "invalid", "expired", "dropped", "misplaced")
     if upsert is None:
         return dict.fromkeys((*names, "index", "snapshot"))
@@ -109,7 +109,7 @@ def _keys(upsert: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _snapshot(upsert: Mapping[str, Any]) -> str:
-    """Age of the checkpoint, and whether segments are missing in it; empty: none are kept."""
+    """Return the age of the checkpoint and the number of segments missing in it; empty if there are no snapshots."""
     if not upsert.get("snapshot"):
         return ""
     age_ms, missing = upsert.get("snapshotAgeMs"), upsert.get("snapshotsMissing", 0)
@@ -118,23 +118,23 @@ def _snapshot(upsert: Mapping[str, Any]) -> str:
 
 
 def _rows(stream: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One per replica."""
+    """Return a row for each replica."""
     return [
         {
             **replica,
             "table": stream["table"],
-            "name": f"{stream['table']}/{one['partition']}",
-            "partition": one["partition"],
+            "name": f"{stream['table']}/{partition['partition']}",
+            "partition": partition["partition"],
             "server": server,
-            "state": "PAUSED" if one["status"] == "PAUSED" else replica["state"],
-            "segment": one["segment"],
-            "status": one["status"],
-            "startOffset": one["startOffset"],
+            "state": "PAUSED" if partition["status"] == "PAUSED" else replica["state"],
+            "segment": partition["segment"],
+            "status": partition["status"],
+            "startOffset": partition["startOffset"],
             "age": f"{replica.get('lagMs', 0) / 1000:.1f}s",
             "memory": output.size(replica.get("memoryBytes")),
             **_keys(replica.get("upsert")),
-            "lostRanges": ", ".join(f"{first}..{last}" for first, last in one["lost"]),
+            "lostRanges": ", ".join(f"{first}..{last}" for first, last in partition["lost"]),
         }
-        for one in stream["partitions"]
-        for server, replica in one["replicas"].items()
+        for partition in stream["partitions"]
+        for server, replica in partition["replicas"].items()
     ]

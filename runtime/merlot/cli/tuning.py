@@ -1,4 +1,4 @@
-"""Options that tune a role, the same wherever it runs: in `merlot serve` or as a process of its own (ADR 27)."""
+"""Options that tune a role, the same in `merlot serve` and in a process of its own (ADR 27)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ PANEL = "Tuning"
 
 
 def _variable(flag: str) -> str:
-    """Of the environment, by which pods are told."""
+    """Return the environment variable of an option, by which pods are configured."""
     return f"MERLOT_{flag.removeprefix('--').replace('-', '_').upper()}"
 
 
 def _option(flag: str, text: str, *, least: int = 1, default: str | bool = True) -> Any:
-    """default: words for it where its value says less, as it does of what depends on the machine."""
+    """Return an option with a number. default: text to show if the value says too little, as one that depends on the
+    machine."""
     return typer.Option(flag, envvar=_variable(flag), min=least, help=text, show_default=default, rich_help_panel=PANEL)
 
 
@@ -77,7 +78,7 @@ def of_server(
         _size("--consuming-memory", "Memory for rows of streams that are not sealed yet.", default="a quarter of it"),
     ] = None,
 ) -> ServerSettings:
-    """What a command was told of its server."""
+    """Return the server's settings from the options of a command."""
     return ServerSettings(
         query_threads=query_threads,
         max_waiting=max_waiting,
@@ -128,7 +129,7 @@ def of_broker(
         _option("--query-log-samples", "Texts kept of each such query; with 0, no constant is kept.", least=0),
     ] = BROKER.query_log_samples,
 ) -> BrokerSettings:
-    """What a command was told of its broker."""
+    """Return the broker's settings from the options of a command."""
     return BrokerSettings(
         inline_values=inline_values,
         plan_cache_bytes=plan_cache or BROKER.plan_cache_bytes,
@@ -141,22 +142,23 @@ def of_broker(
 
 
 def takes(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of each of these too, and what it makes of them by the name it has here."""
+    """Add the options of each maker to a command. The command gets each maker's result as the keyword argument of that
+    name."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         more = {name: inspect.signature(make, eval_str=True).parameters for name, make in makers.items()}
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in signature.parameters.values()]
-        options = [one for one in own if one.name not in makers]
-        options += [one for parameters in more.values() for one in parameters.values()]
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in signature.parameters.values()]
+        options = [parameter for parameter in own if parameter.name not in makers]
+        options += [parameter for parameters in more.values() for parameter in parameters.values()]
 
         @functools.wraps(command)
         def run(**given: Any) -> None:
-            made = {name: make(**{one: given.pop(one) for one in more[name]}) for name, make in makers.items()}
+            made = {name: make(**{option: given.pop(option) for option in more[name]}) for name, make in makers.items()}
             command(**given, **made)
 
         run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in options}
+        run.__annotations__ = {option.name: option.annotation for option in options}
         return run
 
     return decorate

@@ -1,4 +1,4 @@
-"""`merlot upsert`: how the keys of an upsert table are, and old rows read again, as one command that shows how far."""
+"""`merlot upsert`: show the keys of an upsert table, and run a backfill with its progress."""
 
 import time
 from typing import Annotated, Any
@@ -35,16 +35,16 @@ def keys(
     were replaced; wide: rows of another partition than the table declares
     (MISPLACED), and the segment or object that a replica waits for.
     """
-    told = Client(url).get(path_of("tables", table, "upsert"))
+    answer = Client(url).get(path_of("tables", table, "upsert"))
     rows = [
-        {"partition": one["partition"], "server": server, **_of_replica(replica)}
-        for one in told["partitions"]
-        for server, replica in one["replicas"].items()
+        {"partition": partition["partition"], "server": server, **_of_replica(replica)}
+        for partition in answer["partitions"]
+        for server, replica in partition["replicas"].items()
     ]
-    if told["waitsFor"]:
-        output.warn(f"table/{told['table']} waits: {told['waitsFor']}")
+    if answer["waitsFor"]:
+        output.warn(f"table/{answer['table']} waits: {answer['waitsFor']}")
     if not rows and how is output.ListFormat.TABLE:
-        output.warn(f"no keys: table/{told['table']} has no partitions yet")
+        output.warn(f"no keys: table/{answer['table']} has no partitions yet")
         return
     columns = {"PARTITION": "partition", "STATE": "state", "SERVER": "server"}
     columns |= {"KEYS": "keys", "VALID": "valid", "INVALID": "invalid", "INDEX": "index"}
@@ -104,25 +104,25 @@ def _query(since: list[str], *, ignore_memory: bool) -> dict[str, str]:
     query = {"ignoreMemory": "true"} if ignore_memory else {}
     if since == [STREAM]:
         return query
-    for one in since:
-        partition, _, offset = one.partition(":")
+    for text in since:
+        partition, _, offset = text.partition(":")
         if not (partition.isdecimal() and offset.isdecimal()):
-            raise UsageError(f"--from is PARTITION:OFFSET, or {STREAM} alone, not {one}")
+            raise UsageError(f"--from is PARTITION:OFFSET, or {STREAM} alone, not {text}")
     return {**query, "offsets": ",".join(since)}
 
 
 def _follow(client: Client, path: str, shown: dict[str, Any], *, stays_for_rows: bool) -> None:
-    """Until it is done; of rows that are produced anew, until it is time to produce them."""
+    """Show steps until the backfill is done, or, if rows are produced anew, until it is time to produce them."""
     while shown["step"] != DONE and (stays_for_rows or shown["step"] != LOAD):
         time.sleep(POLL_S)
-        told = client.get(path)
-        if told["name"] != shown["name"]:
-            raise CommandError(f"another backfill has begun: {told['name']}")
-        if (told["step"], told["message"]) != (shown["step"], shown["message"]):
-            _show(told)
-        shown = told
+        status = client.get(path)
+        if status["name"] != shown["name"]:
+            raise CommandError(f"another backfill has begun: {status['name']}")
+        if (status["step"], status["message"]) != (shown["step"], shown["message"]):
+            _show(status)
+        shown = status
 
 
-def _show(told: dict[str, Any]) -> None:
-    text = f"{told['name']} {told['step']}{' (cancelled)' if told['isCancelled'] else ''}"
-    output.say(f"{text}: waits for {told['message']}" if told["message"] else text)
+def _show(status: dict[str, Any]) -> None:
+    text = f"{status['name']} {status['step']}{' (cancelled)' if status['isCancelled'] else ''}"
+    output.say(f"{text}: waits for {status['message']}" if status["message"] else text)

@@ -1,5 +1,5 @@
-"""What the user declares: manifests as frozen pydantic models, and what follows from them alone.
+"""Manifests that users declare, as frozen pydantic models, and what can be derived from them alone.
 
-Owns validation, defaults, schema evolution and CRD generation. No I/O but the CRD writer's; must not import anything
-above it. Immutable values; safe on any thread.
+Owns validation, defaults, schema evolution and CRD generation. Does no I/O, except for the CRD writer; must not import
+anything above it. Values are immutable and safe on any thread.
 """

@@ -1,5 +1,5 @@
-"""Derived columns: a column of times cut to a unit of the calendar, stored beside it. The names are those of Pinot's
-timestamp index, `$ts$DAY`; `DATETRUNC('DAY', ts)` is the same one, and every spelling of it becomes that name here.
+"""Derived columns: times truncated to a unit of the calendar, stored beside their column. They are named as in Pinot's
+timestamp index, `$ts$DAY`. `DATETRUNC('DAY', ts)` denotes the same column; `read` accepts all its spellings.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Granularity(StrEnum):
 
 
 class Derived(NamedTuple):
-    """One derived column."""
+    """Derived column."""
 
     column: str
-    """That it is computed from."""
+    """Column that it is computed from."""
     granularity: Granularity
 
     @property
@@ -43,12 +43,12 @@ class Derived(NamedTuple):
         return f"${self.column}${self.granularity}"
 
 
-class Written(NamedTuple):
-    """A derived column as somebody wrote it."""
+class DerivedText(NamedTuple):
+    """Derived column as a user wrote it."""
 
     derived: Derived
     unit: str | None
-    """The unit of its column's numbers, where that was written, too."""
+    """Unit of the source column's numbers, if the text names it."""
 
 
 _NAMED: Final = re.compile(rf"\$({COLUMN})\$([A-Z]+)")
@@ -57,39 +57,39 @@ _CALL: Final = re.compile(
     rf"""date_?trunc\(\s*'([A-Za-z]+)'\s*,\s*{_ARGUMENT}\s*(?:,\s*'([A-Za-z]+)'\s*)?\)""", re.IGNORECASE
 )
 PATTERN: Final = rf"^({COLUMN}|\${COLUMN}\$[A-Z]+|[A-Za-z_]+\( *'[A-Za-z]+' *, *{_ARGUMENT} *(, *'[A-Za-z]+' *)?\))$"
-"""Of a dimension: a column, a derived column's name, or the function that it is."""
+"""Pattern of a dimension: a column, the name of a derived column, or the function call that denotes it."""
 
 
-def read(text: str) -> Written | None:
-    """The derived column that a text stands for; None if that is a plain column's name.
+def read(text: str) -> DerivedText | None:
+    """Return the derived column that a text denotes; None if the text is the name of a plain column.
 
-    Raises InvalidInputError for functions and units that there are none of."""
+    Raise InvalidInputError for an unknown function or unit."""
     named, called = _NAMED.fullmatch(text), _CALL.fullmatch(text)
     if named is not None:
-        return Written(Derived(named[1], _granularity(named[2])), None)
+        return DerivedText(Derived(named[1], _granularity(named[2])), None)
     if called is None:
         if "(" in text and not is_name(text):
             raise InvalidInputError(not_ahead(text))
         return None
     column = called[3] if called[2] is None else called[2].replace('""', '"')
-    return Written(Derived(column, _granularity(called[1])), None if called[4] is None else called[4].upper())
+    return DerivedText(Derived(column, _granularity(called[1])), None if called[4] is None else called[4].upper())
 
 
 def not_ahead(text: str) -> str:
-    """Say of a call, which may be a column's name as well, that it is neither."""
+    """Return the message for a text that is neither a precomputed function nor a column."""
     return f"not a function that is computed ahead: {text:.100}; write DATETRUNC('DAY', column)"
 
 
 def derived_of(name: str) -> Derived | None:
-    """The derived column of a name as `Derived.name` makes it; None of any other."""
-    found = _NAMED.fullmatch(name)
-    if found is None or found[2] not in Granularity.__members__:
+    """Return the derived column that has this name, as `Derived.name` builds it; None for any other name."""
+    match = _NAMED.fullmatch(name)
+    if match is None or match[2] not in Granularity.__members__:
         return None
-    return Derived(found[1], Granularity(found[2]))
+    return Derived(match[1], Granularity(match[2]))
 
 
 def unit_of(type_: TypeName, format_: str | None) -> str | None:
-    """The unit of a column's times as DATETRUNC calls it; None if the column holds no numbers of one unit."""
+    """Return the unit of a column's times in DATETRUNC's words; None if the column holds no numbers of one unit."""
     if type_ is TypeName.TIMESTAMP:
         return "MILLISECONDS"
     if type_ not in (TypeName.INT, TypeName.LONG):
@@ -103,14 +103,14 @@ def unit_of(type_: TypeName, format_: str | None) -> str | None:
 
 
 def _granularity(text: str) -> Granularity:
-    found = Granularity.__members__.get(text.upper())
-    if found is None:
+    granularity = Granularity.__members__.get(text.upper())
+    if granularity is None:
         raise InvalidInputError(f"unknown granularity {text:.50}; one of {', '.join(Granularity)}")
-    return found
+    return granularity
 
 
 def _named(text: Any) -> Any:
-    """A dimension by its one name."""
+    """Return the canonical name of a dimension."""
     if not isinstance(text, str):
         return text
     try:
@@ -121,4 +121,4 @@ def _named(text: Any) -> Any:
 
 
 DimensionName = Annotated[str, BeforeValidator(_named), Field(pattern=PATTERN, max_length=200)]
-"""A column's name, or a derived column's."""
+"""Name of a column or of a derived column."""

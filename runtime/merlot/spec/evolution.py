@@ -1,9 +1,9 @@
-"""What may change on a live table. A pure comparison of two specs.
+"""Decide what may change on a live table: a pure comparison of two specs.
 
-Hot: adding a column (older segments answer its default value), widening a type without loss, and everything that only
-steers the future (replication, retention, indexing, partitioning, ingestion, limits, tenants). Refused: what would
-make segments that exist mean something else; so a dimension that is widened keeps the default of its nulls, which
-would otherwise be that of the wider type.
+Allowed without a restart: adding a column (older segments answer its default value), widening a type without loss, and
+everything that only affects the future (replication, retention, indexing, partitioning, ingestion, limits, tenants).
+Refused: whatever would change the meaning of existing segments. A dimension that is widened therefore keeps its default
+null value, which would otherwise become that of the wider type.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -26,18 +26,18 @@ DECIDES_ROWS = (
     "partial_upsert_strategies",
     "default_partial_upsert_strategy",
 )
-"""Of upserts: what cannot change."""
+"""Fields of upsert settings that cannot change."""
 
 NEW_TABLE = "create a table under another name and ingest again"
 
 
 def compare(old: TableSpec, new: TableSpec) -> tuple[Problem, ...]:
-    """Why a live table cannot become `new`; empty if it can, without a restart."""
+    """Return the reasons why a live table cannot become `new`; empty if it can, without a restart."""
     return tuple(chain(_compare_columns(old, new), _compare_table(old, new)))
 
 
 def can_widen(old: TypeName, new: TypeName) -> bool:
-    """True if every value of `old` is also one of `new`."""
+    """Return True if `new` can hold every value of `old`."""
     return old == new or new in WIDER_TYPES.get(old, frozenset())
 
 
@@ -71,8 +71,8 @@ def _compare_field(path: str, old: FieldSpec, new: FieldSpec) -> Iterator[Proble
         yield Problem(f"{path}.format", message)
     if can_widen(old.type, new.type) and old.role == new.role and old.default_value != new.default_value:
         value = old.default_value
-        kept = f"defaultNullValue: {value.hex() if isinstance(value, bytes) else value}"
-        shown = f"left out, or {kept}" if old.default_null_value is None and old.type is new.type else kept
+        default = f"defaultNullValue: {value.hex() if isinstance(value, bytes) else value}"
+        shown = f"left out, or {default}" if old.default_null_value is None and old.type is new.type else default
         message = f"segments already store the default of {column}; keep it as it was ({shown})"
         yield Problem(f"{path}.defaultNullValue", message)
 
@@ -106,27 +106,27 @@ def _compare_table(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
 
 
 def compare_upserts(old: UpsertSpec, new: UpsertSpec, path: str) -> Iterator[Problem]:
-    """Which row of a key is the newest one, and what became of it, stays as it was decided."""
+    """Yield a problem for each changed setting that decides which row of a key is the newest, or what becomes of it."""
     for name in DECIDES_ROWS:
         before, after = getattr(old, name), getattr(new, name)
         if before != after:
-            kept = _as_declared(before)
-            message = f"cannot change on tables that have rows: keep it ({kept}), or {NEW_TABLE}"
+            declared = _as_declared(before)
+            message = f"cannot change on tables that have rows: keep it ({declared}), or {NEW_TABLE}"
             yield Problem(f"{path}.{to_camel(name)}", message)
 
 
 def _as_declared(value: object) -> str:
-    """A setting as a manifest has it."""
+    """Return a setting as a manifest writes it."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {one}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name}: {item}" for name, item in value.items()) or "none"
     if isinstance(value, Collection) and not isinstance(value, str):
         return ", ".join(map(str, value)) or "none"
     return str(value or "none")
 
 
 def compare_compared(old: TableSpec, new: TableSpec, upsert: UpsertSpec) -> Iterator[Problem]:
-    """Keys and the values that say which row is newer keep their type and their longest text: those of rows that are
-    there would be others."""
+    """Yield a problem for each key or comparison column whose type or maximum length changes. Stored rows would then
+    have other keys, or another order."""
     compared = upsert.comparison_columns or ((old.time_column,) if old.time_column else ())
     for name in dict.fromkeys((*old.table_schema.primary_key, *compared)):
         before, after = old.table_schema.field(name), new.table_schema.field(name)
@@ -140,17 +140,18 @@ def compare_compared(old: TableSpec, new: TableSpec, upsert: UpsertSpec) -> Iter
 
 
 def _compare_batch_upserts(old: TableSpec, new: TableSpec) -> Iterator[Problem]:
-    """Rows of a key meet by the partitions of their segments."""
+    """Yield a problem if the partitioning changes, since rows of a key meet only in segments of one partition, or if a
+    stream is added."""
     if new.ingestion.stream is not None:
         yield Problem("spec.ingestion.stream", f"cannot be added to an upsert table of batches; {NEW_TABLE}")
-    before, after = (None if one.partitioning is None else one.partitioning.columns for one in (old, new))
+    before, after = (None if spec.partitioning is None else spec.partitioning.columns for spec in (old, new))
     if before != after:
         message = f"cannot change: segments of an upsert table are partitioned as it was; {NEW_TABLE}"
         yield Problem("spec.partitioning.columns", message)
 
 
 def _compare_streams(old: StreamIngestion | None, new: StreamIngestion | None) -> Iterator[Problem]:
-    """Offsets that segments hold mean something in one stream only."""
+    """Yield a problem if the stream changes, since offsets in segments are valid for one stream only."""
     if old is None:
         return
     if new is None:
@@ -165,6 +166,6 @@ def _compare_streams(old: StreamIngestion | None, new: StreamIngestion | None) -
 
 
 def _deep_store(spec: TableSpec) -> str:
-    """Without options, such as its region."""
+    """Return the deep store's URI without options, such as its region."""
     declared = spec.deep_store_uri
     return "the cluster's own" if declared is None else declared.partition("?")[0].rstrip("/")

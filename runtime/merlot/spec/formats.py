@@ -1,10 +1,10 @@
-"""File formats of batch sources: apart from the models, whose library takes its time to load."""
+"""File formats of batch sources. They are apart from the models, whose library is slow to import."""
 
 from enum import StrEnum
 
 
 class BatchFormat(StrEnum):
-    """File formats of batch sources. JSON is JSON lines: one object per line."""
+    """File format of a batch source. JSON is JSON lines: one object per line."""
 
     PARQUET = "PARQUET"
     ORC = "ORC"

@@ -1,4 +1,4 @@
-"""How columns are stored and which indexes they have; how rows are spread over partitions."""
+"""Storage and indexes of columns, and how rows are spread over partitions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from merlot.values.types import TypeName
 NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 MAX_STAR_TREES: Final = 16
-"""Of a table."""
+"""Most star-trees of a table."""
 DEFAULT_FPP: Final = 0.01
-"""Of Bloom filters: 10 bits a value."""
+"""Default share of false positives of Bloom filters: 10 bits a value."""
 
 
 class Encoding(StrEnum):
-    """How values are stored. AUTO decides from the statistics of each segment."""
+    """How values are stored. AUTO decides by the statistics of each segment."""
 
     AUTO = "AUTO"
     DICTIONARY = "DICTIONARY"
@@ -39,16 +39,17 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexKind:
-    """Which columns an index is for.
+    """Columns that an index can cover.
 
-    A field of `IndexingSpec` that has one in its annotation declares an index: the field's name is that of its kind, of
-    the module in `segment.index` that writes and reads it, and of its buffers' first part."""
+    A field of `IndexingSpec` with an `IndexKind` in its annotation declares an index. The field's name is also the name
+    of the index kind, of the module in `segment.index` that writes and reads it, and the first part of its buffers'
+    names."""
 
     raw_types: frozenset[TypeName] = frozenset()
-    """Types of which it takes columns without a dictionary; of the others it asks for one."""
+    """Types whose columns need no dictionary for it; columns of other types need one."""
     types: frozenset[TypeName] = frozenset(TypeName)
     takes_lists: bool = True
-    """Whether it takes multi-value columns."""
+    """True if it covers multi-value columns."""
 
 
 IndexedColumns = tuple[ColumnName, ...]
@@ -56,30 +57,31 @@ IndexedColumns = tuple[ColumnName, ...]
 
 class IndexingSpec(SpecModel):
     """Storage and indexes, by column. A change of storage applies to segments that are built after it. An index that is
-    added is made of older segments, too, while queries go on; one that is taken out finds no rows any more. Consuming
-    segments have none until they are sealed."""
+    added is also built for older segments, while queries go on; an index that is removed is no longer used. Consuming
+    segments have no indexes until they are sealed."""
 
     sorted_columns: tuple[ColumnName, ...] = ()
-    """Columns that rows are sorted by within a segment, most significant first."""
+    """Columns by which rows are sorted within a segment, most significant first."""
     inverted: Annotated[IndexedColumns, IndexKind()] = ()
     """Columns with an inverted index, from each value to its rows; for columns that queries filter by."""
     bloom: Annotated[IndexedColumns, IndexKind(raw_types=frozenset(TypeName))] = ()
-    """Columns with a Bloom filter, which tells that a segment lacks a value; for columns of many values that queries
-    look up one by one, such as ids. Small ones serve brokers too: see the pruner `bloom`."""
+    """Columns with a Bloom filter, which shows that a segment lacks a value; for columns of many values that queries
+    look up individually, such as ids. Brokers use small filters too: see the pruner `bloom`."""
     range: Annotated[IndexedColumns, IndexKind(raw_types=NUMBERS, takes_lists=False)] = ()
-    """Columns with a range index, which finds the rows of a range of values without reading the others; for columns of
-    numbers or times of which queries ask for few, and by which rows are not sorted. Four bytes a row."""
+    """Columns with a range index, which finds the rows of a range of values without reading the others. It is for
+    numbers and times by which rows are not sorted, and of which queries select few. Four bytes a row."""
     json_paths: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
     """Columns of JSON with an index of every scalar by its path, which answers JSON_MATCH."""
     text: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
     """Columns of text with an index of every word, which answers TEXT_MATCH."""
     ngram: Annotated[IndexedColumns, IndexKind(types=TEXTS, raw_types=TEXTS, takes_lists=False)] = ()
-    """Columns of text with an index of every three consecutive bytes, for LIKE '%…%' and REGEXP_LIKE of few rows."""
+    """Columns of text with an index of every three consecutive bytes, for LIKE '%…%' and REGEXP_LIKE that match few
+    rows."""
     bloom_fpp: Mapping[ColumnName, Annotated[float, Field(gt=0.0, lt=1.0)]] = {}
     """Share of absent values that may pass a filter, by column; 0.01 if left out. A tenth of it takes half as much
     space again."""
     no_dictionary: tuple[ColumnName, ...] = ()
-    """Columns stored raw; the same as an encoding of RAW."""
+    """Columns stored raw; the same as the encoding RAW."""
     encodings: Mapping[ColumnName, Encoding] = {}
     """Encoding by column; AUTO if left out."""
     compression: Mapping[ColumnName, Compression] = {}
@@ -88,30 +90,30 @@ class IndexingSpec(SpecModel):
     """Star-trees: pre-aggregated rows, for queries that name only their dimensions and functions."""
 
     star_tree: StarTreeChoice = StarTreeChoice.NONE
-    """auto: each segment gets a star-tree chosen by its columns, in addition to the declared ones: dimensions of
-    up to 10,000 values, COUNT and the SUM of metrics, in at most a tenth as many documents as rows."""
+    """auto: each segment gets a star-tree chosen by its columns, in addition to the declared ones. It has dimensions of
+    up to 10,000 values, COUNT and the SUM of metrics, and at most a tenth as many documents as rows."""
     timestamp_granularities: Mapping[ColumnName, tuple[Granularity, ...]] = {}
-    """Units to which time columns are truncated in advance, in UTC: DATETRUNC('DAY', ts), or $ts$DAY by name, is read,
-    not computed, in segments that are built with it."""
+    """Units to which time columns are truncated in advance, in UTC. In segments that are built with it,
+    DATETRUNC('DAY', ts), also called $ts$DAY, is read instead of computed."""
 
     @property
     def may_derive(self) -> bool:
-        """Whether there may be derived columns; takes no time to tell."""
+        """True if there may be derived columns. Cheaper than `derived`."""
         return bool(self.star_tree_index_configs or self.timestamp_granularities)
 
     @property
     def derived(self) -> tuple[Derived, ...]:
-        """Derived columns, sorted: of `timestampGranularities`, and dimensions of star-trees."""
-        found = {Derived(name, one) for name, every in self.timestamp_granularities.items() for one in every}
+        """Derived columns of `timestampGranularities` and among the dimensions of star-trees, sorted."""
+        declared = {Derived(name, unit) for name, units in self.timestamp_granularities.items() for unit in units}
         of_trees = (derived_of(name) for tree in self.star_tree_index_configs for name in tree.dimensions_split_order)
-        return tuple(sorted(found | {one for one in of_trees if one is not None}))
+        return tuple(sorted(declared | {column for column in of_trees if column is not None}))
 
     def bloom_fpp_of(self, column: str) -> float | None:
-        """Share of absent values that may pass the column's filter; None if it has none."""
+        """Return the share of absent values that may pass the column's filter; None if the column has no filter."""
         return self.bloom_fpp.get(column, DEFAULT_FPP) if column in self.bloom else None
 
     def encoding_of(self, column: str) -> Encoding:
-        """The encoding that is asked for: RAW for `noDictionary`, AUTO where nothing is said."""
+        """Return the declared encoding: RAW for `noDictionary`, AUTO if none is declared."""
         return Encoding.RAW if column in self.no_dictionary else self.encodings.get(column, Encoding.AUTO)
 
     @property
@@ -121,12 +123,12 @@ class IndexingSpec(SpecModel):
 
     @property
     def has_star_trees(self) -> bool:
-        """Whether segments may have star-trees, declared or chosen."""
+        """True if segments may have star-trees, declared or chosen."""
         return bool(self.star_tree_index_configs) or self.star_tree is StarTreeChoice.AUTO
 
     @property
     def asks_for_indexes(self) -> bool:
-        """Whether there is any index or star-tree, so that some segment may lack it."""
+        """True if an index, star-tree or derived column is declared, so that a segment may lack it."""
         return (
             self.has_star_trees
             or bool(self.timestamp_granularities)
@@ -134,12 +136,12 @@ class IndexingSpec(SpecModel):
         )
 
     def columns_of(self, kind: str) -> IndexedColumns:
-        """Columns for which an index is asked for."""
+        """Return the columns that shall have an index of this kind."""
         columns: IndexedColumns = getattr(self, kind)
         return columns
 
     def kinds_of(self, column: str) -> tuple[str, ...]:
-        """Kinds of index that are asked for."""
+        """Return the kinds of index that a column shall have."""
         return tuple(kind for kind in INDEX_KINDS if column in self.columns_of(kind))
 
 
@@ -149,11 +151,11 @@ INDEX_KINDS: Final[Mapping[str, IndexKind]] = {
     for kind in field.metadata
     if isinstance(kind, IndexKind)
 }
-"""Every index there is, by name."""
+"""Every kind of index, by name."""
 
 
 class PartitionEnforcement(StrEnum):
-    """What batch ingestion does about partitions."""
+    """How batch ingestion treats partitions."""
 
     ASSERT = "assert"
     REPARTITION = "repartition"
@@ -171,10 +173,10 @@ class PartitionFunctionSpec(SpecModel):
 
 
 class PartitioningSpec(SpecModel):
-    """How rows are spread over partitions; every segment records which ones it holds."""
+    """How rows are spread over partitions; every segment records which partitions it holds."""
 
     columns: Annotated[Mapping[ColumnName, PartitionFunctionSpec], Field(min_length=1)]
     """Partition function by column."""
     enforce: PartitionEnforcement = PartitionEnforcement.REPARTITION
-    """repartition: ingestion moves rows so that a segment holds one partition. assert: the source does so already; a
-    segment that holds more is reported, and never pruned by partition."""
+    """repartition: ingestion moves rows so that a segment holds one partition. assert: the source is partitioned
+    already; a segment that holds several partitions is reported, and never pruned by partition."""

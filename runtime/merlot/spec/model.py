@@ -1,6 +1,6 @@
-"""The base of every declared model: frozen, camelCase outside, snake_case inside, unknown fields refused.
+"""Base of all manifest models: frozen, camelCase outside, snake_case inside, unknown fields refused.
 
-A docstring under a field is its description in the CRD. Enum values are what users write.
+A docstring under a field is its description in the CRD. Enum values are the words that users write.
 """
 
 from pydantic import BaseModel, ConfigDict
@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 
 class SpecModel(BaseModel):
-    """A part of a manifest."""
+    """Part of a manifest."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -1,7 +1,8 @@
-"""Pinot's partition functions: from a value's text to a partition number (package `common.partition.function`).
+"""Pinot's partition functions: map the text of a value to a partition number (package `common.partition.function`).
 
-Names, normalizers and variants are read without regard to case, as in Pinot. A value's text is what `FieldSpec.
-getStringValue` gives: decimal digits, hex for BYTES. Pure functions; the hashes are in `partition_hashes`.
+Names, normalizers and variants are case-insensitive, as in Pinot. The text of a value is what
+`FieldSpec.getStringValue` returns: decimal digits, hex for BYTES. Pure functions; the hashes are in
+`partition_hashes`.
 """
 
 import operator
@@ -18,7 +19,7 @@ T = TypeVar("T")
 PartitionFunction = Callable[[str], int]
 Hash = Callable[[str], int]
 Normalizer = Callable[[int, int, int], int]
-"""(hash, bits of the hash, number of partitions) to a partition."""
+"""Function of a hash, its number of bits and the number of partitions; returns a partition."""
 
 NORMALIZERS: Mapping[str, Normalizer] = {
     "POSITIVE_MODULO": lambda value, bits, count: value % count,
@@ -30,10 +31,10 @@ NORMALIZERS: Mapping[str, Normalizer] = {
 
 
 def get(spec: PartitionFunctionSpec) -> PartitionFunction:
-    """The function that a table declares; raises InvalidInputError if the declaration is wrong.
+    """Return the function that a table declares; raise InvalidInputError if the declaration is wrong.
 
-    The function itself raises InvalidInputError for text that it cannot take (Modulo of no number). A user's own one
-    raises PlugInError, which is one, for whatever it raises, and for what is no number."""
+    The returned function raises InvalidInputError for text that it cannot partition, such as Modulo for text that is no
+    number. A plug-in's function raises PlugInError, a subclass, if it fails or returns no integer."""
     own = _own_function(spec)
     if own is not None:
         return own
@@ -49,7 +50,7 @@ def get(spec: PartitionFunctionSpec) -> PartitionFunction:
 
 @dataclass(frozen=True, kw_only=True)
 class _Family:
-    """A function by name; `build` gives its hash and the bits of the hash."""
+    """Partition function by name. `build` returns its hash function and the number of bits of a hash."""
 
     name: str
     normalizer: str
@@ -58,7 +59,7 @@ class _Family:
 
 
 _MAX_DIGITS = 4000
-"""Leading zeros included; Python reads no text of more than 4,300."""
+"""Most digits, leading zeros included; Python converts no text of more than 4,300."""
 
 
 def _modulo(spec: PartitionFunctionSpec) -> tuple[Hash, int]:
@@ -66,7 +67,7 @@ def _modulo(spec: PartitionFunctionSpec) -> tuple[Hash, int]:
 
 
 def _parse_long(text: str) -> int:
-    """Java's Long.parseLong."""
+    """Parse a number as Java's Long.parseLong does."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not digits.isdecimal() or len(digits) > _MAX_DIGITS or not -(2**63) <= int(text) < 2**63:
         raise InvalidInputError(f"Modulo partitions whole numbers of 64 bits value={text!r:.40}")
@@ -108,17 +109,17 @@ def _bounded_column_value(spec: PartitionFunctionSpec) -> tuple[Hash, int]:
     config = spec.function_config
     if not config.get("columnValues") or not config.get("columnValuesDelimiter"):
         raise InvalidInputError("BoundedColumnValue needs columnValues and columnValuesDelimiter in functionConfig")
-    known = [_folded(value) for value in config["columnValues"].split(config["columnValuesDelimiter"])]
-    if spec.num_partitions != len(known) + 1:
+    texts = [_folded(value) for value in config["columnValues"].split(config["columnValuesDelimiter"])]
+    if spec.num_partitions != len(texts) + 1:
         raise InvalidInputError(
-            f"BoundedColumnValue of {len(known)} values needs numPartitions: {len(known) + 1} (0 is every other value)"
+            f"BoundedColumnValue of {len(texts)} values needs numPartitions: {len(texts) + 1} (0 is every other value)"
         )
-    numbers = {value: number for number, value in reversed(list(enumerate(known, 1)))}
+    numbers = {value: number for number, value in reversed(list(enumerate(texts, 1)))}
     return lambda text: numbers.get(_folded(text), 0), 32
 
 
 def _folded(text: str) -> str:
-    """Equal for texts that Java's equalsIgnoreCase calls equal: it folds characters one by one."""
+    """Return equal texts for texts that Java's equalsIgnoreCase calls equal: it folds characters one by one."""
     upper = (character.upper() if len(character.upper()) == 1 else character for character in text)
     return "".join(character.lower() if len(character.lower()) == 1 else character for character in upper)
 
@@ -180,15 +181,16 @@ FUNCTION_NAMES = tuple(family.name for family in _FAMILIES.values())
 
 
 ENTRY_POINTS = "merlot.partition_functions"
-"""Group of users' own functions: each names a callable from PartitionFunctionSpec to PartitionFunction."""
+"""Entry point group of plug-in functions. Each names a callable from PartitionFunctionSpec to PartitionFunction."""
 
 
 class PlugInError(InvalidInputError):
-    """A user's own partition function failed: nothing is known of the value's partition."""
+    """Raised if a plug-in's partition function fails: the value's partition is unknown."""
 
 
 def _own_function(spec: PartitionFunctionSpec) -> PartitionFunction | None:
-    """The function that an installed package offers under this name; PlugInError if it cannot be had."""
+    """Return the function that an installed package offers under this name, or None; raise PlugInError if it cannot be
+    loaded."""
     if spec.function_name.lower() in _FAMILIES:
         return None
     for entry_point in entry_points(group=ENTRY_POINTS, name=spec.function_name):
@@ -202,7 +204,7 @@ def _own_function(spec: PartitionFunctionSpec) -> PartitionFunction | None:
 
 
 def _guarded(name: str, function: PartitionFunction) -> PartitionFunction:
-    """The function as callers may trust it: a partition's number, or a PlugInError."""
+    """Wrap a plug-in's function so that it returns an integer or raises InvalidInputError or PlugInError."""
 
     def partition_of(text: str) -> int:
         try:
@@ -225,5 +227,5 @@ def _family(name: str) -> _Family:
 def _refuse_unknown_options(spec: PartitionFunctionSpec, family: _Family) -> None:
     for option in spec.function_config:
         if option not in family.options:
-            known = ", ".join(sorted(family.options))
-            raise InvalidInputError(f"unknown option {option!r} of {family.name}; one of {known}")
+            names = ", ".join(sorted(family.options))
+            raise InvalidInputError(f"unknown option {option!r} of {family.name}; one of {names}")

@@ -1,4 +1,4 @@
-"""Pinot's Schema as JSON: what `/tables/{t}/schema` answers, on a controller and on a broker alike. Pure."""
+"""Pinot's JSON form of a Schema, which `/tables/{t}/schema` answers on controllers and brokers. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def to_pinot(name: str, table_schema: TableSchema) -> Json:
-    """The columns by role, in the order of the manifest; `name` is the table's raw name."""
+    """Return the columns by role, in the order of the manifest. name: the table's raw name."""
     by_role: dict[FieldRole, list[Json]] = {role: [] for role in FieldRole}
     for field in table_schema.fields:
         by_role[field.role].append(_field(field))

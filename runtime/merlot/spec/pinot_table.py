@@ -1,8 +1,8 @@
-"""What Pinot's table config says of indexes, routing, limits, streams and upserts, of a spec: the reverse of
+"""Convert a spec's indexes, routing, limits, streams and upserts to members of Pinot's table config: the reverse of
 `pinot_import`. Pure.
 
-It has a member for all that a config of Pinot's could say, so that who takes one out of the answer and writes it back
-takes it out of the table.
+The result has a member for everything that a Pinot config can express. So a client that removes a member from the
+answer and writes it back removes that setting from the table.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _PRUNERS: Final = ("empty", "time", "partition")
 
 
 def shared_members(spec: TableSpec) -> Json:
-    """Members of the configs of both halves."""
-    found: Json = {"tableIndexConfig": _indexing(spec), "fieldConfigList": _fields(spec)}
+    """Return the members that the OFFLINE and the REALTIME config share."""
+    members: Json = {"tableIndexConfig": _indexing(spec), "fieldConfigList": _fields(spec)}
     routing: Json = {"segmentPrunerTypes": [name for name in spec.routing.segment_pruners if name in _PRUNERS]}
     if spec.routing.instance_selector is InstanceSelector.STRICT_REPLICA_GROUP:
         routing["instanceSelectorType"] = "strictReplicaGroup"
     query = {"timeoutMs": spec.limits.timeout_ms, "maxServerResponseSizeBytes": spec.limits.max_bytes}
-    found["routing"], found["query"] = _told(routing), _told(query)
+    members["routing"], members["query"] = _without_empty(routing), _without_empty(query)
     if spec.limits.max_queries_per_second is not None:
-        found["quota"] = {"maxQueriesPerSecond": str(spec.limits.max_queries_per_second)}
+        members["quota"] = {"maxQueriesPerSecond": str(spec.limits.max_queries_per_second)}
     if spec.upsert is not None and spec.upsert.config is not None:
-        found |= _upsert(spec.upsert.config, spec)
-    return {name: value for name, value in found.items() if value or name == "tableIndexConfig"}
+        members |= _upsert(spec.upsert.config, spec)
+    return {name: value for name, value in members.items() if value or name == "tableIndexConfig"}
 
 
 def stream_members(stream: StreamIngestion) -> Json:
-    """`ingestionConfig` of the half with the stream."""
+    """Return `ingestionConfig` of the REALTIME config."""
     columns = [{"columnName": name, "transformFunction": text} for name, text in stream.derived_columns.items()]
-    return _told(
+    return _without_empty(
         {
             "streamIngestionConfig": {"streamConfigMaps": [_stream(stream)]},
             "transformConfigs": columns,
@@ -63,7 +63,7 @@ def stream_members(stream: StreamIngestion) -> Json:
 
 def _indexing(spec: TableSpec) -> Json:
     indexing = spec.indexing
-    found: Json = {
+    members: Json = {
         "sortedColumn": list(indexing.sorted_columns),
         "invertedIndexColumns": list(indexing.inverted),
         "noDictionaryColumns": list(indexing.no_dictionary),
@@ -73,15 +73,16 @@ def _indexing(spec: TableSpec) -> Json:
         "jsonIndexColumns": list(indexing.json_paths),
         "bloomFilterColumns": list(indexing.bloom),
         "bloomFilterConfigs": {name: {"fpp": share} for name, share in indexing.bloom_fpp.items()},
-        "starTreeIndexConfigs": [_star_tree(one) for one in indexing.star_tree_index_configs],
+        "starTreeIndexConfigs": [_star_tree(tree) for tree in indexing.star_tree_index_configs],
         "enableDefaultStarTree": True if indexing.star_tree == "auto" else None,
     }
     if spec.partitioning is not None:
         columns = {
-            name: _told(one.model_dump(mode="json", by_alias=True)) for name, one in spec.partitioning.columns.items()
+            name: _without_empty(function.model_dump(mode="json", by_alias=True))
+            for name, function in spec.partitioning.columns.items()
         }
         more["segmentPartitionConfig"] = {"columnPartitionMap": columns}
-    return found | _told(more)
+    return members | _without_empty(more)
 
 
 def _star_tree(tree: StarTreeSpec) -> Json:
@@ -94,22 +95,22 @@ def _star_tree(tree: StarTreeSpec) -> Json:
 
 
 def _fields(spec: TableSpec) -> list[Json]:
-    """Of columns with something that tableIndexConfig has no list for."""
+    """Return a fieldConfigList for the settings of columns that tableIndexConfig has no list for."""
     indexing = spec.indexing
-    found: dict[str, Json] = {}
+    configs: dict[str, Json] = {}
     for name in indexing.text:
-        found.setdefault(name, {"name": name})["indexTypes"] = ["TEXT"]
+        configs.setdefault(name, {"name": name})["indexTypes"] = ["TEXT"]
     for name, codec in indexing.compression.items():
-        found.setdefault(name, {"name": name})["compressionCodec"] = _CODECS[codec]
+        configs.setdefault(name, {"name": name})["compressionCodec"] = _CODECS[codec]
     for name, units in indexing.timestamp_granularities.items():
-        found.setdefault(name, {"name": name})["timestampConfig"] = {"granularities": [str(one) for one in units]}
-    return list(found.values())
+        configs.setdefault(name, {"name": name})["timestampConfig"] = {"granularities": [str(unit) for unit in units]}
+    return list(configs.values())
 
 
 def _stream(stream: StreamIngestion) -> Json:
     prefix = f"stream.{stream.type}."
     properties = dict(stream.properties)
-    found = {
+    members = {
         "streamType": stream.type,
         f"{prefix}topic.name": stream.topic,
         f"{prefix}broker.list": properties.pop("bootstrap.servers", None),
@@ -120,45 +121,47 @@ def _stream(stream: StreamIngestion) -> Json:
         "realtime.segment.flush.threshold.segment.size": str(stream.flush.bytes),
         **{f"{prefix}consumer.prop.{name}": value for name, value in properties.items()},
     }
-    return _told(found)
+    return _without_empty(members)
 
 
 def _decoder(decoder: DecoderSpec, prefix: str) -> Json:
     options = f"{prefix}decoder.prop."
     has_registry = decoder.type is DecoderType.AVRO and decoder.schema_registry is not None
-    found: Json = {
+    members: Json = {
         f"{prefix}decoder.class.name": _REGISTRY if has_registry else _DECODERS[decoder.type],
         f"{options}schema.registry.rest.url": decoder.schema_registry,
         f"{options}schema": decoder.avro_schema,
     }
     if decoder.csv is not None:
-        found[f"{options}header"] = decoder.csv.delimiter.join(decoder.csv.columns)
-        found[f"{options}delimiter"] = decoder.csv.delimiter
-    return found
+        members[f"{options}header"] = decoder.csv.delimiter.join(decoder.csv.columns)
+        members[f"{options}delimiter"] = decoder.csv.delimiter
+    return members
 
 
 def _upsert(upsert: UpsertSpec, spec: TableSpec) -> Json:
     to_live = _units(upsert.primary_key_ttl, upsert, spec)
     if upsert.mode is UpsertMode.DEDUP:
         column = next(iter(upsert.comparison_columns), None)
-        return {"dedupConfig": _told({"dedupEnabled": True, "dedupTimeColumn": column, "metadataTTL": to_live})}
-    found = {
+        return {
+            "dedupConfig": _without_empty({"dedupEnabled": True, "dedupTimeColumn": column, "metadataTTL": to_live})
+        }
+    members = {
         "mode": str(upsert.mode),
         "comparisonColumns": list(upsert.comparison_columns),
         "deleteRecordColumn": upsert.delete_record_column,
         "dropOutOfOrderRecord": upsert.drop_out_of_order_record or None,
         "outOfOrderRecordColumn": upsert.out_of_order_record_column,
-        "partialUpsertStrategies": {name: str(one) for name, one in upsert.partial_upsert_strategies.items()},
+        "partialUpsertStrategies": {name: str(strategy) for name, strategy in upsert.partial_upsert_strategies.items()},
         "defaultPartialUpsertStrategy": str(upsert.default_partial_upsert_strategy),
         "metadataTTL": to_live,
         "deletedKeysTTL": _units(upsert.deleted_keys_ttl, upsert, spec),
         "snapshot": str(upsert.snapshot),
     }
-    return {"upsertConfig": _told(found)}
+    return {"upsertConfig": _without_empty(members)}
 
 
 def _units(to_live: str | None, upsert: UpsertSpec, spec: TableSpec) -> int | None:
-    """In units of the comparison column, as Pinot counts them."""
+    """Return a time to live in units of the comparison column, as Pinot counts it; None if there is none."""
     if to_live is None or to_live.isdecimal():
         return None if to_live is None else int(to_live)
     column = next(iter(upsert.comparison_columns), spec.time_column)
@@ -173,5 +176,5 @@ def _units(to_live: str | None, upsert: UpsertSpec, spec: TableSpec) -> int | No
     return duration_ms(to_live) // step_ms
 
 
-def _told(content: Json) -> Json:
+def _without_empty(content: Json) -> Json:
     return {name: value for name, value in content.items() if value not in (None, "", [], {})}

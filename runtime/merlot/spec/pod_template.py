@@ -1,6 +1,6 @@
-"""What a Table may say of its pods: where they run, how large they are, with which volumes. Not who they are.
+"""Pod templates of a Table: where pods run, how large they are, and their volumes.
 
-An allow-list: what is not a field here is refused, since whoever writes a Table may have no right to make pods. A
+This is an allow-list. Every other field is refused, since authors of Tables may have no right to create pods. A
 security context, another account, image, command or container, the node's network, files or names, and contents of
 Secrets would each give the author of a Table more than the rights to Tables.
 """
@@ -15,10 +15,10 @@ from merlot.spec.rules.pods import KEYS, VARIABLE
 
 _OPEN_SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 Open = Annotated[Mapping[str, Any], WithJsonSchema(_OPEN_SCHEMA)]
-"""An object that Kubernetes itself checks."""
+"""Object that Kubernetes itself validates."""
 
 MOUNT_PATH = r"^/mnt(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$"
-"""Where nothing of the image is, nor anything that a library reads by itself."""
+"""Pattern of mount paths. Neither the image nor any library keeps files there."""
 MOST_KEYS, MOST_VARIABLES, MOST_NAME = 64, 100, 253
 
 
@@ -29,11 +29,11 @@ def _is_free(key: str) -> str:
 
 
 Key = Annotated[str, AfterValidator(_is_free)]
-"""Of a label or an annotation."""
+"""Key of a label or an annotation."""
 
 
 class PodMetadata(SpecModel):
-    """What pods are marked with."""
+    """Labels and annotations of pods."""
 
     labels: Mapping[Key, str] = Field({}, max_length=MOST_KEYS)
     """Labels besides those of the operator."""
@@ -42,12 +42,12 @@ class PodMetadata(SpecModel):
 
 
 class Variable(SpecModel):
-    """A variable of the environment, in plain text."""
+    """Environment variable, in plain text."""
 
     name: str = Field(max_length=MOST_NAME)
-    """Its name."""
+    """Name of the variable."""
     value: str = ""
-    """Its value."""
+    """Value of the variable."""
 
     @field_validator("name")
     @classmethod
@@ -58,7 +58,7 @@ class Variable(SpecModel):
 
 
 class ContainerResources(SpecModel):
-    """What a container asks for."""
+    """Resources of a container."""
 
     requests: Open | None = None
     """Guaranteed amounts."""
@@ -67,88 +67,88 @@ class ContainerResources(SpecModel):
 
 
 class VolumeMount(SpecModel):
-    """Where a volume of the template is seen."""
+    """Path at which a container sees a volume of the template."""
 
     name: str
     """Name of the volume."""
     mount_path: str = Field(pattern=MOUNT_PATH)
-    """A folder below /mnt."""
+    """Folder below /mnt."""
     sub_path: str | None = None
-    """A folder of the volume instead of its root."""
+    """Folder of the volume that is mounted instead of its root."""
     read_only: bool | None = None
-    """Whether nothing is written."""
+    """True if the container only reads the volume."""
 
 
 class ProbeTimes(SpecModel):
-    """How patient a probe is; what it asks is the operator's."""
+    """Times and thresholds of a probe; the operator decides what it probes."""
 
     initial_delay_seconds: int | None = Field(None, ge=0)
-    """Before the first one."""
+    """Seconds before the first probe."""
     period_seconds: int | None = Field(None, ge=1)
-    """From one to the next."""
+    """Seconds between two probes."""
     timeout_seconds: int | None = Field(None, ge=1)
-    """For an answer."""
+    """Seconds that a probe waits for an answer."""
     success_threshold: int | None = Field(None, ge=1)
-    """Good answers that are needed."""
+    """Consecutive good answers that count as success."""
     failure_threshold: int | None = Field(None, ge=1)
-    """Bad answers that are needed."""
+    """Consecutive bad answers that count as failure."""
 
 
 class Container(SpecModel):
-    """The container that the operator makes."""
+    """Container that the operator creates."""
 
     name: Literal["server", "broker"]
-    """The role."""
+    """Role of the pod."""
     resources: ContainerResources | None = None
-    """What it asks for besides `resources` of the tenant."""
+    """Resources in addition to `resources` of the tenant."""
     env: tuple[Variable, ...] = Field((), max_length=MOST_VARIABLES)
-    """More environment."""
+    """Additional environment variables."""
     volume_mounts: tuple[VolumeMount, ...] = ()
-    """More volumes to see."""
+    """Additional volumes to mount."""
     startup_probe: ProbeTimes | None = None
-    """Patience while it starts."""
+    """Times for the container to start."""
     liveness_probe: ProbeTimes | None = None
-    """Patience before it is started again."""
+    """Times before the container is restarted."""
     readiness_probe: ProbeTimes | None = None
-    """Patience before it gets no more requests."""
+    """Times before the container gets no more requests."""
 
 
 class Volume(SpecModel):
-    """A volume: scratch space, a claim, or a ConfigMap."""
+    """Volume: scratch space, a claim, or a ConfigMap."""
 
     name: str
-    """By which mounts name it; `tmp` and `segments` are those of the operator."""
+    """Name by which mounts refer to it; `tmp` and `segments` are those of the operator."""
     empty_dir: Open | None = None
-    """Space of the node, as long as the pod lives."""
+    """Space on the node that exists as long as the pod."""
     ephemeral: Open | None = None
-    """A claim that comes and goes with the pod."""
+    """Claim that is created and deleted with the pod."""
     persistent_volume_claim: Open | None = None
-    """A claim of the namespace."""
+    """Claim of the namespace."""
     config_map: Open | None = None
     """Files of a ConfigMap of the namespace."""
 
 
 class PodSpec(SpecModel):
-    """The part of a PodSpec that a Table may have."""
+    """Fields of a PodSpec that a Table may set."""
 
     node_selector: Mapping[str, str] | None = None
-    """Labels of nodes."""
+    """Labels that a node must have."""
     tolerations: tuple[Open, ...] | None = None
-    """Taints of nodes that do no harm."""
+    """Taints of nodes that pods tolerate."""
     affinity: Open | None = None
-    """Which nodes and neighbours are liked."""
+    """Nodes and neighbours that pods require or prefer."""
     topology_spread_constraints: tuple[Open, ...] | None = None
     """Spread over zones and nodes, instead of the operator's."""
     priority_class_name: str | None = None
-    """Which pods are given up first."""
+    """Name of the pods' PriorityClass, which decides which pods are evicted first."""
     preemption_policy: Literal["Never", "PreemptLowerPriority"] | None = None
-    """Whether others are given up for them."""
+    """Never: other pods are not evicted for these. PreemptLowerPriority: pods of lower priority are."""
     scheduler_name: str | None = None
-    """Another scheduler."""
+    """Name of a scheduler other than the default."""
     termination_grace_period_seconds: int | None = Field(None, ge=1)
-    """Time to end."""
+    """Seconds that a pod has to stop."""
     containers: tuple[Container, ...] | None = Field(None, max_length=1)
-    """The role's container; there is no other."""
+    """Container of the role; there is no other."""
     volumes: tuple[Volume, ...] | None = None
     """Volumes, by name."""
 
@@ -157,6 +157,6 @@ class PodTemplate(SpecModel):
     """Part of a Kubernetes PodTemplateSpec."""
 
     metadata: PodMetadata = PodMetadata()
-    """What pods are marked with."""
+    """Labels and annotations of pods."""
     spec: PodSpec = PodSpec()
-    """The part of a PodSpec that says where pods run, how large they are and with which volumes."""
+    """Fields of a PodSpec that decide where pods run, how large they are and which volumes they have."""

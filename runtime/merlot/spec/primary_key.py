@@ -1,4 +1,4 @@
-"""Which primary keys fit whole into the two words of 8 bytes that an index keeps of each."""
+"""Placement of primary keys in the two words of 8 bytes that an index holds per key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ KEY_BYTES: Final[Mapping[TypeName, int]] = {
     TypeName.BOOLEAN: 4,
     TypeName.TIMESTAMP: 8,
 }
-"""Bytes of a value, of types whose values all take as many."""
+"""Bytes of a value, for types whose values all have the same size."""
 
 
 def places_of(widths: Sequence[int]) -> list[tuple[int, int]] | None:
-    """The word and the bit at which each column begins, if all fit into two words; a width of 0 does not fit."""
+    """Return the word and the first bit of each column; None unless all fit into two words. A width of 0 does not
+    fit."""
     filled = [0, 0]
     places = []
     for width in widths:

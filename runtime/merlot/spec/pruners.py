@@ -4,16 +4,18 @@ from importlib.metadata import entry_points
 from typing import Final
 
 SEGMENT_PRUNERS: Final = ("empty", "time", "range", "partition", "bloom")
-"""Built in, in the order in which they are told apart: whatever order a table lists them in, all work together."""
+"""Built-in pruners, in the order in which their effects are counted. All pruners of a table are
+applied, in whatever order it lists them."""
 ENTRY_POINTS: Final = "merlot.segment_pruners"
-"""Group of users' own pruners. Their names hold a dot (`acme.geo`), so that none clashes with a later version's."""
+"""Entry point group of plug-in pruners. Their names contain a dot (`acme.geo`), so that none clashes with a built-in
+pruner of a later version."""
 
 
 def is_known(name: str) -> bool:
-    """Whether this installation has the pruner."""
+    """Return True if this installation has the pruner."""
     return name in SEGMENT_PRUNERS or (is_own(name) and bool(entry_points(group=ENTRY_POINTS, name=name)))
 
 
 def is_own(name: str) -> bool:
-    """Whether the name is of a user's own pruner."""
+    """Return True if the name is of a plug-in pruner."""
     return "." in name

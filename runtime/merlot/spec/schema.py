@@ -1,7 +1,7 @@
-"""Columns of a table: types, roles, date-time formats and the values that stand for null.
+"""Columns of a table: types, roles, date-time formats and default null values.
 
-Default null values are Pinot's (`FieldSpec.java`). A model checks what one field decides alone; rules between fields
-are in `rules.table`.
+Default null values are Pinot's (`FieldSpec.java`). A model checks each field on its own; rules between fields are in
+`rules.table`.
 """
 
 import re
@@ -35,7 +35,7 @@ _GRANULARITY = re.compile(rf"(?:[1-9]\d*:(?:{_UNITS})|(?:{_UNITS})(?:\|[1-9]\d*)
 
 
 class FieldRole(StrEnum):
-    """What a column is for; decides its default null value."""
+    """Purpose of a column; decides its default null value."""
 
     DIMENSION = "dimension"
     METRIC = "metric"
@@ -43,29 +43,29 @@ class FieldRole(StrEnum):
 
 
 class FieldSpec(SpecModel):
-    """One column."""
+    """Column of a table."""
 
     name: ColumnName
     """Name of the column, as SQL uses it."""
     type: Annotated[TypeName, WithJsonSchema({"type": "string", "enum": [str(name) for name in COLUMN_TYPES]})]
     """Data type of a value."""
     role: FieldRole = FieldRole.DIMENSION
-    """What the column is for: to filter and group by (dimension), to aggregate (metric), or a time (dateTime)."""
+    """Purpose of the column: to filter and group by (dimension), to aggregate (metric), or a time (dateTime)."""
     multi_value: bool = False
     """True if a row holds a list of values."""
     format: str | None = None
-    """How a dateTime column writes an instant: TIMESTAMP (the default of that type), EPOCH|DAYS,
+    """Format of the times of a dateTime column: TIMESTAMP (the default of that type), EPOCH|DAYS,
     SIMPLE_DATE_FORMAT|yyyyMMdd, or Pinot's older 1:MILLISECONDS:EPOCH."""
     granularity: str | None = None
     """Distance between neighbouring values of a dateTime column, such as DAYS|1; informative."""
     default_null_value: Scalar | None = None
-    """Stands for null in storage and in answers; the type and the role decide it if left out."""
+    """Value that stands for null in storage and in answers; if left out, the type and the role decide it."""
     max_length: int | None = Field(None, ge=1, le=2_147_483_647)
-    """Longest STRING value in characters, or BYTES value in bytes; longer ones are cut at ingestion, and counted in its
-    report. 512 if left out. A JSON value is never cut, nor is a dateTime column: a longer one makes its row a bad one;
-    JSON has no limit if left out."""
+    """Longest STRING value in characters, or BYTES value in bytes; 512 if left out. Ingestion cuts longer values, and
+    counts them in its report. A value of JSON or of a dateTime column is never cut: a longer one makes its row a bad
+    row. JSON has no limit if left out."""
     description: str | None = None
-    """What the column means."""
+    """Meaning of the column."""
 
     @field_validator("type")
     @classmethod
@@ -111,7 +111,7 @@ class FieldSpec(SpecModel):
 
     @cached_property
     def default_value(self) -> FieldValue:
-        """The Python value that stands for null; of a multi-value column, its single element."""
+        """Python value that stands for null; for a multi-value column, its only element."""
         if self.default_null_value is not None:
             return scalars.parse(self.type, self.default_null_value)
         if self.role is FieldRole.METRIC:
@@ -120,21 +120,21 @@ class FieldSpec(SpecModel):
 
     @property
     def longest(self) -> int | None:
-        """`max_length`, or what holds without it; None: no limit."""
+        """Longest value: `max_length` or its default; None if there is no limit."""
         if self.max_length is None and self.type is not TypeName.JSON:
             return DEFAULT_MAX_LENGTH
         return self.max_length
 
     @cached_property
     def time_format(self) -> datetime_format.DateTimeFormat | None:
-        """How the column writes an instant; None unless it is a dateTime column."""
+        """Format of the column's times; None unless it is a dateTime column."""
         if self.role is not FieldRole.DATE_TIME:
             return None
         return datetime_format.parse(self.format or "TIMESTAMP")
 
 
 class TableSchema(SpecModel):
-    """The columns of a table, in the order that `SELECT *` shows them."""
+    """Columns of a table, in the order in which `SELECT *` shows them."""
 
     fields: tuple[FieldSpec, ...] = Field(min_length=1, max_length=2000)
     """Columns of the table."""
@@ -142,7 +142,7 @@ class TableSchema(SpecModel):
     """Columns that identify a row; upserts replace rows by them."""
 
     def field(self, name: str) -> FieldSpec | None:
-        """The column of that name, case-sensitively, or None."""
+        """Return the column with that name, case-sensitively, or None."""
         return self._by_name.get(name)
 
     @cached_property

@@ -1,9 +1,9 @@
-"""The shape of a table: what its manifest says that decides which rows a batch's segments hold, what their values are,
-and what the segments are called. Pure.
+"""Shape of a table: the part of its manifest that decides which rows a batch's segments hold, their values, and the
+segments' names. Pure.
 
-A job builds by one manifest and publishes into a table that was applied from another. Where the two have one shape, the
-same rows give the same segments; where they differ, rows would be counted twice, or read as something else. Indexes,
-replication and all else that only steers the future are no part of it (`evolution` has those).
+A job builds segments by one manifest and publishes into a table that was applied from another. If the two have the same
+shape, the same rows give the same segments. If they differ, rows would be counted twice, or read as something else.
+Indexes, replication and all else that only affects the future do not belong to the shape (`evolution` has those).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from merlot.spec.table import TableSpec
 from merlot.values.types import TypeName
 
 Shape = Mapping[str, str]
-"""Text by the path of a field in the manifest; equal texts have equal meanings."""
+"""Text by the path of a field in the manifest; equal texts mean the same."""
 
 COLUMNS: Final = "spec.schema.fields"
 LIMITED: Final = frozenset({TypeName.STRING, TypeName.BYTES, TypeName.JSON})
@@ -33,11 +33,11 @@ MAX_TEXT: Final = 120
 
 
 class ShapeError(InvalidInputError):
-    """Segments were built, or are to be built, by a manifest that differs from the applied table."""
+    """Raised if segments were built, or are to be built, by a manifest whose shape differs from the applied table's."""
 
 
 def shape_of(spec: TableSpec) -> Shape:
-    """The shape of a table. The order of columns belongs to it: files without a header go by it."""
+    """Return the shape of a table. The order of columns belongs to it, because files without a header rely on it."""
     return {
         "spec.timeColumn": spec.time_column or ABSENT,
         "spec.pushType": str(spec.push_type),
@@ -51,13 +51,15 @@ def shape_of(spec: TableSpec) -> Shape:
 
 
 def differences(applied: Shape, other: Shape) -> list[str]:
-    """Fields in which two shapes differ. What only one of them tells of is no difference: a column that one lacks is
-    named by the list of columns, and another version of Merlot may know of fields that this one does not."""
+    """Return the fields in which two shapes differ.
+
+    A field that only one of them has is no difference. The list of columns names a column that one of them lacks, and
+    another version of Merlot may know more fields."""
     return [path for path, text in applied.items() if other.get(path, text) != text]
 
 
 def check(applied: Shape, other: Shape, *, table: str, what: str) -> None:
-    """ShapeError, which names the fields, unless the shapes are equal. `what`: whose shape `other` is."""
+    """Raise ShapeError, which names the fields, unless the shapes are equal. what: owner of the shape `other`."""
     paths = differences(applied, other)
     if not paths:
         return
@@ -69,7 +71,8 @@ def check(applied: Shape, other: Shape, *, table: str, what: str) -> None:
 
 
 def _pair(path: str, applied: Shape, other: Shape) -> str:
-    """Both values; of the lists of columns, what only one of them has, and of a column, what is not the same."""
+    """Return both values as text. For the list of columns, that is what only one of them has; for a column, what
+    differs."""
     before, after = applied[path], other[path]
     if path.startswith(f"{COLUMNS}["):
         first_facts, second_facts = json.loads(before), json.loads(after)
@@ -85,7 +88,7 @@ def _pair(path: str, applied: Shape, other: Shape) -> str:
 
 
 def _beyond(names: Sequence[str], others: Sequence[str]) -> str:
-    """Names that are not among the others."""
+    """Return a text with the names that are not among the others."""
     own = [name for name in names if name not in set(others)]
     return f"has also {', '.join(own)}" if own else "has no more"
 
@@ -101,8 +104,8 @@ def _partitioning(spec: PartitioningSpec | None) -> str:
 
 
 def _column(field: FieldSpec) -> str:
-    """All of a column that decides its values, defaults filled in. What is added one day has to be a path of its own:
-    older versions compare the whole text."""
+    """Return everything of a column that decides its values, defaults filled in. A later addition must be a path of its
+    own, because older versions compare the whole text."""
     facts: dict[str, object] = {"type": str(field.type), "role": str(field.role)}
     if field.multi_value:
         facts["multiValue"] = True

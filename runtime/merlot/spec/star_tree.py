@@ -1,8 +1,8 @@
-"""Star-trees: rows of a segment aggregated ahead, by dimensions in an order. Names and defaults are Pinot's.
+"""Star-trees: pre-aggregated rows of a segment, by dimensions in an order. Names and defaults are Pinot's.
 
-A tree keeps, of each function of a column, a *stored function*: AVG is a sum and a count, MINMAXRANGE both extremes,
-and functions that differ in how they show an answer share what they are made of. What is decided by the name alone is
-here; whether columns exist and have fitting types is in `manifest.star_tree_checks`.
+For each function of a column, a tree keeps one or more *stored functions*: AVG is a sum and a count, MINMAXRANGE both
+extremes. Functions that only show the same state differently share a stored function. What follows from the name alone
+is here; `manifest.star_tree_checks` checks whether columns exist and have fitting types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_LEAF_RECORDS: Final = 10_000
 DEFAULT_DOCUMENTS: Final = 5_000_000
 SEPARATOR: Final = "__"
 EVERY_ROW: Final = "*"
-"""The column of COUNT."""
+"""Column of COUNT in a pair."""
 
 
 class StarTreeChoice(StrEnum):
@@ -32,7 +32,7 @@ class StarTreeChoice(StrEnum):
 
 
 class StoredFunction(NamedTuple):
-    """What a tree keeps of a column: an aggregate's state per document. `column` is empty for the count of rows."""
+    """Aggregate whose state a tree keeps per document. `column` is empty for the count of rows."""
 
     function: str
     """Canonical name in the registry of aggregates."""
@@ -51,7 +51,7 @@ _SKETCHED: Final = _HASHED - {TypeName.BYTES}
 
 
 class FunctionRule(NamedTuple):
-    """What a function of `functionColumnPairs` is made of, and of which columns it may be."""
+    """Stored functions of a function in `functionColumnPairs`, and the types of columns that it takes."""
 
     stored: tuple[str, ...]
     types: frozenset[TypeName]
@@ -79,22 +79,22 @@ FUNCTIONS: Final[dict[str, FunctionRule]] = {
 }
 """Functions whose states a tree may keep, by canonical name."""
 UNBOUNDED: Final[dict[str, str]] = {"distinctcount": "Set", "percentile": "List"}
-"""Functions that a tree may not keep, and what their intermediate result is."""
+"""Functions that a tree may not keep, with the type of their unbounded intermediate result."""
 
 
 def canonical(function: str) -> str:
-    """A function's name as registries have it."""
+    """Return a function's name in the form that registries use."""
     return function.replace("_", "").lower()
 
 
 def parts_of(pair: str) -> tuple[str, str]:
-    """Canonical function and column of a pair; the column is empty where the pair has no separator."""
+    """Return the canonical function and the column of a pair; the column is empty if the pair has no separator."""
     function, _, column = pair.partition(SEPARATOR)
     return canonical(function), column
 
 
 def stored_functions(function: str, column: str) -> tuple[StoredFunction, ...]:
-    """What a function of a column is made of; nothing if a tree cannot keep it."""
+    """Return the stored functions of a function of a column; empty if a tree cannot keep it."""
     rule = FUNCTIONS.get(function)
     if rule is None:
         return ()
@@ -102,26 +102,28 @@ def stored_functions(function: str, column: str) -> tuple[StoredFunction, ...]:
 
 
 class StarTreeSpec(SpecModel):
-    """One star-tree of every segment: which queries it answers, and how large it may be."""
+    """Star-tree of every segment: the queries that it answers, and its size limits."""
 
     dimensions_split_order: Annotated[tuple[DimensionName, ...], Field(min_length=1, max_length=MAX_DIMENSIONS)]
-    """Dimensions that queries filter and group by, in the order in which the tree is split: columns, and times cut to a
-    unit, DATETRUNC('DAY', ts). List those that most queries name first, and among them those of many values."""
+    """Dimensions by which queries filter and group, in the order in which the tree is split: columns, and times
+    truncated to a unit, DATETRUNC('DAY', ts). List first the dimensions that most queries name, and among these the
+    ones with many values."""
     skip_star_node_creation_for_dimensions: Annotated[tuple[DimensionName, ...], Field(max_length=MAX_DIMENSIONS)] = ()
     """Dimensions of the order that nearly every query names: no documents are made for queries that do not."""
     function_column_pairs: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1)]
-    """What queries aggregate: functions and their columns, such as SUM__impressions and COUNT__*."""
+    """Aggregates of queries: functions and their columns, such as SUM__impressions and COUNT__*."""
     max_leaf_records: int = Field(DEFAULT_LEAF_RECORDS, ge=1)
-    """Nodes of more documents are split further: a smaller value makes a larger tree and queries that read less."""
+    """Most documents of a leaf. Larger nodes are split further: a smaller value makes a larger tree, and queries that
+    read less."""
     max_documents: int = Field(DEFAULT_DOCUMENTS, ge=1, le=(1 << 32) - 2)
-    """Most documents of the tree of one segment. A batch or a merge whose tree would have more fails; the segment of a
-    stream goes without it."""
+    """Most documents of the tree of one segment. A batch or a merge whose tree would have more fails; a stream's
+    segment is built without the tree."""
 
     @property
     def stored(self) -> tuple[StoredFunction, ...]:
-        """What a tree keeps for the pairs, each once, in a fixed order."""
-        every = {one for pair in self.function_column_pairs for one in stored_functions(*parts_of(pair))}
-        return tuple(sorted(every))
+        """Stored functions of all pairs, each once, in a fixed order."""
+        functions = {function for pair in self.function_column_pairs for function in stored_functions(*parts_of(pair))}
+        return tuple(sorted(functions))
 
     @property
     def derived(self) -> tuple[str, ...]:
@@ -130,5 +132,5 @@ class StarTreeSpec(SpecModel):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns that are read to build it, derived ones among them."""
-        return frozenset(self.dimensions_split_order) | {one.column for one in self.stored if one.column}
+        """Columns that are read to build the tree, derived columns included."""
+        return frozenset(self.dimensions_split_order) | {stored.column for stored in self.stored if stored.column}

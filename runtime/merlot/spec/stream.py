@@ -1,7 +1,7 @@
-"""Where rows of a table come from as they happen: a stream, how its messages are read, and when a segment ends.
+"""Stream of a table: how its messages are read, and when a segment ends.
 
-A table with a stream has a realtime part. What decides which rows are valid (all of `StreamIngestion` but what a client
-needs to connect) is pinned in the record of each consuming segment; a change takes effect at the next.
+A table with a stream has a realtime part. The record of each consuming segment pins the settings that decide which rows
+are valid: all of `StreamIngestion` except what a client needs to connect. A change takes effect at the next segment.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from merlot.spec.tenancy import MAX_URI
 from merlot.values.durations import Duration, duration_ms
 
 ENTRY_POINTS: Final = "merlot.streams"
-"""Group of streams of installed packages. Their names hold a dot (`acme.pulsar`), so that none clashes with a later
-version's."""
+"""Entry point group of streams of installed packages. Their names contain a dot (`acme.pulsar`), so that none clashes
+with a stream of a later version."""
 STREAM_TYPES: Final = ("kafka", "files")
 METADATA = r"^(key|offset|timestamp|partition|headers\.[^\s].{0,199})$"
 HEADER_PREFIX: Final = "headers."
@@ -44,7 +44,8 @@ OWN_PROPERTIES: Final = frozenset(
         *("auto.offset.reset", "allow.auto.create.topics"),
     }
 )
-"""Properties of Kafka's client that are Merlot's to set: offsets are kept in the segments' records, in no group."""
+"""Properties of Kafka's client that Merlot sets itself: offsets are stored in segment records, not in a consumer
+group."""
 HOST_PROPERTIES: Final = frozenset(
     {
         *("plugin.library.paths", "ssl.engine.location", "ssl.engine.id", "ssl.providers", "sasl.kerberos.kinit.cmd"),
@@ -54,12 +55,12 @@ HOST_PROPERTIES: Final = frozenset(
         "sasl.oauthbearer.assertion.private.key.file",
     }
 )
-"""Properties that name programs, libraries and files of the machine that consumes. Whoever writes a Table is not
-whoever runs that machine; keys and certificates come by their text, `ssl.ca.pem` and its kin."""
+"""Properties that name programs, libraries and files of the consuming machine. Authors of Tables may not control that
+machine; keys and certificates are given as text, by `ssl.ca.pem` and the like."""
 
 
 class DecoderType(StrEnum):
-    """How a message is written."""
+    """Format of a message."""
 
     JSON = "JSON"
     CSV = "CSV"
@@ -69,14 +70,14 @@ class DecoderType(StrEnum):
 
 
 class BadMessages(StrEnum):
-    """What a message that is no row of the table does."""
+    """Reaction to a message that is no row of the table."""
 
     SKIP = "skip"
     STOP = "stop"
 
 
 class OutOfRange(StrEnum):
-    """What a partition does whose next message the stream no longer has, or does not have yet."""
+    """Reaction of a partition whose next message the stream no longer has, or does not have yet."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -84,10 +85,10 @@ class OutOfRange(StrEnum):
 
 
 class MessageCsv(SpecModel):
-    """How CSV messages are written."""
+    """Format of CSV messages."""
 
     columns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=128)], ...], Field(max_length=2_000)] = ()
-    """Names of the values of a message, in order; those of the schema's columns if left out."""
+    """Names of a message's values, in order; the schema's columns if left out."""
     delimiter: str = Field(",", min_length=1, max_length=1)
     """Character between two values."""
     null_value: str = Field("", max_length=100)
@@ -103,10 +104,10 @@ class DecoderSpec(SpecModel):
     csv: MessageCsv | None = None
     """How CSV messages are written; only with type CSV."""
     schema_registry: str | None = Field(None, pattern=r"^https?://[^\s@]+$", max_length=MAX_URI)
-    """URL of a registry that holds the schemas of AVRO messages, which begin with a zero byte and the schema's number
-    (Confluent's form). User and password are basic.auth.user.info of the Secret."""
+    """URL of a registry with the schemas of AVRO messages, which begin with a zero byte and the number of their schema
+    (Confluent's format). User and password are basic.auth.user.info of the Secret."""
     avro_schema: str | None = Field(None, min_length=1, max_length=MAX_SCHEMA_CHARS)
-    """Schema that AVRO messages without a registry are written with, as JSON."""
+    """Schema of AVRO messages without a registry, as JSON."""
     descriptor_set: str | None = Field(None, min_length=1, max_length=MAX_DESCRIPTOR_CHARS)
     """File of `protoc --include_imports --descriptor_set_out` in Base64, for PROTOBUF."""
     message: str | None = Field(None, min_length=1, max_length=500)
@@ -114,7 +115,7 @@ class DecoderSpec(SpecModel):
 
 
 class FlushSpec(SpecModel):
-    """When a consuming segment ends: at whichever bound it comes to first."""
+    """Bounds of a consuming segment; the first that is reached ends it."""
 
     rows: int = Field(5_000_000, ge=1, le=1_000_000_000)
     """Rows of a segment."""
@@ -130,22 +131,22 @@ class FlushSpec(SpecModel):
 
 
 class StreamIngestion(SpecModel):
-    """A stream whose messages are rows of the table."""
+    """Stream whose messages are rows of the table."""
 
     type: str = Field(max_length=100)
-    """kafka, files (a folder of JSON lines that grow; no broker needed), or an installed package's, which has a dot in
-    its name."""
+    """kafka, files (a folder of JSON lines that grow; no broker needed), or the type of an installed package, which has
+    a dot in its name."""
     topic: str | None = Field(None, min_length=1, max_length=MAX_URI)
-    """Topic of Kafka; of files the folder. It cannot change."""
+    """Topic of Kafka, or the folder of files. It cannot change."""
     properties: Annotated[Mapping[str, Annotated[str, Field(max_length=10_000)]], Field(max_length=200)] = {}
-    """Properties of the stream's client, such as bootstrap.servers and security.protocol. None that is a secret."""
+    """Properties of the stream's client, such as bootstrap.servers and security.protocol, but no secrets."""
     secret_ref: str | None = Field(None, pattern=SECRET_NAME, max_length=253)
     """Secret in the table's namespace whose keys are more properties, such as sasl.username, sasl.password, ssl.ca.pem,
     ssl.certificate.pem and ssl.key.pem."""
     decoder: DecoderSpec = DecoderSpec()
     """How messages become rows."""
     start: str = Field("earliest", pattern=START, max_length=20)
-    """Where consuming begins when the table is made: earliest, latest, or an instant, UTC: 2013-01-01T00:00:00Z."""
+    """Where consuming begins when the table is created: earliest, latest, or an instant, UTC: 2013-01-01T00:00:00Z."""
     filter: str | None = Field(None, min_length=1, max_length=100_000)
     """SQL predicate over a message's values and the table's columns; rows that do not satisfy it are left out."""
     derived_columns: Annotated[
@@ -155,13 +156,13 @@ class StreamIngestion(SpecModel):
     metadata: Annotated[
         Mapping[ColumnName, Annotated[str, Field(pattern=METADATA, max_length=210)]], Field(max_length=2_000)
     ] = {}
-    """What fills a column from beside the message's value: key, offset, timestamp, partition or headers.<name>."""
+    """Source of a column outside the message's value: key, offset, timestamp, partition or headers.<name>."""
     bad_messages: BadMessages = BadMessages.SKIP
-    """A message that is no row: skip counts it, with samples; stop consumes no further than before it."""
+    """Reaction to a message that is no row. skip: count it and store a sample. stop: stop consuming before it."""
     on_offset_out_of_range: OutOfRange = OutOfRange.EARLIEST
-    """What to do when messages were deleted before they were consumed. earliest: go on with the oldest that are left;
-    latest: with those that come; stop: with none, until the policy is changed. The gap is shown in any case. A stream
-    that ends before the place that was reached stops the partition under earliest and stop."""
+    """Reaction if messages were deleted before they were consumed. earliest: continue with the oldest that remain;
+    latest: with new ones; stop: consume no more until the policy is changed. The gap is shown in any case. If a stream
+    ends before the offset that was reached, earliest and stop stop the partition."""
     flush: FlushSpec = FlushSpec()
     """When a consuming segment ends."""
 
@@ -174,12 +175,12 @@ class StreamIngestion(SpecModel):
 
     @property
     def start_ms(self) -> int | None:
-        """The instant that consuming begins at, epoch milliseconds; None if `start` is none."""
+        """Instant at which consuming begins, epoch milliseconds; None if `start` is no instant."""
         if self.start in ("earliest", "latest"):
             return None
         return int(datetime.fromisoformat(self.start.removesuffix("Z")).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def is_known(type_: str) -> bool:
-    """Whether this installation has the stream type."""
+    """Return True if this installation has the stream type."""
     return type_ in STREAM_TYPES or ("." in type_ and bool(entry_points(group=ENTRY_POINTS, name=type_)))

@@ -1,4 +1,4 @@
-"""The Table manifest: one document declares all about a table. The parts' models are re-exported here."""
+"""Table manifest: one document declares everything about a table. The models of its parts are re-exported here."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -86,14 +86,14 @@ API_VERSION = "merlot.dev/v1alpha1"
 
 
 class PushType(StrEnum):
-    """What a new batch of segments does to the table."""
+    """Effect of a new batch of segments on the table."""
 
     APPEND = "APPEND"
     REFRESH = "REFRESH"
 
 
 class DeletionPolicy(StrEnum):
-    """What becomes of a deleted table's data."""
+    """Effect of deleting a table on its data."""
 
     RETAIN = "Retain"
     DELETE = "Delete"
@@ -110,65 +110,66 @@ class ObjectMeta(SpecModel):
     """Name and labels, as of every Kubernetes object."""
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=63)
-    """Name of the table in SQL. Kubernetes wants lower-case letters, digits and dashes."""
+    """Name of the table in SQL. Kubernetes requires lower-case letters, digits and dashes."""
     namespace: str | None = None
     """Kubernetes namespace; a cluster outside Kubernetes ignores it."""
     labels: Mapping[str, str] = {}
-    """Labels, kept as they are."""
+    """Labels; Merlot does not change them."""
     annotations: Mapping[str, str] = {}
-    """Annotations, kept as they are."""
+    """Annotations; Merlot does not change them."""
 
 
 class RoutingSpec(SpecModel):
     """How brokers choose servers."""
 
     instance_selector: InstanceSelector = InstanceSelector.BALANCED
-    """balanced: each query spreads over the replicas of each segment. strictReplicaGroup: all segments of a partition
-    are on the same servers, and a query asks one of them for the partition. Partitions are the stream's; of batches,
-    those of spec.partitioning with one column. Upsert tables are always routed so."""
+    """balanced: each query is spread over the replicas of each segment. strictReplicaGroup: all segments of a partition
+    are on the same servers, and a query asks one of them for the partition. A stream's partitions count; for batches,
+    the partitions of spec.partitioning if it has one column. Upsert tables are always routed so."""
     segment_pruners: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()
-    """What brokers go by to ask only for segments that may match; none if left out, and the order does not matter.
-    empty: no rows. time: least and greatest value of timeColumn. range: those of sorted columns, declared or not.
-    partition: partitions of spec.partitioning. bloom: filters of spec.indexing.bloom, those up to 2 KB. Names with a
-    dot are of installed packages."""
+    """Pruners by which brokers leave out segments that cannot match; none if left out, and the order does not matter.
+    empty: no rows. time: least and greatest value of timeColumn. range: least and greatest values of sorted columns,
+    declared or not. partition: partitions of spec.partitioning. bloom: filters of spec.indexing.bloom, up to 2 KB each.
+    Names with a dot are those of installed packages."""
 
 
 MAX_TIMEOUT_MS: Final = DAY_MS
-"""A day: longer than any query may take."""
+"""Longest timeout: a day, more than any query may take."""
 MAX_COUNT: Final = 10**15
 
 
 class QueryLimits(SpecModel):
-    """A query that passes one of these ends with an error; nothing is left out silently. None is the node's default.
-    An option of a query that asks for more does not get it, and the answer's queryWarnings say so."""
+    """Limits of a query. A query that exceeds one ends with an error; nothing is left out silently. If a limit is left
+    out, the node's default applies. A query's option cannot raise a limit; the answer's queryWarnings say so."""
 
     timeout_ms: int | None = Field(None, ge=1, le=MAX_TIMEOUT_MS)
-    """Longest time of a query in milliseconds. A longer timeoutMs of a query is cut to it, and the answer says so."""
+    """Longest time of a query in milliseconds. A longer timeoutMs of a query is reduced to it, and the answer says
+    so."""
     max_rows: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Most rows of an answer."""
     max_groups: int | None = Field(None, ge=1, le=MAX_COUNT)
     """Most groups that a GROUP BY or DISTINCT may hold."""
     max_bytes: int | None = Field(None, ge=1, le=MAX_COUNT)
-    """Most bytes that a server may answer to one query."""
+    """Most bytes that a server may return for one query."""
     max_queries_per_second: float | None = Field(None, gt=0, le=1e9)
-    """Most queries of the table in a second, of the whole cluster: each live broker takes its share of them. More are
+    """Most queries of the table per second in the whole cluster: each live broker gets a share. More queries are
     refused with error 429."""
 
 
 class TableSpec(SpecModel):
-    """What a table is, holds and needs."""
+    """Columns, storage, sources and resources of a table."""
 
     table_schema: TableSchema = Field(alias="schema")
     """Columns and primary key."""
     time_column: ColumnName | None = None
-    """The dateTime column that segments, retention and time pruning go by; cannot change."""
+    """The dateTime column that decides a row's segment, retention and time pruning; cannot change."""
     replication: int = Field(1, ge=1, le=100)
-    """How many servers hold each segment."""
+    """Number of servers that hold each segment."""
     retention: Duration | None = None
     """Age at which segments are deleted, such as 30d; kept forever if left out."""
     push_type: PushType = PushType.APPEND
     """APPEND: a batch adds its segments. There is one per UTC day (or ingestion.daysPerSegment) and partition, and a
-    new one replaces the old one: a batch holds whole days, and one that seems to hold less is refused (see
+    new segment replaces the old one. So a batch must hold whole days; if it seems to hold less, it is refused (see
     replaceRows of the batch). REFRESH: a batch replaces all of the table's segments."""
     indexing: IndexingSpec = IndexingSpec()
     """Storage and indexes."""
@@ -177,35 +178,35 @@ class TableSpec(SpecModel):
     routing: RoutingSpec = RoutingSpec()
     """How brokers choose servers."""
     ingestion: IngestionSpec = IngestionSpec()
-    """Where rows come from."""
+    """Sources of the table's rows."""
     limits: QueryLimits = QueryLimits()
-    """What a query may use."""
+    """Limits of the table's queries."""
     null_handling: bool = False
-    """True: queries see nulls as SQL does (comparisons with them are unknown, aggregates skip them, answers show them).
-    False, as in Pinot: a null is its column's default value, such as -2147483648. A query's own enableNullHandling
-    wins. A query over several tables sees nulls if any of them says so."""
+    """True: queries treat nulls as SQL does (comparisons with them are unknown, aggregates skip them, answers show
+    them). False, as in Pinot: a null is its column's default value, such as -2147483648. A query's own
+    enableNullHandling takes precedence. A query over several tables handles nulls if any of the tables says true."""
     tenants: TenantsSpec = TenantsSpec()
-    """Which processes serve the table."""
+    """Processes that serve the table."""
     deep_store: DeepStoreSpec | None = None
-    """Where segment files are kept; the cluster's own deep store if left out."""
+    """Place of the segment files; the cluster's own deep store if left out."""
     upsert: TableUpsert | None = None
-    """Later rows replace earlier ones of the same primary key; cannot be added or taken away later."""
+    """Upserts: later rows replace earlier rows of the same primary key. Cannot be added or removed later."""
     deletion_policy: DeletionPolicy = DeletionPolicy.RETAIN
-    """What deleting the table does to its segment files and, in Kubernetes, to its servers' volumes. Retain: they stay,
-    and the next table of that name has the segments again, if its schema fits. Delete: they are deleted."""
+    """Effect of deleting the table on its segment files and, in Kubernetes, on its servers' volumes. Retain: they stay,
+    and the next table of that name gets the segments again, if its schema fits. Delete: they are deleted."""
     suspend: bool = False
-    """True pauses what the controller does for the table (retention, assignment, tasks), and brokers refuse its queries
+    """True pauses the controller's work on the table (retention, assignment, tasks), and brokers refuse its queries
     (error 191). In Kubernetes its servers and batch jobs stop too; data stays."""
 
     @property
     def is_strict(self) -> bool:
-        """Whether a query asks one server for all of a partition. Always of an upsert table: replicas differ in which
-        of its rows are valid."""
+        """True if a query asks one server for all of a partition. Upsert tables always do, since replicas may differ in
+        which of their rows are valid."""
         return self.upsert is not None or self.routing.instance_selector is InstanceSelector.STRICT_REPLICA_GROUP
 
     @property
     def deep_store_uri(self) -> str | None:
-        """The deep store that the table names for itself; None if its files are in the cluster's own."""
+        """Deep store that the table declares; None if its files are in the cluster's own."""
         return None if self.deep_store is None else self.deep_store.uri
 
     @property
@@ -215,7 +216,7 @@ class TableSpec(SpecModel):
 
 
 class Table(SpecModel):
-    """A table of the cluster."""
+    """Table of the cluster."""
 
     api_version: Literal["merlot.dev/v1alpha1"]
     """Version of the API."""
@@ -224,19 +225,19 @@ class Table(SpecModel):
     metadata: ObjectMeta
     """Name and labels."""
     spec: TableSpec
-    """What the table is, holds and needs."""
+    """Columns, storage, sources and resources of the table."""
 
     @property
     def raw_name(self) -> RawTableName:
-        """The name that SQL uses."""
+        """Name of the table in SQL."""
         return RawTableName(self.metadata.name)
 
     @property
     def name(self) -> TableName:
-        """The name that keys shared state, `flights_OFFLINE`."""
+        """Key of the table in shared state, `flights_OFFLINE`."""
         return offline(self.raw_name)
 
     @property
     def realtime_name(self) -> TableName | None:
-        """`flights_REALTIME` if the table has a stream."""
+        """`flights_REALTIME` if the table has a stream, else None."""
         return None if self.spec.ingestion.stream is None else realtime(self.raw_name)

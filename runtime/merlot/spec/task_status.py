@@ -1,4 +1,4 @@
-"""What the cluster tells about MergeRollupTask and UpsertConfig objects: written by the operator, read with kubectl."""
+"""Status of MergeRollupTask and UpsertConfig objects. The operator writes it, and kubectl shows it."""
 
 from pydantic import Field
 
@@ -14,36 +14,36 @@ class LevelStatus(SpecModel):
     state: str | None = None
     """UpToDate, Pending, Running, Failing, Suspended, Refused or Waiting."""
     watermark: str | None = None
-    """Start of the bucket that was begun last, RFC 3339."""
+    """Start of the latest bucket that was begun, RFC 3339."""
     delay: Count | None = None
-    """Buckets between the first one to merge and the last one that could be merged by now."""
+    """Buckets between the first one to merge and the last one that can be merged by now."""
     progress: str | None = None
-    """Merged buckets, out of those that can be merged by now, such as 12/31."""
+    """Merged buckets, out of all that can be merged by now, such as 12/31."""
     buckets_done: Count | None = None
     """Buckets in which everything is merged."""
     buckets_to_do: Count | None = None
     """Buckets that wait to be merged."""
     segments: Count | None = None
-    """Segments that are the result of this level."""
+    """Segments that this level produced."""
     size_bytes: Count | None = None
-    """Their size."""
+    """Bytes of these segments."""
     segments_behind_watermark: Count | None = None
     """Segments that arrived too late for this level."""
     tasks_queued: Count | None = None
     """Tasks that wait or run."""
     tasks_running: Count | None = None
-    """Those of them that a minion works on."""
+    """Tasks on which a minion works."""
     tasks_poisoned: Count | None = None
     """Tasks that failed for good."""
     last_error: str | None = Field(None, max_length=32768)
-    """Why the last failed task failed."""
+    """Reason why the last failed task failed."""
 
 
 class MergeRun(SpecModel):
-    """A task that ended."""
+    """Task that ended."""
 
     id: str = Field(min_length=1)
-    """Its name in the queue."""
+    """Name of the task in the queue."""
     outcome: str
     """SUCCEEDED, POISONED (failed for good) or CANCELLED."""
     level: str | None = None
@@ -55,30 +55,30 @@ class MergeRun(SpecModel):
     finished: str | None = None
     """When it ended, RFC 3339."""
     seconds: Count | None = None
-    """How long the last attempt took."""
+    """Duration of the last attempt."""
     attempts: Count | None = None
-    """How often it was started."""
+    """Number of times it was started."""
     segments_in: Count | None = None
     """Segments that it merged."""
     segments_out: Count | None = None
     """Segments that replaced them."""
     rows_in: Count | None = None
-    """Rows of the former."""
+    """Rows of the merged segments."""
     rows_out: Count | None = None
-    """Rows of the latter."""
+    """Rows of the resulting segments."""
     bytes_in: Count | None = None
-    """Size of the former."""
+    """Bytes of the merged segments."""
     bytes_out: Count | None = None
-    """Size of the latter."""
+    """Bytes of the resulting segments."""
     error: str | None = Field(None, max_length=2048)
-    """Why it failed."""
+    """Reason why it failed."""
 
 
 class RunningTask(SpecModel):
-    """A task that a minion works on."""
+    """Task on which a minion works."""
 
     id: str = Field(min_length=1)
-    """Its name in the queue."""
+    """Name of the task in the queue."""
     level: str | None = None
     """Name of the level."""
     minion: str | None = None
@@ -103,27 +103,27 @@ class MergeRollupTaskStatus(SpecModel):
     table: str | None = None
     """Name of the table."""
     retried_at: str | None = None
-    """Value of the annotation merlot.dev/retry for which tasks that failed for good were tried again."""
+    """Value of the annotation merlot.dev/retry for which permanently failed tasks were last retried."""
     state: str | None = None
     """UpToDate, Pending, Running, Failing, Suspended, Refused or Waiting."""
     message: str | None = Field(None, max_length=32768)
-    """Why, and what to do."""
+    """Reason of the state, and what to do."""
     level: str | None = None
     """The level that is being merged, or the coarsest one."""
     watermark: str | None = None
-    """Start of the bucket that this level began last, RFC 3339."""
+    """Start of the latest bucket that this level began, RFC 3339."""
     delay: Count | None = None
     """Buckets by which this level is behind."""
     progress: str | None = None
-    """Merged buckets of this level, out of those that can be merged by now, such as 12/31."""
+    """Merged buckets of this level, out of all that can be merged by now, such as 12/31."""
     next_run: str | None = None
-    """When the schedule runs next, RFC 3339; left out if it runs more often than every ten minutes."""
+    """Next time of the schedule, RFC 3339; left out if it runs more often than every ten minutes."""
     running: tuple[RunningTask, ...] = ()
-    """Tasks that minions work on, five at most."""
+    """Tasks on which minions work, five at most."""
     last_run: str | None = None
     """When tasks were last created, RFC 3339."""
     last_error: str | None = Field(None, max_length=32768)
-    """Why the last failed task failed."""
+    """Reason why the last failed task failed."""
     levels: tuple[LevelStatus, ...] = ()
     """Every level, from the finest to the coarsest."""
     history: tuple[MergeRun, ...] = ()
@@ -131,7 +131,7 @@ class MergeRollupTaskStatus(SpecModel):
 
 
 class UpsertTableStatus(SpecModel):
-    """Keys of one table, as reported by servers, rounded."""
+    """Keys of one table as servers report them, rounded."""
 
     table: str = Field(min_length=1)
     """Name of the Table."""
@@ -146,9 +146,9 @@ class UpsertTableStatus(SpecModel):
     expired: Count | None = None
     """Keys that have left memory since the servers started."""
     memory_bytes: Count | None = None
-    """Memory of keys and bits on all replicas."""
+    """Memory of keys and valid-doc bits on all replicas."""
     worst_partition: Count | None = None
-    """The partition whose replica takes most memory."""
+    """Partition of the replica that takes most memory."""
     worst_partition_bytes: Count | None = None
     """Memory of that replica."""
     replicas: Count | None = None
@@ -158,15 +158,15 @@ class UpsertTableStatus(SpecModel):
     backfill: str | None = None
     """Step of the last backfill: DISABLE_TTL, SCALE, RECOVER, LOAD, ENABLE_TTL, PRUNE or DONE."""
     segments_rewritten: Count | None = None
-    """Times that compaction has rewritten a segment without its replaced rows."""
+    """Number of times that compaction has rewritten a segment without its replaced rows."""
     segments_removed: Count | None = None
-    """Segments that compaction has removed, since all their rows were replaced."""
+    """Segments that compaction has removed because all their rows were replaced."""
     segments_merged: Count | None = None
     """Segments that compaction has merged into others."""
     rows_removed: Count | None = None
     """Rows that compaction has removed."""
     compaction_error: str | None = Field(None, max_length=32768)
-    """Why a segment cannot be rewritten, after several tries."""
+    """Reason why a segment cannot be rewritten, after several tries."""
 
 
 class UpsertConfigStatus(SpecModel):
@@ -190,6 +190,6 @@ class UpsertConfigStatus(SpecModel):
     memory: str | None = None
     """Memory of the keys on all replicas, rounded."""
     snapshot: str | None = None
-    """When the oldest snapshot that there should be was written, RFC 3339."""
+    """Time of the oldest snapshot that should exist, RFC 3339."""
     per_table: tuple[UpsertTableStatus, ...] = ()
     """State by table."""

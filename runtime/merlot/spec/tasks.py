@@ -1,7 +1,7 @@
-"""The MergeRollupTask manifest: how small segments of a table become few large ones, level by level.
+"""MergeRollupTask manifest: how small segments of a table become few large ones, level by level.
 
 Names and defaults are Pinot's (`MergeRollupTask` in its task configs), in YAML's form. Rules between fields are in
-`rules.rollup`, those between them and the Table in `manifest.rollup_checks`.
+`rules.rollup`, rules between them and the Table in `manifest.rollup_checks`.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,23 @@ from merlot.values import periods
 
 KIND = "MergeRollupTask"
 MERGE_LEVEL = "MergeRollupTask.mergeLevel"
-"""Key of a segment's custom map: the level that it is the result of."""
+"""Key of a segment's custom map: the level that produced the segment."""
 MERGE_TIME = "MergeRollupTask.time"
 """Key of a segment's custom map: when it was merged, epoch milliseconds."""
 BACKFILLED = "MergeRollupTask.backfilled"
-"""Key of a segment's custom map: a backfill put it there, so its bucket is merged again, however old it is."""
+"""Key of a segment's custom map: a backfill wrote the segment, so its bucket is merged again, however old it is."""
 ROUNDED_TO = "MergeRollupTask.roundBucketTimePeriod"
-"""Key of a segment's custom map: the periods that times of its rows were rounded to, joined by commas."""
+"""Key of a segment's custom map: the periods to which times of its rows were rounded, joined by commas."""
 SHOULD_NOT_MERGE = "shouldNotMerge"
-"""Key of a segment's custom map: `true` keeps the segment as it is."""
+"""Key of a segment's custom map: `true` excludes the segment from merging."""
 
 DEFAULT_SCHEDULE = "1m"
 MAX_LEVELS = 10
 LEAST_RECORDS_PER_TASK = 1_000
-"""A part of a bucket is a task of its own: below this it costs more than it merges."""
+"""Least value of `maxNumRecordsPerTask`. Each part of a bucket is a task of its own, and a smaller one costs more than
+it merges."""
 MAX_SHARDS = 100
-"""Parts of a bucket: each one's task names all of the bucket's segments."""
+"""Most parts of a bucket. The task of each part names all of the bucket's segments."""
 TABLE_NAME = r"^[A-Za-z][A-Za-z0-9_-]*$"
 LEVEL_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$"
 
@@ -42,7 +43,7 @@ PeriodText = Annotated[str, Field(pattern=periods.PERIOD, max_length=8)]
 
 
 class MergeType(StrEnum):
-    """What becomes of the rows of a bucket."""
+    """Effect of a merge on the rows of a bucket."""
 
     CONCAT = "concat"
     ROLLUP = "rollup"
@@ -91,7 +92,7 @@ SKETCHES = (
 """Functions of serialized sketches, which BYTES metrics hold."""
 TDIGESTS = (AggregationFunction.PERCENTILE_TDIGEST, AggregationFunction.PERCENTILE_RAW_TDIGEST)
 COMPRESSION_FACTOR = "compressionFactor"
-"""Parameter of t-digests: about how many centroids are kept."""
+"""Parameter of t-digests: about how many centroids they have."""
 DEFAULT_COMPRESSION = 100
 LEAST_COMPRESSION, MOST_COMPRESSION = 10, 10_000
 
@@ -110,51 +111,51 @@ class MergeLevel(SpecModel):
     """One granularity, such as daily; levels are listed from the finest to the coarsest."""
 
     name: str = Field(pattern=LEVEL_NAME, max_length=40)
-    """Name of the level, such as daily; the result's segments carry it. With a new name the level is done again."""
+    """Name of the level, such as daily, recorded in the resulting segments. A new name makes the level run again."""
     merge_type: MergeType = MergeType.CONCAT
-    """concat: rows stay as they are. rollup: rows that agree in everything but the metrics become one. dedup: rows
-    that agree in everything become one."""
+    """concat: rows stay as they are. rollup: rows that agree in everything but the metrics become one. dedup: rows that
+    agree in everything become one."""
     bucket_time_period: PeriodText
     """Length of a bucket, such as 1h, 1d, 7d or 1mo (calendar month), UTC; no resulting segment extends beyond one."""
     buffer_time_period: PeriodText
-    """How old a bucket must be before it is merged, which is how late rows may arrive. 0d: at once."""
+    """Age at which a bucket is merged, which is how late rows may arrive. 0d: at once."""
     round_bucket_time_period: PeriodText | None = None
-    """Round the time column down to this, by its own zone and unit, before rows are compared, such as 1h; not rounded
-    if left out."""
+    """Period to which the time column is rounded down before rows are compared, such as 1h, by the column's own time
+    zone and unit; not rounded if left out."""
     max_num_records_per_segment: int = Field(5_000_000, ge=1, le=2_000_000_000)
     """Most rows of a resulting segment."""
     max_num_records_per_task: int = Field(50_000_000, ge=LEAST_RECORDS_PER_TASK, le=1_000_000_000_000)
     """Most rows that one task merges, 1000 or more; a larger bucket is split by the hash of its rows' keys, into 100
     parts at most."""
     max_num_parallel_buckets: int = Field(1, ge=1, le=1_000)
-    """How many buckets are merged at a time."""
+    """Most buckets that are merged at a time."""
     erase_dimension_values: Annotated[tuple[ColumnName, ...], Field(max_length=2000)] = ()
-    """Dimensions whose values become null before rows are compared, so that more of them become one."""
+    """Dimensions whose values become null before rows are compared, so that more rows become one."""
 
     @cached_property
     def bucket(self) -> periods.Period:
-        """The bucket's period."""
+        """Period of a bucket."""
         return periods.parse(self.bucket_time_period)
 
     @cached_property
     def buffer(self) -> periods.Period:
-        """The buffer's period."""
+        """Age at which a bucket is merged."""
         return periods.parse(self.buffer_time_period)
 
     @cached_property
     def rounding(self) -> periods.Period | None:
-        """The period that times are rounded to."""
+        """Period to which times are rounded, or None."""
         text = self.round_bucket_time_period
         return None if text is None else periods.parse(text)
 
     @property
     def key(self) -> str:
-        """The name as it is compared: case does not matter."""
+        """Name in the form in which levels are compared: in lower case."""
         return self.name.lower()
 
 
 class MergeRollupSpec(SpecModel):
-    """What to merge, how, and when."""
+    """Levels, aggregations and schedule of a MergeRollupTask."""
 
     table: Annotated[str, Field(pattern=TABLE_NAME, max_length=63)]
     """Name of the Table; cannot change, and a table has one MergeRollupTask."""
@@ -163,7 +164,7 @@ class MergeRollupSpec(SpecModel):
     aggregations: Mapping[ColumnName, Aggregation] = {}
     """How rollups fold a metric, by its name; metrics that are left out are summed."""
     mode: Mode = Mode.PROCESS_FROM_WATERMARK
-    """processFromWatermark: buckets behind a level's watermark are done, and rows that arrive there later stay as they
+    """processFromWatermark: buckets before a level's watermark are done, and rows that arrive there later stay as they
     are. processAll: there is no watermark, and every bucket with something to merge is merged, however old."""
     schedule: Annotated[str, Field(min_length=1, max_length=100)] = DEFAULT_SCHEDULE
     """When to look for work: a period such as 10m, or cron such as "0 3 * * *", UTC. Once started, a run continues
@@ -175,12 +176,12 @@ class MergeRollupSpec(SpecModel):
 
     @property
     def table_name(self) -> TableName:
-        """The name that keys shared state, `flights_OFFLINE`."""
+        """Key of the table in shared state, `flights_OFFLINE`."""
         return offline(RawTableName(self.table))
 
 
 class MergeRollupTask(SpecModel):
-    """Merges the segments of a table, and rolls up their rows."""
+    """Task that merges the segments of a table, and rolls up their rows."""
 
     api_version: Literal["merlot.dev/v1alpha1"]
     """Version of the API."""
@@ -189,4 +190,4 @@ class MergeRollupTask(SpecModel):
     metadata: ObjectMeta
     """Name and labels."""
     spec: MergeRollupSpec
-    """What to merge, how, and when."""
+    """Levels, aggregations and schedule of the task."""

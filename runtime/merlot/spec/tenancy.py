@@ -1,4 +1,4 @@
-"""Which processes serve a table, how many and how large; where its segments are kept."""
+"""Processes that serve a table, their number and size, and the place of its segments."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -19,11 +19,11 @@ Quantity = Annotated[
     Field(pattern=QUANTITY),
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY}),
 ]
-"""A Kubernetes quantity: 2, 500m, 4Gi."""
+"""Quantity of Kubernetes: 2, 500m, 4Gi."""
 
 
 class Resources(SpecModel):
-    """What a process asks for, as in a Kubernetes container."""
+    """Resources of a process, as of a Kubernetes container."""
 
     requests: Mapping[str, Quantity] = {}
     """Guaranteed amounts: cpu, memory."""
@@ -34,37 +34,39 @@ class Resources(SpecModel):
 
 
 class TenantSpec(SpecModel):
-    """A group of processes of one role."""
+    """Group of processes of one role."""
 
     name: str = Field("default", pattern=r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$", max_length=63)
-    """Name of the tenant; tables that name the same one share it. In Kubernetes, a table whose server tenant is default
-    has servers of its own."""
+    """Name of the tenant; tables that name the same tenant share it. In Kubernetes, a table whose server tenant is
+    default has its own servers."""
     replicas: int | None = Field(None, ge=0)
-    """How many processes Kubernetes runs; the largest demand of the tenant's tables wins. 0: none, data is kept."""
+    """Number of processes that Kubernetes runs; the largest demand of the tenant's tables wins. 0: none, data is
+    kept."""
     resources: Resources | None = None
-    """What each process asks for in Kubernetes."""
+    """Resources of each process in Kubernetes."""
     storage_class: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
     """Class of the servers' volumes in Kubernetes; the operator's default if left out."""
     pod_template: PodTemplate | None = None
-    """Laid over the pods that the operator makes: objects are merged, lists of named things by name, all else is
-    replaced. A volume named segments takes the place of the servers' own, such as an emptyDir. Of tables that share the
-    processes, the oldest that has one decides. What a pod may do is not for a Table to say, unless the operator's
-    installation leaves templates unrestricted."""
+    """Template that is merged into the pods that the operator creates: objects are merged, lists of named things by
+    name, all else is replaced. A volume named segments replaces the servers' own, such as an emptyDir. If several
+    tables share the processes, the oldest table with a template decides. The template cannot grant pods any rights,
+    unless the operator's installation leaves templates unrestricted."""
 
 
 class ServerTenantSpec(TenantSpec):
-    """A group of servers."""
+    """Group of servers."""
 
     replicas: int | None = Field(1, ge=0)
-    """How many servers Kubernetes runs; the largest demand of the tenant's tables wins. 1, the default, stands for as
-    many as replication; it is there since autoscalers cannot begin from nothing. 0: none, data is kept."""
+    """Number of servers that Kubernetes runs; the largest demand of the tenant's tables wins. 1, the default, means as
+    many as replication; it is set because autoscalers cannot start from nothing. 0: none, data is kept."""
 
 
 class TenantsSpec(SpecModel):
-    """Which processes serve the table."""
+    """Processes that serve the table."""
 
     broker: TenantSpec = TenantSpec()
-    """Processes that answer queries, for Kubernetes, which runs them; any broker of a cluster answers for any table."""
+    """Processes that answer queries. This is for Kubernetes, which runs them; any broker of a cluster answers for any
+    table."""
     server: ServerTenantSpec = ServerTenantSpec()
     """Processes that hold segments."""
 
@@ -76,8 +78,8 @@ class DeepStoreSpec(SpecModel):
     secret_ref: str | None = Field(None, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$", max_length=253)
     """Secret in the table's namespace for an S3 store: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
     AWS_REGION, AWS_ENDPOINT_URL. Its name begins with merlot-, unless the operator's installation says otherwise. In
-    Kubernetes whoever reads or deletes the table's files gets it: controller, servers and minions for this URI alone,
-    batch jobs as environment variables."""
+    Kubernetes it is given to all that read or delete the table's files: to controller, servers and minions for this URI
+    alone, to batch jobs as environment variables."""
 
     @field_validator("uri")
     @classmethod

@@ -1,9 +1,9 @@
-"""Values of a dateTime column rounded down to a period, in the column's own zone, unit and pattern.
+"""Round values of a dateTime column down to a period, in the column's own zone, unit and pattern.
 
-A rounded value lies in the same stretch of its period in UTC as the value that it was, so it stays in its bucket, and
-rounding it again changes nothing. `problem` says which columns cannot be rounded like this; a manifest that asks for it
-is refused. What is left are single values, such as one of a year when the zone was seconds off, or one that is at the
-end of its type's range: they stay what they are.
+A rounded value lies in the same period in UTC as the original value, so the row stays in its bucket, and rounding again
+changes nothing. `problem` says which columns cannot be rounded like this; a manifest that asks for it is refused.
+Single values may remain that cannot be rounded, such as those of a year when the zone was seconds off, or at the end of
+their type's range: they stay as they are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNITS: Final = (
     ("s", Period("1s", fixed_ms=1_000)),
     ("S", Period("1ms", fixed_ms=1)),
 )
-"""Letters of a pattern from the coarsest, and how far apart the times are that they tell apart."""
+"""Letters of a pattern, from the coarsest, each with the distance between the times that it can distinguish."""
 _NOT_ROUNDED: Final = "GCxwez"
 _PROBES: Final = tuple(
     datetime.fromisoformat(text).replace(tzinfo=UTC)
@@ -55,7 +55,7 @@ _PROBES: Final = tuple(
 
 
 def problem(field: FieldSpec, period: Period) -> str | None:
-    """Why values of a dateTime column cannot be rounded down to a period; None if they can."""
+    """Return why values of a dateTime column cannot be rounded down to a period; None if they can."""
     match field.time_format:
         case EpochFormat() as epoch:
             return _epoch_problem(epoch, period)
@@ -68,12 +68,12 @@ def problem(field: FieldSpec, period: Period) -> str | None:
 
 
 def is_moving(field: FieldSpec, period: Period) -> bool:
-    """Whether rounding moves values of the column, rather than only spell them alike."""
+    """Return True if rounding changes the time of a value, instead of only its spelling."""
     return not _unit_of(field.time_format).is_multiple_of(period)
 
 
 def round_value(time_format: DateTimeFormat, value: int | str, period: Period) -> int | str:
-    """A stored value rounded down; raises InvalidInputError if it is no instant."""
+    """Return a stored value rounded down; raise InvalidInputError if it is no instant."""
     if not isinstance(time_format, PatternFormat):
         return time_format.from_millis(period.floor(time_format.to_millis(value)))
     moment = _wall_clock(time_format, value)
@@ -87,7 +87,8 @@ def round_value(time_format: DateTimeFormat, value: int | str, period: Period) -
 
 
 def _wall_clock(time_format: PatternFormat, value: int | str) -> datetime:
-    """What the clock of the column's zone showed, as if it were UTC; of a text with an offset, the instant in UTC."""
+    """Return the time on the clock of the column's zone, as if it were UTC; for a text with an offset, the instant in
+    UTC."""
     return time_format.pattern.parse(str(value), UTC).astimezone(UTC)
 
 
@@ -135,20 +136,21 @@ def _lost_by_writing(field: FieldSpec, pattern: PatternFormat, moment: datetime)
     text = pattern.pattern.format(moment)
     try:
         stored: int | str = text if field.type is TypeName.STRING else int(text)
-        found = _wall_clock(pattern, stored)
+        restored = _wall_clock(pattern, stored)
     except (InvalidInputError, ValueError):
-        found = None
-    if found == moment:
+        restored = None
+    if restored == moment:
         return None
-    shown = "nothing" if found is None else f"{found:%Y-%m-%d %H:%M:%S}"
+    shown = "nothing" if restored is None else f"{restored:%Y-%m-%d %H:%M:%S}"
     return f"{moment:%Y-%m-%d %H:%M:%S} is written as {text!r} by {pattern.pattern.text!r}, and read again as {shown}"
 
 
 def _are_in_one_period(offsets: frozenset[int], unit: Period, period: Period) -> bool:
-    """Whether all that is rounded to one value, in a zone with these offsets, is of one period of UTC.
+    """Return True if all values that are rounded to the same value, in a zone with these offsets, lie in one period of
+    UTC.
 
-    It is where the periods of the zone are those of UTC, and also where each unit begins later than in UTC, but before
-    the next one does: a day in America."""
+    That is so if the periods of the zone are those of UTC. It is also so if each unit begins later than in UTC, but
+    before the next unit of UTC: a day in America."""
     if not period.months and all(offset % period.fixed_ms == 0 for offset in offsets):
         return True
     unit_ms = _LEAST_MONTH_MS if unit.months else unit.fixed_ms
@@ -157,14 +159,14 @@ def _are_in_one_period(offsets: frozenset[int], unit: Period, period: Period) ->
 
 @functools.lru_cache(maxsize=128)
 def offsets_ms(zone: ZoneInfo) -> frozenset[int]:
-    """Distances from UTC that a zone has had since 1970, or will have; east is positive."""
+    """Return the distances in milliseconds from UTC that a zone has had since 1970 or will have; east is positive."""
     last_ms = millis_of(datetime(_LAST_KNOWN_YEAR, 12, 31, tzinfo=UTC))
-    found = {datetime_of(millis).astimezone(zone).utcoffset() for millis in range(0, last_ms, _WEEK_MS)}
-    return frozenset(round(offset.total_seconds() * 1000) for offset in found if offset is not None)
+    offsets = {datetime_of(millis).astimezone(zone).utcoffset() for millis in range(0, last_ms, _WEEK_MS)}
+    return frozenset(round(offset.total_seconds() * 1000) for offset in offsets if offset is not None)
 
 
 def _unit_of(time_format: DateTimeFormat | None) -> Period:
-    """How far apart the times are that a format can tell apart, at least."""
+    """Return the least distance between two times that a format can distinguish."""
     match time_format:
         case EpochFormat() as epoch:
             return Period(f"{epoch.size} {epoch.unit}", fixed_ms=math.ceil(epoch.step_ms))

@@ -1,4 +1,4 @@
-"""The UpsertConfig manifest: what tables say of upserts, in an object of its own that several of them may name."""
+"""UpsertConfig manifest: upsert settings in an object of their own, which several tables may name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -17,36 +17,40 @@ Offset = Annotated[int, Field(ge=0, le=2**62)]
 
 
 class BackfillSpec(SpecModel):
-    """Rows of keys that may have expired are read, once: keys do not expire meanwhile, and what is stored is known
-    again."""
+    """Backfill, which reads rows whose keys may have expired, once. Meanwhile keys do not expire, and the keys of
+    stored rows are loaded again."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
-    """Another name requests another backfill, once this one is done."""
+    """Name of the backfill. A new name requests another backfill, once this one is done."""
     table: Annotated[str, Field(min_length=1, max_length=253)]
-    """The Table, which names this UpsertConfig."""
+    """Name of the Table, which names this UpsertConfig."""
     from_offsets: Annotated[Mapping[Partition, Offset], Field(min_length=1, max_length=1024)] | None = None
-    """Where partitions of the stream are read from again, by number; if left out, rows are produced into the stream
-    meanwhile."""
+    """Offsets from which partitions of the stream are read again, by partition number. If left out, rows are produced
+    into the stream meanwhile."""
     loaded: bool = False
-    """If fromOffsets is left out: true once everything has been produced; what the stream has by then is loaded."""
+    """If fromOffsets is left out: true once everything has been produced; everything in the stream by then is
+    loaded."""
     ignore_memory: bool = False
-    """True does not wait until servers have memory for the keys of all stored rows."""
+    """True starts without waiting until servers have memory for the keys of all stored rows."""
 
     @property
     def offsets(self) -> Mapping[int, int] | None:
-        """`fromOffsets` by number."""
-        return None if self.from_offsets is None else {int(one): offset for one, offset in self.from_offsets.items()}
+        """`fromOffsets` by partition number."""
+        if self.from_offsets is None:
+            return None
+        return {int(partition): offset for partition, offset in self.from_offsets.items()}
 
 
 class UpsertConfigSpec(UpsertSpec):
-    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded again."""
+    """Settings that decide which row of a key wins, how long its key is remembered, what is kept on disk, and what is
+    loaded again."""
 
     backfill: BackfillSpec | None = None
-    """A backfill to run. If removed while it runs, it ends early, and keys expire again."""
+    """Backfill to run. If it is removed while it runs, it ends early, and keys expire again."""
 
 
 class UpsertConfig(SpecModel):
-    """How later rows replace earlier ones; a Table names it in spec.upsert.configRef."""
+    """How later rows replace earlier rows; a Table names it in spec.upsert.configRef."""
 
     api_version: Literal["merlot.dev/v1alpha1"]
     """Version of the API."""
@@ -55,4 +59,5 @@ class UpsertConfig(SpecModel):
     metadata: ObjectMeta
     """Name and labels."""
     spec: UpsertConfigSpec
-    """Which row of a key wins, for how long its key is remembered, what is kept on disk, and what is loaded again."""
+    """Settings that decide which row of a key wins, how long its key is remembered, what is kept on disk, and what is
+    loaded again."""

@@ -1,5 +1,5 @@
-"""What tests of Merlot, and of code beside it, are made of: clocks, faults, contract suites.
+"""Test support for Merlot and for code beside it: clocks, faults, contract suites.
 
-Shipped, so that another metastore can prove itself. Nothing in the product imports it. Safe on the thread of the test
-that made it, unless a class says more.
+It is shipped so that another metastore can prove itself. Nothing in the product imports it. An object is safe on the
+thread of the test that made it, unless its class says more.
 """

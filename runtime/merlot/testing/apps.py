@@ -1,4 +1,4 @@
-"""An aiohttp application on an event loop of its own, in a thread: its clients may block."""
+"""Run an aiohttp application on its own event loop in a thread, so that its clients may block."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aiohttp import web
 from merlot.http.server import HttpServer
 
 SHUTDOWN_S = 0.1
-"""Nobody waits for requests that hang."""
+"""Seconds that a shutdown waits for requests: nobody needs the ones that hang."""
 
 
 @contextmanager
 def serve_app(app: web.Application) -> Iterator[str]:
-    """Its URL. Requests are limited as a role's are."""
+    """Serve the application and yield its URL. Requests are limited as those of a role."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

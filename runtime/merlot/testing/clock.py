@@ -1,8 +1,8 @@
-"""A clock that a test owns."""
+"""Clock that a test controls."""
 
 
 class FakeClock:
-    """Stands still until told to move."""
+    """Clock that stands still until it is advanced."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -1,4 +1,4 @@
-"""A table of events that come as lines of growing files, and what must be true of its answers."""
+"""Table of events that arrive as lines of growing files, and the invariants of its answers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from merlot.spec.table import Table
 
 COUNTS = "SELECT count(*), count(DISTINCT id), sum(n) FROM events"
-"""Equal three times when each row is there exactly once; ids begin at 0 without a gap."""
+"""Query with three equal counts if each row is there exactly once. Ids begin at 0 without a gap."""
 
 
 def events_manifest(folder: Path, *, flush_rows: int = 1000, replication: int = 1) -> Table:
-    """A table whose stream are the files of a folder."""
+    """Return a table whose stream is the files of a folder."""
     fields = [
         {"name": "id", "type": "LONG", "role": "dimension"},
         {"name": "city", "type": "STRING", "role": "dimension"},
@@ -31,12 +31,12 @@ def events_manifest(folder: Path, *, flush_rows: int = 1000, replication: int = 
 
 
 def event(number: int) -> str:
-    """One message."""
+    """Return the text of one message."""
     return json.dumps({"id": number, "city": f"city {number % 7}", "n": 1})
 
 
 class EventFiles:
-    """Appends events to the partitions of a folder, ids counted over all of them."""
+    """Writer of events to the partitions of a folder; their ids are counted over all partitions."""
 
     def __init__(self, folder: Path, num_partitions: int = 1) -> None:
         self.folder = folder
@@ -47,11 +47,11 @@ class EventFiles:
             file.touch()
 
     def append(self, count: int, partition: int = 0) -> None:
-        """So many more, written at once."""
+        """Append this many events in one write."""
         ids = range(self.num_events, self.num_events + count)
         with self._files[partition].open("a") as file:
             file.write("".join(f"{event(number)}\n" for number in ids))
         self.num_events += count
 
     def settle(self) -> None:
-        """All of it is there already."""
+        """Do nothing: what is written is there at once."""

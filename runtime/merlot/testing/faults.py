@@ -1,4 +1,4 @@
-"""Stores that fail where a test says: die at the n-th write, keep the answer of one to themselves, or freeze there."""
+"""Stores that fail where a test says: they die at the n-th write, withhold its answer, or freeze there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class ProcessDied(BaseException):
-    """Stands for SIGKILL: no handler of the product may catch it."""
+    """Raised in place of SIGKILL: no handler of the product may catch it."""
 
 
 class Fault(Enum):
-    """What happens at the chosen write."""
+    """Effect of the chosen write."""
 
     DIE_BEFORE = "the process dies before the write"
     DIE_AFTER = "the process dies after the write"
@@ -25,7 +25,7 @@ class Fault(Enum):
 
 
 class FaultyMetastore:
-    """Passes calls on; the write number `at` (from 0) meets its fault. A dead process stays dead."""
+    """Metastore that passes calls on; write number `at` (from 0) meets its fault. A dead process stays dead."""
 
     def __init__(self, inner: Metastore, fault: Fault, at: int) -> None:
         self._inner = inner
@@ -36,7 +36,7 @@ class FaultyMetastore:
         self.num_writes = 0
 
     def fail_from(self, at: int) -> None:
-        """Have not one write meet the fault, but all from this one on, as in an outage."""
+        """Make all writes from this one on meet the fault, as in an outage."""
         self._at = at
         self._is_silent = True
 
@@ -98,9 +98,9 @@ STORE_CALLS = ("put", "fetch", "delete", "list", "list_below", "modified_ms")
 
 
 class Interrupted:
-    """Passes calls on; before the call number `at` (from 0) of those named, `act` is called.
+    """Wrapper that passes calls on and calls `act` before call number `at` (from 0) of the named methods.
 
-    An `act` that raises ProcessDied is a kill, after which every such call dies; one that has others do their work is a
+    An `act` that raises ProcessDied is a kill, after which every such call dies. An `act` that lets others work is a
     freeze: the call is made when it returns."""
 
     def __init__(self, inner: Any, methods: Sequence[str], at: int, act: Callable[[], None]) -> None:
@@ -112,9 +112,9 @@ class Interrupted:
         self.num_calls = 0
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
+        attribute = getattr(self._inner, name)
         if name not in self._methods:
-            return found
+            return attribute
 
         def call(*args: Any, **options: Any) -> Any:
             if self._is_dead:
@@ -127,6 +127,6 @@ class Interrupted:
                 except ProcessDied:
                     self._is_dead = True
                     raise
-            return found(*args, **options)
+            return attribute(*args, **options)
 
         return call

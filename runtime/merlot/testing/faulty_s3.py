@@ -1,4 +1,4 @@
-"""S3 that fails on demand: moto behind a layer that answers 500, cuts bodies short as often as told, or hangs."""
+"""S3 that fails on demand: moto behind a layer that answers 500, truncates bodies a given number of times, or hangs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 @dataclass
 class FaultyS3:
-    """`url` is host:port. The counters go down with each fault."""
+    """Faults of the S3 server at `url`, host:port. Each fault decrements its counter."""
 
     url: str = ""
     failures: int = 0
     truncations: int = 0
     requests: list[str] = field(default_factory=list)
     keys: dict[str, set[str]] = field(default_factory=dict)
-    """Access keys by the folder that they asked for."""
+    """Access keys by the folder that was requested with them."""
     revoked: set[str] = field(default_factory=set)
     """Access keys that are refused."""
     answers: threading.Event = field(default_factory=threading.Event)
-    """While it is cleared, requests wait."""
+    """Event for which requests wait; cleared, it makes the server hang."""
 
     def wrap(self, app: Callable[..., Any]) -> Callable[..., Any]:
-        """The layer, around moto's WSGI application."""
+        """Wrap moto's WSGI application."""
 
         def faulty(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
             self.requests.append(environ["REQUEST_METHOD"])
@@ -48,7 +48,8 @@ class FaultyS3:
         return faulty
 
     def uri(self, bucket: str = "bucket", prefix: str = "deep") -> str:
-        """URI of a deep store in a bucket, which is made if it is not there. Credentials: the environment's."""
+        """Return the URI of a deep store in a bucket, which is created if it is missing. Credentials come from the
+        environment."""
         from pyarrow import fs
 
         options = {"region": "us-east-1", "scheme": "http", "endpoint_override": self.url}
@@ -59,7 +60,7 @@ class FaultyS3:
 
 @contextlib.contextmanager
 def serve_faulty_s3() -> Iterator[FaultyS3]:
-    """Serves while the block runs."""
+    """Serve S3 while the block runs."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
 

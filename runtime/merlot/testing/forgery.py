@@ -1,4 +1,4 @@
-"""Segment files that lie: taken apart, changed, and put together with checksums that are right."""
+"""Forge segment files: take them apart, change them, and put them together with correct checksums."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from merlot.segment.layout import HEADER_BYTES, Footer, StoredBuffer, footer_byt
 
 @dataclass
 class Parts:
-    """What a file is made of; each part may be changed."""
+    """Parts of a segment file; each may be changed."""
 
     content: dict[str, Any]
     identity: dict[str, Any]
     creation: dict[str, Any]
     buffers: list[bytes]
-    """As stored."""
+    """Buffers as they are stored."""
     codecs: list[Any]
 
     @property
@@ -30,12 +30,12 @@ class Parts:
         return columns
 
     def column(self, name: str) -> dict[str, Any]:
-        """What the footer says of a column."""
+        """Return the footer's entry of a column."""
         return next(column for column in self.columns if column["name"] == name)
 
 
 def taken_apart(file: bytes) -> Parts:
-    """The parts of a file."""
+    """Return the parts of a file."""
     layout = read_layout(memoryview(file), "forged")
     buffers = [file[offset : offset + length] for offset, length, _, _ in layout.buffers]
     codecs = [buffer.codec for buffer in layout.buffers]
@@ -43,7 +43,7 @@ def taken_apart(file: bytes) -> Parts:
 
 
 def expand(parts: Parts, number: int, length: int) -> None:
-    """Have a buffer stored plainly from now on. length: of its plain bytes."""
+    """Store a buffer uncompressed. length: its uncompressed bytes."""
     if parts.codecs[number]:
         table = ChunkTable(memoryview(parts.buffers[number]), parts.codecs[number], length)
         expanded = np.zeros(length, np.uint8)
@@ -52,7 +52,7 @@ def expand(parts: Parts, number: int, length: int) -> None:
 
 
 def put_together(parts: Parts) -> bytes:
-    """A file of these parts, with all checksums right."""
+    """Return a file of these parts, with correct checksums."""
     body = bytearray(header_bytes())
     directory = []
     for stored, codec in zip(parts.buffers, parts.codecs, strict=True):

@@ -1,5 +1,6 @@
-"""`merlot` whose controller cleans up all the time: a process that runs this looks at everything four times a second,
-and keeps what is out of use for as many seconds as MERLOT_HASTY_GRACE_S says."""
+"""Run `merlot` with a controller that cleans up all the time: it looks at everything four times a second, and keeps
+unused files for MERLOT_HASTY_GRACE_S seconds.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ RESYNC_S: Final = 0.25
 
 
 def hasty(**fields: Any) -> LoopConfig:
-    """Take a controller's durations, and shorten all that end in a deletion."""
+    """Return a controller's durations with all those shortened that end in a deletion."""
     grace_s = float(os.environ[GRACE])
     cleaning = CleaningConfig(
         replaced_s=grace_s, replaced_refresh_s=grace_s, abandoned_s=grace_s, orphan_s=grace_s, orphan_scan_s=0
@@ -24,7 +25,7 @@ def hasty(**fields: Any) -> LoopConfig:
 
 
 def main() -> None:
-    """As `merlot`."""
+    """Run `merlot` with the short durations."""
     from merlot.cli.main import main as merlot
 
     vars(role)["LoopConfig"] = hasty

@@ -1,4 +1,4 @@
-"""The table `orders` with a stream that brings the same rows as its batches, day after day."""
+"""Table `orders` with a stream that brings the same rows as its batches, day after day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUM_PARTITIONS = 2
 
 
 def hybrid_text(folder: Path, *, selector: str = "balanced", replication: int = 1) -> str:
-    """The manifest; segments of the stream hold less than a day of a partition, and begin at no midnight."""
+    """Return the manifest. Segments of the stream hold less than a day of a partition, and none begins at midnight."""
     return f"""
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -36,12 +36,12 @@ spec:
 
 
 def hybrid_manifest(folder: Path, *, selector: str = "balanced", replication: int = 1) -> Table:
-    """The table."""
+    """Return the table."""
     return load_tables(hybrid_text(folder, selector=selector, replication=replication))[0]
 
 
 class OrderFiles:
-    """Appends the orders of days to the partitions of a folder, every second one to each."""
+    """Writer of the orders of days to the files of a folder; orders alternate between its partitions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class OrderFiles:
             file.touch()
 
     def append(self, num_days: int) -> None:
-        """The rows of the next days."""
+        """Append the rows of the next days."""
         for _ in range(num_days):
             lines = [json.dumps(row) + "\n" for row in order_rows(self.num_days).to_pylist()]
             self.num_days += 1

@@ -1,4 +1,4 @@
-"""Every index that there is, for tests that hold all of them to one law."""
+"""Every kind of index, for tests of what all of them have in common."""
 
 from collections.abc import Collection
 from typing import Any
@@ -8,8 +8,9 @@ from merlot.spec.schema import TableSchema
 
 
 def every_index(schema: TableSchema, raw: Collection[str] = (), **others: Any) -> IndexingSpec:
-    """Each index on all columns that it takes; `raw` ones have no dictionary, and no index that needs one."""
-    found = {
+    """Return a spec with each index on all columns that it takes. raw: columns without a dictionary, which get no index
+    that needs one."""
+    indexes = {
         kind: tuple(
             field.name
             for field in schema.fields
@@ -19,4 +20,4 @@ def every_index(schema: TableSchema, raw: Collection[str] = (), **others: Any) -
         )
         for kind, rule in INDEX_KINDS.items()
     }
-    return IndexingSpec.model_validate({**found, "no_dictionary": tuple(raw), **others})
+    return IndexingSpec.model_validate({**indexes, "no_dictionary": tuple(raw), **others})

@@ -1,4 +1,4 @@
-"""Clients that ask all the while and judge every answer: right, or marked as not whole; anything else is wrong."""
+"""Clients that query all the time and judge every answer: it is right, or marked as incomplete; all else is wrong."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import aiohttp
 from merlot.testing.patience import PATIENCE_S
 
 OPTIONS = f"timeoutMs={1000 * PATIENCE_S / 2:.0f}"
-"""A machine that stands still for some seconds has not lost a query; one that is lost is noticed later."""
+"""Query options with a long timeout: a machine that pauses for some seconds does not fail a query. A query that is lost
+is therefore noticed later."""
 
 PAUSE_S = 0.03
-"""The pause of a client between two queries: a process that restarts beside it needs CPU time to come back."""
+"""Pause of a client between two queries, since a process that restarts on the same machine needs CPU time."""
 
 
 @dataclass(slots=True)
-class Tally:
-    """What the answers were. `flagged`: with exceptions and fewer servers responded than queried."""
+class AnswerTally:
+    """Counts of answers. `flagged` answers have exceptions, and fewer servers responded than were queried."""
 
     num_right: int = 0
     num_flagged: int = 0
@@ -34,7 +35,7 @@ class Tally:
         return f"right={self.num_right} flagged={self.num_flagged} codes={self.codes} wrong={len(self.wrong)}"
 
     def judge(self, sql: str, answer: Mapping[str, Any], expected: list[list[Any]]) -> None:
-        """Count one answer."""
+        """Count an answer."""
         exceptions = answer["exceptions"]
         queried, responded = answer["numServersQueried"], answer["numServersResponded"]
         rows = (answer.get("resultTable") or {}).get("rows")
@@ -43,18 +44,18 @@ class Tally:
         elif exceptions and responded < queried:
             self.num_flagged += 1
             if len(self.examples) < 5:
-                self.examples.append("; ".join(one["message"] for one in exceptions))
-            for one in exceptions:
-                self.codes[one["errorCode"]] = self.codes.get(one["errorCode"], 0) + 1
+                self.examples.append("; ".join(exception["message"] for exception in exceptions))
+            for exception in exceptions:
+                self.codes[exception["errorCode"]] = self.codes.get(exception["errorCode"], 0) + 1
         else:
             self.wrong.append(f"{sql} queried={queried} responded={responded} exceptions={exceptions} rows={rows}")
 
 
 class QueryLoad:
-    """Runs while its block runs. `cases`: SQL to the rows that are right."""
+    """Query load that runs while its block runs. cases: the right rows by SQL text."""
 
     def __init__(self, broker_url: str, cases: Mapping[str, list[list[Any]]], *, num_clients: int = 4) -> None:
-        self.tally = Tally()
+        self.tally = AnswerTally()
         self._url = f"{broker_url}/query/sql"
         self._cases = list(cases.items())
         self._num_clients = num_clients
@@ -77,7 +78,7 @@ class QueryLoad:
                 raise end
 
     async def answered(self, num_answers: int) -> None:
-        """Wait for so many more answers."""
+        """Wait for this many more answers."""
         goal = self.num_answers + num_answers
         while self.num_answers < goal:
             broken = next((task for task in self._tasks if task.done()), None)

@@ -1,7 +1,7 @@
-"""Merge tasks of `orders` without processes: a metastore, a deep store, a server that loads what it is given at once.
+"""Merge tasks of `orders` without processes: a metastore, a deep store, and a server that loads segments at once.
 
-Nothing runs by itself: the task is run by `run`, and the server loads when the bench says so, at the steps that its
-crash point sees. So every step of a task can be met by a fault, one after the other.
+Nothing runs by itself. `run` runs the task, and the server loads when the bench says so, at the steps that its crash
+point sees. So a fault can be injected at every step of a task, one after the other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SERVER = InstanceId("Server_bench_1")
 
 
 def merge_task_of(records: Sequence[Any], num_days: int, **config: Any) -> TaskRecord:
-    """A task that joins these segments into one bucket of the first `num_days` days."""
+    """Return a task that merges these segments into one bucket of the first `num_days` days."""
     merge = MergeTaskConfig(
         rollup="orders",
         level=LEVEL,
@@ -64,7 +64,7 @@ def merge_task_of(records: Sequence[Any], num_days: int, **config: Any) -> TaskR
 
 
 class MergeBench:
-    """Everything around a merge task. `inner` is the store of state without faults."""
+    """Environment of a merge task. `inner` is the metastore without faults."""
 
     def __init__(
         self, folder: Path, days: Sequence[int] = range(4), *, deep_store: str | None = None, num_rows: int = 100
@@ -74,7 +74,7 @@ class MergeBench:
         self.inner = SqliteMetastore(folder / "metastore.sqlite")
         self.store_uri = deep_store or str(folder / "deep")
         self.deep_store = DeepStore(self.store_uri, retry=RetryPolicy(attempts=2, first_wait=0.001))
-        """One that soon gives up."""
+        """Deep store that gives up soon."""
         self.days = days
         self.num_rows = num_rows
         record = InstanceRecord(id=SERVER, role=Role.SERVER, host="bench")
@@ -82,7 +82,7 @@ class MergeBench:
         self.publish_anew()
 
     def publish_anew(self) -> None:
-        """Make the table again, of the same segments, after it was deleted."""
+        """Create the table again with the same segments, after it was deleted."""
         self.records = publish_orders(self.inner, self.deep_store, self.days, num_rows=self.num_rows)
         self._report = ReportWriter(self.inner, ORDERS, SERVER)
         self.serve()
@@ -97,7 +97,8 @@ class MergeBench:
         return task
 
     def serve(self) -> None:
-        """Be the controller and the server: assign everything, load it, report it. A file that is not right is said."""
+        """Act as the controller and the server: assign, load and report all segments. A missing file is reported as an
+        error."""
         view = mutate(self.inner, ORDERS, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
         errors = {}
         for record in view.segments.values():
@@ -110,18 +111,19 @@ class MergeBench:
         self._report.write(loaded, errors)
 
     def view(self) -> TableView:
-        """What is published."""
+        """Return the published segments."""
         return load(self.inner, ORDERS)
 
     def visible_rows(self) -> list[dict[str, Any]]:
-        """What a query of everything answers, sorted: from the deep store's files of the visible segments."""
+        """Return the rows that a query of everything answers, sorted. They are read from the deep store's files of the
+        visible segments."""
         rows: list[dict[str, Any]] = []
         for record in self.view().visible.values():
             rows += self.rows_of(record.url)
         return sorted(rows, key=lambda row: (row["at"], row["id"], row["city"]))
 
     def rows_of(self, url: str) -> list[dict[str, Any]]:
-        """The rows of one file."""
+        """Return the rows of one file."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "s"
             self.deep_store.fetch(url, path)
@@ -138,7 +140,7 @@ class MergeBench:
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def expected_rows(self) -> list[dict[str, Any]]:
-        """All rows of the table, as `visible_rows` gives them."""
+        """Return all rows of the table, in the form of `visible_rows`."""
         rows = [row for day in self.days for row in order_rows(day, self.num_rows).to_pylist()]
         return sorted(rows, key=lambda row: (row["at"], row["id"], row["city"]))
 
@@ -152,7 +154,8 @@ class MergeBench:
         store: Any = None,
         spark: SparkLauncher | None = None,
     ) -> Ending | None:
-        """Run the task as one minion does, in this thread; None if somebody else has it. `store`: its deep store."""
+        """Run the task as a minion does, in this thread; return None if another minion has it. store: the task's deep
+        store."""
         metastore = metastore or self.inner
         kind = tasks.MERGE_ROLLUP
         lease = Lease.acquire(metastore, tasks.lease_name(kind, task_id), owner, self.clock)
@@ -178,25 +181,25 @@ class MergeBench:
         return ending
 
     def queued(self) -> list[str]:
-        """Tasks that have not ended."""
+        """Return the tasks that have not ended."""
         return self.inner.children(paths.tasks(tasks.MERGE_ROLLUP))
 
     def register(self, minion: str) -> None:
-        """A minion that lives from now on."""
+        """Register a live minion."""
         record = InstanceRecord(id=InstanceId(minion), role=Role.MINION, host="bench", started_ms=self.clock.now_ms())
         self.inner.create(paths.live(minion), record.to_bytes(), ephemeral=True)
 
     def clean(self) -> int:
-        """Be the cleaner, without a grace period: delete the files in the trash; returns how many."""
+        """Act as the cleaner, without a grace period: delete the files in the trash; return their number."""
         return empty_trash(self.inner, lambda _: self.deep_store, self.clock, grace_ms=0)
 
     def free_lease(self, task_id: str = "t1") -> None:
-        """The session of whoever ran the task ends."""
+        """End the session of the minion that ran the task."""
         path = paths.lease(tasks.lease_name(tasks.MERGE_ROLLUP, task_id))
         for pulse in self.inner.children(path):
             self.inner.delete(paths.child(path, pulse))
 
 
 def rollup_config() -> dict[str, Any]:
-    """Rolls `orders` up by day and city."""
+    """Return the config of a task that rolls `orders` up by day and city."""
     return {"merge_type": MergeType.ROLLUP, "round_period": "1d", "erase_dimensions": ("id",)}

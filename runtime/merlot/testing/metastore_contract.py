@@ -1,4 +1,4 @@
-"""What every metastore must do: subclass `MetastoreContract`, give it sessions on one empty store, and run pytest."""
+"""Contract of every metastore: subclass `MetastoreContract`, give it sessions on one empty store, and run pytest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ OpenSession = Callable[[], Metastore]
 
 
 class MetastoreContract:
-    """The suite. The subclass provides the fixture `open_session`: sessions on one store, closed after the test."""
+    """Suite of the contract. The subclass provides the fixture `open_session`: sessions on one store, closed after the
+    test."""
 
     @pytest.fixture
     def store(self, open_session: OpenSession) -> Metastore:
@@ -225,7 +226,7 @@ class MetastoreContract:
 
 @contextmanager
 def _called(subscribe: Callable[[Callable[[], None]], object]) -> Iterator[Callable[[], None]]:
-    """Gives a function that waits for the next call back."""
+    """Yield a function that waits for the next callback."""
     event = threading.Event()
     subscribe(event.set)
 

@@ -1,5 +1,6 @@
-"""Patience for what has no event to wait for. How long it takes says something about the machine, nothing about the
-code: a test waits for what it claims, and gives up only when it will not come."""
+"""Wait for conditions that no event announces. How long that takes says something about the machine, nothing about the
+code. So a test waits for what it claims, and gives up only if it will certainly not come.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 60.0
-"""Enough for a process to start on a machine that does a lot of other work."""
+"""Seconds in which a process can start on a machine that is busy with other work."""
 POLL_S = 0.01
-"""The least pause between two looks. A look that takes long is followed by three times as long a pause: it may cost the
-process that is waited for as much."""
+"""Least pause between two checks. A check that takes long is followed by a pause three times as long: it may cost the
+observed process as much."""
 
 
 async def until(condition: Callable[[], T | Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
-    """What the condition says once it says something true; TimeoutError, with its last word, if it never does.
+    """Return the condition's first true result. Raise TimeoutError, with its last result, if there is none in time.
 
-    condition: may block, since it is called in a thread; may give something to await, which is awaited here."""
+    condition: may block, since it is called in a thread; it may return an awaitable, which is awaited here."""
     began_s = time.monotonic()
     deadline = began_s + patience_s
     while not (word := await _ask(condition)):
@@ -38,7 +39,7 @@ async def _ask(condition: Callable[[], T | Awaitable[T]]) -> T:
 
 
 def wait_until(condition: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
-    """The same for tests without an event loop."""
+    """Do the same as `until` for tests without an event loop."""
     began_s = time.monotonic()
     deadline = began_s + patience_s
     while not (word := condition()):

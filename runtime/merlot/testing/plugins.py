@@ -1,4 +1,4 @@
-"""A distribution with entry points, on the import path while a test runs: plug-ins as users install them."""
+"""Distribution with entry points, on the import path while a test runs: plug-ins as users install them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 def installed(
     folder: Path, modules: Mapping[str, str], entry_points: Mapping[str, Mapping[str, str]]
 ) -> Iterator[None]:
-    """Have these modules (source by name) importable and these entry points (object by name, by group) found."""
+    """Make these modules (source by name) importable, and install these entry points (object by name, by group)."""
     facts = folder / "acme-1.0.dist-info"
     facts.mkdir(parents=True)
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")

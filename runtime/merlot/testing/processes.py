@@ -1,6 +1,7 @@
-"""A cluster of real processes over a ZooKeeper: a controller, a broker, servers; to query, to kill, to freeze.
+"""Cluster of real processes over a ZooKeeper: a controller, a broker, servers; to query, to kill, to freeze.
 
-Blocking; tests on an event loop call it in threads. Each process writes its log to a file in the cluster's folder.
+Calls block; tests on an event loop make them in threads. Each process writes its log to a file in the cluster's
+folder.
 """
 
 from __future__ import annotations
@@ -30,20 +31,19 @@ from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.ports import free_port
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing.nursery import Child
+from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 POLL_S = 0.02
 MAX_MOVES = 5
-"""How often a process may find its port taken between its choice and its start."""
+"""Most times that a process moves to another port because its port was taken between the choice and the start."""
 
 
 class RoleProcess:
-    """One `merlot` process with a health endpoint. It can be started again after it ended, on the same ports.
+    """`merlot` process with a health endpoint. It can be started again after it ended, on the same ports.
 
-    ports: the options that take a port of their own each. Before it has been ready once, it moves to other ports if
-    somebody took these meanwhile.
-    """
+    ports: options that each take a port. Until it has been ready once, it moves to other ports if another process took
+    these meanwhile."""
 
     def __init__(
         self, folder: Path, name: str, arguments: Sequence[str], ports: Sequence[str] = ("--http-port",)
@@ -53,11 +53,11 @@ class RoleProcess:
         self.program = "merlot.cli.main"
         """Module that the next start runs."""
         self.environment: Mapping[str, str] = {}
-        """Variables that the next start adds to ours."""
+        """Variables that the next start adds to those of this process."""
         self.options: Sequence[str] = ()
         """Options that the next start adds to the arguments."""
         self.host = "127.0.0.1"
-        """Where it is reached."""
+        """Host at which it is reached."""
         self._arguments = arguments
         self._ports = {option: free_port() for option in ports}
         self._moves_left = MAX_MOVES
@@ -66,16 +66,16 @@ class RoleProcess:
 
     @property
     def url(self) -> str:
-        """Of its HTTP endpoint, on the first of its ports."""
+        """URL of its HTTP endpoint, on the first of its ports."""
         return f"http://{self.host}:{next(iter(self._ports.values()))}"
 
     def port(self, option: str) -> int:
-        """The one that it was given by an option."""
+        """Return the port of an option."""
         return self._ports[option]
 
     @property
     def pid(self) -> int | None:
-        """Of the process that was started last."""
+        """Id of the process that was started last."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -84,7 +84,7 @@ class RoleProcess:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether a signal has stopped it. Linux."""
+        """True if a signal has stopped it. Linux."""
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
@@ -96,7 +96,7 @@ class RoleProcess:
         return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
 
     def cpu_s(self) -> float:
-        """CPU time it has used, user and system; 0 once it ended. Linux."""
+        """Return the CPU time that it has used, user and system; 0 once it has ended. Linux."""
         stat = Path(f"/proc/{self._process.pid}/stat") if self._process is not None else None
         if stat is None or not stat.exists():
             return 0.0
@@ -104,7 +104,7 @@ class RoleProcess:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def start(self) -> None:
-        """Returns at once; see `wait_ready`."""
+        """Start the process, and return at once; see `wait_ready`."""
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         environment = {**os.environ, **self.environment}
@@ -113,7 +113,7 @@ class RoleProcess:
         )
 
     def wait_ready(self) -> None:
-        """Until its health is OK; UnavailableError, with the end of its log, if it ends before."""
+        """Wait until its health is OK. Raise UnavailableError, with the end of its log, if it ends before."""
         deadline = time.monotonic() + PATIENCE_S
         while not (self.is_ready() and self.is_running):
             if time.monotonic() > deadline or not (self.is_running or self._move()):
@@ -122,7 +122,7 @@ class RoleProcess:
         self._moves_left = 0
 
     def _move(self) -> bool:
-        """Start anew on other ports, if that may help."""
+        """Start again on other ports if the old ones were taken. Return True if it was started."""
         if not self._moves_left or b"cannot listen" not in self.log.read_bytes()[self._log_start :]:
             return False
         self._moves_left -= 1
@@ -131,7 +131,7 @@ class RoleProcess:
         return True
 
     def is_ready(self) -> bool:
-        """Whether its health is OK now."""
+        """Return True if its health is OK now."""
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -139,40 +139,39 @@ class RoleProcess:
             return False
 
     def get(self, path: str) -> Any:
-        """The JSON that its HTTP endpoint answers."""
+        """Return the JSON that its HTTP endpoint answers."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE_S) as answer:
             return json.load(answer)
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, if it runs."""
+        """Send a signal if it runs."""
         if self._process is not None:
             self._process.send(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
+        """Send SIGKILL and wait for the end."""
         self.send(signal.SIGCONT)
         self.send(signal.SIGKILL)
         self.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and wait for the end; returns the exit code."""
+        """Send SIGTERM and wait for the end; return the exit code."""
         self.send(signal.SIGTERM)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait for the end; killed if it does not come. Returns the exit code."""
+        """Wait for the end, and kill the process if it does not come in time. Return the exit code."""
         return 0 if self._process is None else self._process.wait(PATIENCE_S)
 
     def tail(self, num_bytes: int = 4000) -> str:
-        """End of its log."""
+        """Return the end of its log."""
         return self.log.read_bytes()[-num_bytes:].decode(errors="replace") if self.log.exists() else ""
 
 
 class ClusterProcesses:
-    """A context manager: entering starts everything, leaving kills it.
+    """Cluster as a context manager: entering starts everything, leaving kills it.
 
-    zookeeper: `host:port/chroot`, with a chroot of its own. The deep store is a folder unless a URI is given.
-    """
+    zookeeper: `host:port/chroot`, with a chroot of its own. The deep store is a folder unless a URI is given."""
 
     def __init__(
         self,
@@ -197,13 +196,14 @@ class ClusterProcesses:
         self.minions = [self._minion(number, shared) for number in range(num_minions)]
 
     def with_grpc(self) -> Self:
-        """Have the broker take queries over gRPC too, on its port of `--grpc-port`: to be called before it starts."""
+        """Make the broker accept queries over gRPC too, on its port of `--grpc-port`. Call it before the broker
+        starts."""
         ports = ("--http-port", "--grpc-port")
         self.broker = RoleProcess(self.folder, "broker", ["broker", *self._shared, "--warm-up", "0"], ports)
         return self
 
     def with_files(self) -> Self:
-        """Have the controller delete files from the deep store, and keep catalogs there: to be called before it
+        """Make the controller delete files from the deep store, and keep catalogs there. Call it before the controller
         starts."""
         self.controller = self._role(
             "controller", [*self._shared, *self._streams, "--deep-store", self.deep_store_uri], "controller"
@@ -211,14 +211,14 @@ class ClusterProcesses:
         return self
 
     def new_server(self, instance: str | None = None) -> RoleProcess:
-        """One more server, not started, which is not among `servers`: whoever asks for it ends it. It may take over the
-        name of another one."""
+        """Return another server, not started, that is not among `servers`; the caller has to end it. It may take over
+        the name of an existing server."""
         self._num_servers += 1
         named = [] if instance is None else ["--instance", instance]
         return self._server(self._num_servers - 1, [*self._shared, *named])
 
     def new_minion(self, name: str, *arguments: str) -> RoleProcess:
-        """One more minion, not started, which is not among `minions`: whoever asks for it ends it."""
+        """Return another minion, not started, that is not among `minions`; the caller has to end it."""
         own = ["--data-dir", str(self.folder / name), "--deep-store", self.deep_store_uri, *arguments]
         return self._role("minion", [*self._shared, *own], name)
 
@@ -228,11 +228,11 @@ class ClusterProcesses:
 
     @property
     def deep_store(self) -> DeepStore:
-        """Where segments of its tables belong."""
+        """Deep store of its tables."""
         return DeepStore(self.deep_store_uri)
 
     def server_dir(self, number: int) -> Path:
-        """Data folder of a server."""
+        """Return the data folder of a server."""
         return self.folder / f"server-{number}"
 
     def __enter__(self) -> Self:
@@ -261,7 +261,7 @@ class ClusterProcesses:
 
     @contextlib.contextmanager
     def metastore(self) -> Iterator[Metastore]:
-        """A session on the cluster's state."""
+        """Open a session on the cluster's state."""
         metastore = ZooKeeperMetastore(self.zookeeper)
         try:
             yield metastore
@@ -277,7 +277,7 @@ class ClusterProcesses:
         self.wait_served(table, sum(record.total_docs for record in records), manifest.spec.replication)
 
     def mend(self, table: TableName, num_docs: int, num_replicas: int = 2) -> None:
-        """Start what does not run, whatever a test did to it, and wait until the table is served."""
+        """Start all processes that do not run, and wait until the table is served."""
         for process in self.processes:
             if not process.is_running:
                 process.start()
@@ -285,11 +285,11 @@ class ClusterProcesses:
         self.wait_served(table, num_docs, num_replicas)
 
     def wait_served(self, table: TableName, num_docs: int, num_replicas: int = 1) -> None:
-        """Until a count over the table is right, so many servers have loaded all they should, and the broker, which
-        hears of it later, asks so many."""
+        """Wait until the table is served: a count over it is right, this many servers have loaded everything, and the
+        broker, which learns of it later, routes to as many."""
 
         def is_served() -> bool:
-            num_holders = sum(self._holds(one, table) for one in self.servers)
+            num_holders = sum(self._holds(server, table) for server in self.servers)
             return self._count(table) == num_docs and num_holders >= num_replicas and self._asks(table, num_replicas)
 
         try:
@@ -307,7 +307,7 @@ class ClusterProcesses:
         return len({server for server, _ in routes}) >= min(num_servers, sum(number for _, number in routes))
 
     def query(self, sql: str, options: str = "") -> dict[str, Any]:
-        """The broker's answer, whole."""
+        """Return the broker's whole answer."""
         body = json.dumps({"sql": sql, "queryOptions": options}).encode()
         request = urllib.request.Request(
             f"{self.broker.url}/query/sql", body, {"Content-Type": "application/json"}, method="POST"
@@ -352,7 +352,7 @@ class ClusterProcesses:
 
 @functools.cache
 def can_mount() -> bool:
-    """Whether this machine lets a test mount a small tmpfs."""
+    """Return True if this machine lets a test mount a small tmpfs."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -365,7 +365,7 @@ def can_mount() -> bool:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """A tmpfs of this size at `folder`, which must not be in use when the block ends."""
+    """Mount a tmpfs of this size at `folder`, which must not be in use when the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
     subprocess.run(command, check=True, capture_output=True)
@@ -376,5 +376,5 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def resize_disk(folder: Path, size_bytes: int) -> None:
-    """Give the tmpfs of `small_disk` another size."""
+    """Resize the tmpfs of `small_disk`."""
     subprocess.run(["mount", "-o", f"remount,size={size_bytes}", str(folder)], check=True)

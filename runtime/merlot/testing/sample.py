@@ -1,4 +1,4 @@
-"""A small table, `orders`, whose every sum is known: for tests of whatever stores, moves and serves segments."""
+"""Small table, `orders`, whose sums are all known, for tests of everything that stores, moves and serves segments."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ spec:
   levels:
     - {name: three-days, bucketTimePeriod: 3d, bufferTimePeriod: 0d, maxNumParallelBuckets: 4}
 """
-"""Merges the table."""
+"""Manifest of a task that merges the table."""
 
 
 def orders_manifest(*, replication: int = 1, more_fields: str = "") -> Table:
-    """The table; `more_fields` are lines of YAML."""
+    """Return the table. more_fields: lines of YAML."""
     return load_tables(f"""
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -59,7 +59,7 @@ spec:
 
 
 def order_rows(day: int, num_rows: int = 100, *, revision: int = 0) -> pa.Table:
-    """Rows of one day; another revision of the day has other amounts."""
+    """Return the rows of one day; another revision of the day has other amounts."""
     rng = np.random.default_rng([day, revision])
     at = START_MS + day * DAY_MS + np.sort(rng.integers(0, DAY_MS, num_rows))
     return pa.table(
@@ -73,12 +73,12 @@ def order_rows(day: int, num_rows: int = 100, *, revision: int = 0) -> pa.Table:
 
 
 def segment_name(day: int) -> str:
-    """`orders_3`."""
+    """Return the name of a day's segment, such as `orders_3`."""
     return f"orders_{day}"
 
 
 def build_orders(folder: Path, day: int, num_rows: int = 100, *, revision: int = 0) -> BuiltSegment:
-    """The segment of one day."""
+    """Build the segment of one day."""
     folder.mkdir(parents=True, exist_ok=True)
     spec = orders_manifest().spec
     request = BuildRequest(
@@ -113,5 +113,5 @@ def publish_orders(
 
 
 def total_amount(days: Sequence[int], num_rows: int = 100, *, revision: int = 0) -> int:
-    """What `SELECT sum(amount)` over these days answers."""
+    """Return the answer of `SELECT sum(amount)` over these days."""
     return sum(sum(order_rows(day, num_rows, revision=revision)["amount"].to_pylist()) for day in days)

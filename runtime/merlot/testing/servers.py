@@ -39,16 +39,16 @@ class TableDataBench:
         self._exits = AsyncExitStack()
 
     def assign(self, *instances: InstanceId) -> None:
-        """Give every segment to these servers."""
+        """Assign every segment to these servers."""
         mutate(self.metastore, ORDERS, lambda view: [Assign(dict.fromkeys(view.segments, instances))])
 
     def report(self) -> ServerReport:
-        """What the server says; nothing if it has not said anything."""
+        """Return the server's report; empty if it has not written one."""
         reports = ReportReader(self.metastore, ORDERS).read()
         return reports.get(self.me) or ServerReport(self.me, frozenset(), {})
 
     def path_of(self, key: str) -> Path:
-        """Where the server keeps this version."""
+        """Return the path of the server's copy of this version."""
         return self.files.path_of(ORDERS, key)
 
     async def start_manager(self, *, grace_s: float = 60.0) -> TableDataManager:

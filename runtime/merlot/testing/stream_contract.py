@@ -1,4 +1,4 @@
-"""What every stream must do: subclass `StreamContract`, give it a topic to write to, and run pytest."""
+"""Contract of every stream: subclass `StreamContract`, give it a topic to write to, and run pytest."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from merlot.testing.patience import wait_until
 
 
 class Topic(Protocol):
-    """A topic of two partitions or more that a test writes to. Values hold no line break."""
+    """Topic of two or more partitions to which a test writes. Values hold no line break."""
 
     stream: Stream
     num_partitions: int
     largest: int
-    """Bytes of a message that the stream takes."""
+    """Bytes of the largest message that the stream takes."""
 
     def write(self, partition: int, values: Sequence[bytes]) -> None:
-        """Add messages; they are there when the call is over."""
+        """Add messages; they are readable when the call returns."""
         ...
 
     def missing(self) -> Stream:
-        """A stream of a topic that does not exist."""
+        """Return a stream of a topic that does not exist."""
         ...
 
 
@@ -32,7 +32,7 @@ OpenReader = Callable[[int, int], PartitionReader]
 
 
 def read(reader: PartitionReader, count: int, *, at_most: int = 1000) -> list[Messages]:
-    """Polls until there are that many messages; fails when they do not come."""
+    """Poll until this many messages have come; fail if they do not."""
     polls: list[Messages] = []
 
     def enough() -> bool:
@@ -44,12 +44,12 @@ def read(reader: PartitionReader, count: int, *, at_most: int = 1000) -> list[Me
 
 
 def values_of(polls: Sequence[Messages]) -> list[bytes]:
-    """The payloads of polls."""
+    """Return the payloads of polls."""
     return [value for poll in polls for value in poll.values.to_pylist()]
 
 
 class StreamContract:
-    """The suite. The subclass provides the fixture `topic`."""
+    """Suite of the contract. The subclass provides the fixture `topic`."""
 
     @pytest.fixture
     def open_reader(self, topic: Topic, request: pytest.FixtureRequest) -> OpenReader:
@@ -150,14 +150,14 @@ class StreamContract:
 
 
 def _out_of_range(reader: PartitionReader) -> OffsetOutOfRangeError:
-    found: list[OffsetOutOfRangeError] = []
+    errors: list[OffsetOutOfRangeError] = []
 
     def raised() -> bool:
         try:
             assert len(reader.poll(10, 0.2)) == 0
         except OffsetOutOfRangeError as error:
-            found.append(error)
-        return bool(found)
+            errors.append(error)
+        return bool(errors)
 
     wait_until(raised)
-    return found[0]
+    return errors[0]

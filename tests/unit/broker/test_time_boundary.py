@@ -480,4 +480,6 @@ def test_the_stream_s_segments_that_batches_took_over_go_at_their_age_and_no_oth
     world.change(RemoveSegments(gone))
     assert all(world.rows[f"{key.name}@{key.crc}"][-1][2] < FIRST_MS + 3 * DAY_MS for key in gone)
     assert settle(world).time_boundary_ms == FIRST_MS + 3 * DAY_MS
-    assert covered_by_batches(world.view, SPEC, world.now_ms + FOLLOWED_MS) == (), "a table without streamRetention keeps them"
+    assert covered_by_batches(world.view, SPEC, world.now_ms + FOLLOWED_MS) == (), (
+        "a table without streamRetention keeps them"
+    )

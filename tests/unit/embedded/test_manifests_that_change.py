@@ -14,10 +14,10 @@ from tests.unit.spec import built_rows, variants
 from tests.unit.spec.variants import Variant
 
 from merlot.catalog.publish import upload
-from merlot.cli.backfiller import Order, backfill
+from merlot.cli.backfiller import BackfillRequest, backfill
 from merlot.cli.client import Client
 from merlot.cli.errors import CommandError
-from merlot.cli.replacement import Window
+from merlot.cli.replacement import TimeWindow
 from merlot.embedded.node import Node
 from merlot.ingest.batch import build_from_tables
 from merlot.spec import evolution, manifest, shape
@@ -119,6 +119,6 @@ def run(node: Node, table: Table, source: Path, changed: Table | None = None) ->
         if step == "publishing" and changed is not None:
             client.post("/apply", json.dumps(manifest.dump(changed)).encode(), "application/yaml")
 
-    window = Window(FIRST_MS, FIRST_MS + 2 * DAY_MS)
+    window = TimeWindow(FIRST_MS, FIRST_MS + 2 * DAY_MS)
     ingestion = BatchIngestion.model_validate({"sourceUri": str(source), "format": "PARQUET"})
-    backfill(Order(client=client, table=table, window=window, source=ingestion, say=say))
+    backfill(BackfillRequest(client=client, table=table, window=window, source=ingestion, say=say))

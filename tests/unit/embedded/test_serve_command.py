@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.testing.nursery import Child
+from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 SERVES = re.compile(r"serves at (http://localhost:\d+), data in .*\. Stop it with Ctrl-C\.\n")

@@ -24,7 +24,7 @@ from merlot.server.table_data_manager import TableDataManager
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
 from merlot.testing.forgery import put_together, taken_apart
-from merlot.testing.nursery import Child
+from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import ORDERS, build_orders, orders_manifest, publish_orders
 from merlot.testing.servers import TableDataBench

@@ -1,1 +1,1 @@
-"""The CustomResourceDefinitions, made from the models: `python -m merlot.spec.crd [--check] DIRECTORY`."""
+"""CustomResourceDefinitions, generated from the models: `python -m merlot.spec.crd [--check] DIRECTORY`."""

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions, generated from the models: `python -m merlot.spec.crd [--check] DIRECTORY`."""
+"""Write the CustomResourceDefinitions from the models: `python -m merlot.spec.crd [--check] DIRECTORY`."""
 
 import argparse
 import sys
@@ -19,19 +19,19 @@ HEADER = "# Generated from the models in runtime/merlot/spec by `make crds`; do 
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what two parts share twice: a reader need not look for anchors."""
+    """YAML dumper that writes a shared part at every place instead of an anchor and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def render(definition: Mapping[str, Any]) -> str:
-    """The YAML text of a definition."""
+    """Return the YAML text of a definition."""
     return HEADER + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
 
 
 def files() -> dict[str, str]:
-    """Text of every generated file, by name."""
+    """Return the text of every generated file, by file name."""
     return {
         "table.yaml": render(table_crd()),
         "mergerolluptask.yaml": render(rollup_crd()),
@@ -40,7 +40,7 @@ def files() -> dict[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write the files, or with --check say which differ; returns the exit code."""
+    """Write the files, or with --check report which of them differ; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m merlot.spec.crd", description="Write CRDs from the models.")
     parser.add_argument("directory", type=Path)
     parser.add_argument(

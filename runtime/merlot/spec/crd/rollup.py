@@ -1,11 +1,11 @@
-"""The MergeRollupTask's CustomResourceDefinition."""
+"""CustomResourceDefinition of MergeRollupTask."""
 
-from merlot.spec.crd.structural import Column, JsonSchema, Names, add_rules, condition, definition, object_schema
+from merlot.spec.crd.structural import Column, JsonSchema, KindNames, add_rules, condition, definition, object_schema
 from merlot.spec.rules.rollup import RULES
 from merlot.spec.task_status import MergeRollupTaskStatus
 from merlot.spec.tasks import MergeRollupTask
 
-NAMES = Names(
+NAMES = KindNames(
     kind="MergeRollupTask", plural="mergerolluptasks", singular="mergerolluptask", short=("rollup", "rollups")
 )
 COLUMNS: tuple[Column, ...] = (
@@ -26,7 +26,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def rollup_crd() -> JsonSchema:
-    """The CustomResourceDefinition of MergeRollupTask."""
+    """Return the CustomResourceDefinition of MergeRollupTask."""
     schema = object_schema(MergeRollupTask, MergeRollupTaskStatus)
     add_rules(schema, RULES)
     level = schema["properties"]["spec"]["properties"]["levels"]["items"]

@@ -1,10 +1,10 @@
-"""From models to the schemas that Kubernetes takes, and the frame of a CustomResourceDefinition around them.
+"""Convert models to structural schemas, and wrap these in a CustomResourceDefinition.
 
-Kubernetes wants a *structural* schema: no `$ref`, no unions, no keyword outside its list. Fields that may be left out
-are not `nullable`: the API server then drops an explicit null before it applies defaults, as `manifest` does.
+Kubernetes requires a *structural* schema: no `$ref`, no unions, no keyword outside its list. Optional fields are not
+`nullable`: the API server then drops an explicit null before it applies defaults, as `manifest` does.
 
-Within lists there are no defaults: `kubectl apply` replaces a list as a whole, and would find one that the API server
-has filled in different from the manifest each time. `manifest` knows them.
+Fields within lists have no defaults. `kubectl apply` replaces a list as a whole, and would see a difference each time
+if the API server had filled in defaults. `manifest` fills them in.
 """
 
 import json
@@ -23,16 +23,16 @@ KEYWORDS = frozenset(
         *("minProperties", "maxProperties", "uniqueItems"),
     }
 )
-"""Keywords of JSON schema that a CRD may use; `x-kubernetes-…` besides."""
+"""Keywords of JSON schema that a CRD may use, besides `x-kubernetes-…`."""
 
 JsonSchema = dict[str, Any]
 Column = tuple[str, str, str, int]
-"""Header, type, path and priority of a column of `kubectl get`; those of priority 1 are shown with `-o wide`."""
+"""Header, type, path and priority of a column of `kubectl get`; columns of priority 1 are shown with `-o wide`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
-    """What a kind is called."""
+class KindNames:
+    """KindNames of a kind in a CustomResourceDefinition."""
 
     kind: str
     plural: str
@@ -41,9 +41,9 @@ class Names:
 
 
 def definition(
-    names: Names, schema: JsonSchema, columns: Iterable[Column], subresources: Mapping[str, Any] | None = None
+    names: KindNames, schema: JsonSchema, columns: Iterable[Column], subresources: Mapping[str, Any] | None = None
 ) -> JsonSchema:
-    """The CustomResourceDefinition of a kind."""
+    """Return the CustomResourceDefinition of a kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -74,7 +74,7 @@ def definition(
 
 
 def object_schema(model: type[SpecModel], status: type[SpecModel]) -> JsonSchema:
-    """The schema of a whole object: what the user writes, and its status."""
+    """Return the schema of a whole object: what the user writes, and its status."""
     schema = structural(model)
     properties = schema["properties"]
     name = properties["metadata"]["properties"]["name"]
@@ -93,12 +93,12 @@ def object_schema(model: type[SpecModel], status: type[SpecModel]) -> JsonSchema
 
 
 def condition(kind: str, field: str = "status") -> str:
-    """The path of a condition's field."""
+    """Return the JSON path of a field of a condition."""
     return f'.status.conditions[?(@.type=="{kind}")].{field}'
 
 
 def add_rules(schema: JsonSchema, rules: Rules) -> None:
-    """Add the rules of a kind to the schema of its objects."""
+    """Add the rules of a kind to the schema of its objects, in place."""
     for scope, each in rules.items():
         inner = schema
         for name in scope.split("."):
@@ -108,7 +108,7 @@ def add_rules(schema: JsonSchema, rules: Rules) -> None:
 
 
 def structural(model: type[SpecModel]) -> JsonSchema:
-    """A model's schema in the form that Kubernetes takes."""
+    """Return a model's schema in structural form."""
     schema = model.model_json_schema(by_alias=True)
     return _structural(schema, schema.get("$defs", {}))
 
@@ -122,7 +122,8 @@ def _structural(schema: JsonSchema, definitions: Mapping[str, JsonSchema], *, is
         result["description"] = " ".join(result["description"].split())
     if "properties" in result:
         result["properties"] = {
-            name: _structural(one, definitions, is_in_list=is_in_list) for name, one in result["properties"].items()
+            name: _structural(property_schema, definitions, is_in_list=is_in_list)
+            for name, property_schema in result["properties"].items()
         }
     if "items" in result:
         result["items"] = _structural(result["items"], definitions, is_in_list=True)
@@ -130,17 +131,18 @@ def _structural(schema: JsonSchema, definitions: Mapping[str, JsonSchema], *, is
     result.pop("additionalProperties", None)
     if isinstance(values, dict):
         result["additionalProperties"] = _structural(values, definitions, is_in_list=is_in_list)
-    return _told(result) if is_in_list else _with_useful_default(result)
+    return _with_default_in_description(result) if is_in_list else _with_useful_default(result)
 
 
 def _resolved(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> JsonSchema:
-    """The schema without `$ref`, and without the null of an optional field; what stands beside them wins."""
+    """Return the schema without `$ref` and without the null of an optional field. Keywords beside a `$ref` or `anyOf`
+    override those inside it."""
     while "$ref" in schema or "anyOf" in schema:
         beside = {key: value for key, value in schema.items() if key not in ("$ref", "anyOf")}
         if "$ref" in schema:
             inner = definitions[schema["$ref"].removeprefix("#/$defs/")]
         else:
-            inner, *others = (one for one in schema["anyOf"] if one.get("type") != "null")
+            inner, *others = (option for option in schema["anyOf"] if option.get("type") != "null")
             if others:
                 raise TypeError(f"a union has no place in a CRD: {schema['anyOf']}")
         schema = {**inner, **beside}
@@ -148,18 +150,21 @@ def _resolved(schema: JsonSchema, definitions: Mapping[str, JsonSchema]) -> Json
 
 
 def _with_useful_default(schema: JsonSchema) -> JsonSchema:
-    """An object is filled from its parts' defaults; empty lists and mappings are left out of stored objects."""
+    """Keep a default only if the API server needs it.
+
+    An object whose fields have defaults gets `{}`, from which the API server fills it. Empty lists and mappings are not
+    stored, so they need no default."""
     default = schema.pop("default", None)
     if "properties" in schema and default is not None:
-        if any("default" in one for one in schema["properties"].values()):
+        if any("default" in property_schema for property_schema in schema["properties"].values()):
             schema["default"] = {}
     elif default not in (None, [], {}, ""):
         schema["default"] = default
     return schema
 
 
-def _told(schema: JsonSchema) -> JsonSchema:
-    """The default in words, for `kubectl explain`."""
+def _with_default_in_description(schema: JsonSchema) -> JsonSchema:
+    """Move the default into the description, for `kubectl explain`."""
     default = schema.pop("default", None)
     if default not in (None, [], {}, "") and "description" in schema and "properties" not in schema:
         text = default if isinstance(default, str) else json.dumps(default)

@@ -1,17 +1,17 @@
-"""The Table's CustomResourceDefinition."""
+"""CustomResourceDefinition of Table."""
 
 from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
-from merlot.spec.crd.structural import Column, JsonSchema, Names, add_rules, condition, definition, object_schema
+from merlot.spec.crd.structural import Column, JsonSchema, KindNames, add_rules, condition, definition, object_schema
 from merlot.spec.indexing import INDEX_KINDS
 from merlot.spec.ingestion import UNNAMED
 from merlot.spec.rules.table import RULES
 from merlot.spec.status import TableStatus
 from merlot.spec.table import Table
 
-NAMES = Names(kind="Table", plural="tables", singular="table", short=("tbl",))
+NAMES = KindNames(kind="Table", plural="tables", singular="table", short=("tbl",))
 SCALE = {
     "scale": {
         "specReplicasPath": ".spec.tenants.server.replicas",
@@ -41,7 +41,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def table_crd() -> JsonSchema:
-    """The CustomResourceDefinition of Table."""
+    """Return the CustomResourceDefinition of Table."""
     return definition(NAMES, _table_schema(), COLUMNS, SCALE)
 
 
@@ -61,30 +61,35 @@ def _table_schema() -> JsonSchema:
 
 
 def unrestrict(definition_: JsonSchema) -> None:
-    """Let templates of pods say whatever Kubernetes takes: then who may write Tables may make any pod."""
+    """Let pod templates hold anything that Kubernetes accepts. Users who may write Tables may then create any pod."""
     for version in definition_["spec"]["versions"]:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         for _, template in _pod_templates(spec):
             for name, part in template["properties"].items():
-                kept = {"description": part["description"]} if "description" in part else {}
-                template["properties"][name] = {**kept, "type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                description = {"description": part["description"]} if "description" in part else {}
+                template["properties"][name] = {
+                    **description,
+                    "type": "object",
+                    "x-kubernetes-preserve-unknown-fields": True,
+                }
 
 
 def _pod_templates(spec: JsonSchema) -> Iterator[tuple[str, JsonSchema]]:
-    """The schemas of templates, with the role whose pods they are laid over."""
+    """Yield each role with the schema of its pod template."""
     for role in ("server", "broker"):
         yield role, spec["properties"]["tenants"]["properties"][role]["properties"]["podTemplate"]
 
 
 def _declare_lists(spec: JsonSchema) -> None:
-    """Say which lists are keyed or sets, so that two writers can own parts of them and an element can be compared."""
+    """Declare which lists are keyed and which are sets, so that two writers can own parts of them and an element can be
+    compared."""
     properties = spec["properties"]
     for keyed in (
         properties["schema"]["properties"]["fields"],
         properties["ingestion"]["properties"]["batch"],
     ):
         keyed |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    # A key has to be there.
+    # The key of a keyed list must have a value, so this field has a default although it is within a list.
     properties["ingestion"]["properties"]["batch"]["items"]["properties"]["name"]["default"] = UNNAMED
     for key in (*map(to_camel, INDEX_KINDS), "noDictionary"):
         properties["indexing"]["properties"][key]["x-kubernetes-list-type"] = "set"

@@ -1,11 +1,11 @@
-"""The UpsertConfig's CustomResourceDefinition."""
+"""CustomResourceDefinition of UpsertConfig."""
 
-from merlot.spec.crd.structural import Column, JsonSchema, Names, add_rules, condition, definition, object_schema
+from merlot.spec.crd.structural import Column, JsonSchema, KindNames, add_rules, condition, definition, object_schema
 from merlot.spec.rules.upsert import RULES
 from merlot.spec.task_status import UpsertConfigStatus
 from merlot.spec.upsert import UpsertConfig
 
-NAMES = Names(kind="UpsertConfig", plural="upsertconfigs", singular="upsertconfig", short=("upsert", "upserts"))
+NAMES = KindNames(kind="UpsertConfig", plural="upsertconfigs", singular="upsertconfig", short=("upsert", "upserts"))
 COLUMNS: tuple[Column, ...] = (
     ("Tables", "string", ".status.tables", 0),
     ("Keys", "integer", ".status.keys", 0),
@@ -25,7 +25,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def upsert_crd() -> JsonSchema:
-    """The CustomResourceDefinition of UpsertConfig."""
+    """Return the CustomResourceDefinition of UpsertConfig."""
     schema = object_schema(UpsertConfig, UpsertConfigStatus)
     add_rules(schema, RULES)
     status = schema["properties"]["status"]["properties"]

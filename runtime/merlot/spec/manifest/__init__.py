@@ -1,7 +1,7 @@
-"""Manifest text to models and back: every problem at once, each with its path and what would be right.
+"""Convert manifest text to models and back. All problems are reported at once, each with its path and how to fix it.
 
 `load` is for what users write. `from_stored` is for what the cluster stored, perhaps by a newer version: it ignores
-fields that it does not know and repeats no cross-field check.
+unknown fields and does not repeat the checks between fields.
 """
 
 import difflib
@@ -42,7 +42,7 @@ Check = Callable[[Mapping[str, Any]], Iterable[Problem]]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of object: its model, the rules between its fields, and those that CEL cannot say."""
+    """Kind of object: its model, the rules between its fields, and the check for what CEL cannot express."""
 
     model: type[Table] | type[MergeRollupTask] | type[UpsertConfig]
     rules: Rules
@@ -54,7 +54,7 @@ KINDS: Mapping[str, _Kind] = {
     "MergeRollupTask": _Kind(MergeRollupTask, rollup_rules.RULES, rollup_checks.check),
     "UpsertConfig": _Kind(UpsertConfig, upsert_rules.RULES, lambda _: ()),
 }
-"""What a manifest may be, by its `kind`."""
+"""Kinds of manifests, by the text of `kind`."""
 
 SERVER_METADATA = frozenset(
     {
@@ -62,11 +62,11 @@ SERVER_METADATA = frozenset(
         *("generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"),
     }
 )
-"""What an API server adds to metadata; ignored, so that `kubectl get -o yaml` can be applied again."""
+"""Metadata that an API server adds. It is ignored, so that the output of `kubectl get -o yaml` can be applied again."""
 
 
 class ManifestError(InvalidInputError):
-    """A manifest is wrong; `problems` holds all that is wrong with it."""
+    """Raised for an invalid manifest; `problems` lists everything that is wrong with it."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
@@ -74,14 +74,14 @@ class ManifestError(InvalidInputError):
 
 
 def load(text: str) -> list[Manifest]:
-    """Read the documents of a YAML (or JSON) file; raises ManifestError with all problems of all documents."""
+    """Read the documents of a YAML (or JSON) file; raise ManifestError with the problems of all documents."""
     manifests: list[Manifest] = []
     problems: list[Problem] = []
     documents = yaml_text.read(text, problems)
     for document in documents:
-        found = _problems_of(document.value)
-        problems.extend(problem.at_document(document, is_only=len(documents) == 1) for problem in found)
-        if not found:
+        document_problems = _problems_of(document.value)
+        problems.extend(problem.at_document(document, is_only=len(documents) == 1) for problem in document_problems)
+        if not document_problems:
             manifests.append(_validated(document.value))
     if not documents and not problems:
         problems.append(Problem("", f"the manifest is empty; write a document with kind: {' or '.join(KINDS)}"))
@@ -92,7 +92,7 @@ def load(text: str) -> list[Manifest]:
 
 
 def load_tables(text: str) -> list[Table]:
-    """The tables of a file; other kinds are checked, and left out."""
+    """Return the tables of a file. Manifests of other kinds are checked, but not returned."""
     return [manifest for manifest in load(text) if isinstance(manifest, Table)]
 
 
@@ -105,8 +105,8 @@ def load_document(document: object, model: type[M]) -> M: ...
 
 
 def load_document(document: object, model: Any = Table) -> Any:
-    """Read one parsed document, as an API server holds it; raises ManifestError."""
-    kind = next(one for one in KINDS.values() if one.model is model)
+    """Read one parsed document, as an API server stores it; raise ManifestError if it is invalid."""
+    kind = next(candidate for candidate in KINDS.values() if candidate.model is model)
     problems = _problems_of(document, kind)
     if problems:
         raise ManifestError(tuple(problems))
@@ -122,7 +122,7 @@ def from_stored(document: Mapping[str, Any], model: type[M]) -> M: ...
 
 
 def from_stored(document: Mapping[str, Any], model: Any = Table) -> Any:
-    """Read what `dump` wrote, in this or a newer version; raises ManifestError if that is impossible."""
+    """Read what this or a newer version wrote by `dump`; raise ManifestError if that is impossible."""
     try:
         return model.model_validate(document, by_alias=True, by_name=False, extra="ignore")
     except ValidationError as error:
@@ -130,12 +130,12 @@ def from_stored(document: Mapping[str, Any], model: Any = Table) -> Any:
 
 
 def dump(manifest: Manifest) -> dict[str, Any]:
-    """The JSON form of a manifest, defaults written out so that a later version's defaults do not change it."""
+    """Return a manifest's JSON form. Defaults are written out, so that a later version's defaults do not change it."""
     return manifest.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _kind_of(document: Mapping[str, Any]) -> _Kind:
-    """The kind that is written, or the one that is nearest."""
+    """Return the kind that the document names, or the most similar one."""
     written = str(document.get("kind", "Table"))
     near = difflib.get_close_matches(written.lower(), [name.lower() for name in KINDS], n=1, cutoff=0.6)
     by_name = {name.lower(): kind for name, kind in KINDS.items()}
@@ -155,22 +155,22 @@ def _problems_of(document: object, kind: _Kind | None = None) -> list[Problem]:
     kind = kind or _kind_of(prepared)
     try:
         kind.model.model_validate(prepared, by_alias=True, by_name=False)
-        found = []
+        of_fields = []
     except ValidationError as error:
-        found = manifest_problems.from_pydantic(error, prepared, kind.model, KINDS)
-    broken = [Problem(one.path, one.message) for one in violations(kind.rules, prepared)]
-    return [*found, *broken, *kind.check(prepared)]
+        of_fields = manifest_problems.from_pydantic(error, prepared, kind.model, KINDS)
+    broken = [Problem(violation.path, violation.message) for violation in violations(kind.rules, prepared)]
+    return [*of_fields, *broken, *kind.check(prepared)]
 
 
 def _prepared(document: object) -> object:
-    """The document without nulls, status and what an API server adds: the form that Kubernetes would store."""
+    """Return the document as Kubernetes would store it: without nulls, status and what an API server adds."""
     if not isinstance(document, dict):
         return document
-    kept = {key: value for key, value in document.items() if key != "status"}
-    metadata = kept.get("metadata")
+    result = {key: value for key, value in document.items() if key != "status"}
+    metadata = result.get("metadata")
     if isinstance(metadata, dict):
-        kept["metadata"] = {key: value for key, value in metadata.items() if key not in SERVER_METADATA}
-    return _without_nulls(kept)
+        result["metadata"] = {key: value for key, value in metadata.items() if key not in SERVER_METADATA}
+    return _without_nulls(result)
 
 
 def _without_nulls(value: object) -> object:

@@ -1,4 +1,4 @@
-"""What a derived column cannot be computed from, by the columns that a Table declares."""
+"""Check that derived columns can be computed from the columns that a Table declares."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -17,20 +17,20 @@ _TYPES: Final = frozenset(TypeName)
 
 
 def check(indexing: JsonObject, columns: Columns, missing: Missing) -> Iterator[Problem]:
-    """The problems of the granularities of a table's times."""
+    """Yield the problems of `timestampGranularities`."""
     declared = indexing.get("timestampGranularities")
     for name, granularities in declared.items() if isinstance(declared, dict) else ():
         path = f"{PATH}.{name}"
         yield from missing(path, name)
         yield from _check_column(path, name, None, columns)
-        every = granularities if isinstance(granularities, list) else []
-        for position, one in enumerate(every):
-            if one in every[:position]:
-                yield Problem(f"{path}[{position}]", f"{one} is named twice; keep one")
+        units = granularities if isinstance(granularities, list) else []
+        for position, granularity in enumerate(units):
+            if granularity in units[:position]:
+                yield Problem(f"{path}[{position}]", f"{granularity} is named twice; keep one")
 
 
 def check_one(path: str, text: str, columns: Columns, missing: Missing) -> Iterator[Problem]:
-    """The problems of one derived column, as it is written."""
+    """Yield the problems of one derived column, in any of its spellings."""
     try:
         written = read(text)
     except InvalidInputError:
@@ -42,7 +42,7 @@ def check_one(path: str, text: str, columns: Columns, missing: Missing) -> Itera
 
 
 def name_of(text: object) -> object:
-    """The name of the derived column that a text is; anything else as it is."""
+    """Return the name of the derived column that a text denotes; any other value as it is."""
     try:
         written = read(text) if isinstance(text, str) else None
     except InvalidInputError:
@@ -51,7 +51,7 @@ def name_of(text: object) -> object:
 
 
 def is_derived(name: object) -> bool:
-    """Whether it is the name of a derived column, or means to be one, which the model refuses."""
+    """Return True if this is the name of a derived column, or text that is no valid name of a column."""
     return isinstance(name, str) and (derived_of(name) is not None or not is_name(name))
 
 
@@ -66,15 +66,15 @@ def _check_column(path: str, name: str, unit: str | None, columns: Columns) -> I
     if type_name not in _TYPES or not isinstance(format_, str | None):
         return
     try:
-        found = unit_of(TypeName(str(type_name)), format_)
+        column_unit = unit_of(TypeName(str(type_name)), format_)
     except InvalidInputError:
         return
-    if found is None:
+    if column_unit is None:
         what = f"{type_name} {format_ or 'without a format'}"
         yield Problem(
             path, f'column "{name}" is {what}; computed ahead is DATETRUNC of TIMESTAMP, LONG and whole units'
         )
-    elif unit not in (None, found):
+    elif unit not in (None, column_unit):
         yield Problem(
-            path, f'column "{name}" is in {found}, not in {unit}; write DATETRUNC(unit, {in_sql(name)}) alone'
+            path, f'column "{name}" is in {column_unit}, not in {unit}; write DATETRUNC(unit, {in_sql(name)}) alone'
         )

@@ -17,19 +17,20 @@ PATH = "spec.ingestion.timeBoundary"
 
 
 def check(spec: JsonObject, columns: Mapping[str, JsonObject]) -> Iterator[Problem]:
-    """The problems between the boundary and the time column."""
+    """Yield the conflicts between the time boundary and the time column."""
     boundary, name = _mapping(spec.get("ingestion")).get("timeBoundary"), str(spec.get("timeColumn"))
     if boundary is not None and name in columns:
         yield from _check_column(name, columns[name], _mapping(boundary))
 
 
 def _check_column(name: str, field: JsonObject, boundary: JsonObject) -> Iterator[Problem]:
-    """Times are compared as they are stored, so these have to be numbers that grow with time."""
+    """Yield a problem unless stored times can be compared with the boundary as they are: as numbers that grow with
+    time, and of which each unit of the boundary is a whole multiple."""
     try:
         format_ = datetime_format.parse(str(field.get("format", "TIMESTAMP")))
         unit_ms = duration_ms(str(boundary.get("unit", "1d")))
     except (InvalidInputError, ValueError):
-        return  # told of by the models
+        return  # the models report it
     if isinstance(format_, PatternFormat) or field.get("type") == TypeName.STRING:
         text = f'timeColumn "{name}" holds texts, which cannot be compared with it; write numbers (EPOCH or TIMESTAMP)'
         yield Problem(PATH, text)

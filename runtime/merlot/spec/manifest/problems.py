@@ -1,4 +1,4 @@
-"""What is wrong in a manifest, in words: pydantic's errors become a path and what would be right."""
+"""Problems of a manifest in plain text: pydantic's errors become a path and a hint how to fix it."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ PINOTS_NAMES: Final[Mapping[str, str]] = {
     "tableIndexConfig": "; write indexing",
     **{name: f"; remove it: {reason}" for name, reason in upserting.RETIRED.items()},
 }
-"""Pinot's names of settings to what says the same here; `merlot import` translates whole configs."""
+"""Names of Pinot's settings, with a hint at the equivalent setting here; `merlot import` translates whole configs."""
 NO_UPSERTS = "; a table without spec.upsert has none"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where (`spec.schema.fields[3].type`, "" is the whole) and what would be right."""
+    """Defect of a manifest: where it is (`spec.schema.fields[3].type`, "" is the whole) and how to fix it."""
 
     path: str
     message: str
     line: int | None = None
     document: int | None = None
-    """Number of the document from 1, where the file holds several."""
+    """Number of the document, from 1, if the file holds several."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", _on_one_line(self.path))
@@ -59,18 +59,20 @@ class Problem:
         return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
 
     def at_document(self, document: Document, *, is_only: bool) -> Problem:
-        """The same problem, with its line and its document's number."""
+        """Return the same problem with its line and its document's number."""
         return replace(self, line=document.line_of(self.path), document=None if is_only else document.number)
 
 
 def _on_one_line(text: str) -> str:
-    """Control characters of what the user wrote, spelled out."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    """Return the text with control characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
-def suggestion(word: object, known: Iterable[str]) -> str:
-    """`; did you mean LONG?`, or the whole choice if it is short and nothing is near."""
-    names = list(known)
+def suggestion(word: object, choices: Iterable[str]) -> str:
+    """Return `; did you mean LONG?`, or a short list of all choices if none is similar."""
+    names = list(choices)
     near = difflib.get_close_matches(str(word).lower(), [name.lower() for name in names], n=1, cutoff=0.6)
     if near:
         return f"; did you mean {next(name for name in names if name.lower() == near[0])}?"
@@ -78,7 +80,7 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
 
 def path_of(location: Iterable[int | str]) -> str:
-    """`("fields", 3, "type")` as `fields[3].type`."""
+    """Return `("fields", 3, "type")` as `fields[3].type`."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -88,16 +90,17 @@ def path_of(location: Iterable[int | str]) -> str:
 def from_pydantic(
     error: ValidationError, document: Mapping[str, Any], model: type[BaseModel], kinds: Iterable[str] = ()
 ) -> list[Problem]:
-    """The problems of a validation error of a model; `kinds` are the kinds that a document may have."""
-    found: list[Problem] = []
+    """Return the problems of a model's validation error. kinds: what `kind` of the document may be."""
+    problems: list[Problem] = []
     for item in error.errors(include_url=False):
         if not _is_short_of_wrong_items(item):
-            found.extend(_problems(item, document, model, kinds))
-    return list(dict.fromkeys(found))
+            problems.extend(_problems(item, document, model, kinds))
+    return list(dict.fromkeys(problems))
 
 
 def _is_short_of_wrong_items(item: Mapping[str, Any]) -> bool:
-    """Whether a list is too short only without its wrong items, which have problems of their own."""
+    """Return True if a list is too short only because its invalid items, which have problems of their own, do not
+    count."""
     if item["type"] != "too_short" or not isinstance(item["input"], list | dict):
         return False
     return bool(len(item["input"]) >= item["ctx"]["min_length"])
@@ -137,8 +140,8 @@ def _problems(
 
 
 def _written(location: tuple[int | str, ...], document: Mapping[str, Any]) -> tuple[int | str, ...]:
-    """The location without the parts that pydantic adds for unions and mapping keys."""
-    kept: list[int | str] = []
+    """Return the location without the parts that pydantic adds for unions and mapping keys."""
+    parts: list[int | str] = []
     value: Any = document
     for position, part in enumerate(location):
         is_last = position == len(location) - 1
@@ -148,8 +151,8 @@ def _written(location: tuple[int | str, ...], document: Mapping[str, Any]) -> tu
             value = None
         else:
             continue
-        kept.append(part)
-    return tuple(kept)
+        parts.append(part)
+    return tuple(parts)
 
 
 def _holds(value: object, part: int | str) -> bool:
@@ -159,25 +162,27 @@ def _holds(value: object, part: int | str) -> bool:
 
 
 def _fields_at(location: tuple[int | str, ...], root: type[BaseModel]) -> list[str]:
-    """The names that the manifest may have at a location."""
+    """Return the names of the fields that a manifest may have at a location."""
     model: Any = root
     for part in location:
         if isinstance(part, int) or not _is_model(model):
             model = _inner(model)
         else:
-            field = next((one for one in model.model_fields.values() if one.alias == part), None)
+            field = next((candidate for candidate in model.model_fields.values() if candidate.alias == part), None)
             model = _inner(field.annotation) if field is not None else None
     return [str(field.alias) for field in model.model_fields.values()] if _is_model(model) else []
 
 
 def _inner(annotation: Any) -> Any:
-    """The model inside `X | None`, `tuple[X, ...]` or `Mapping[str, X]`."""
+    """Return the model inside `X | None`, `tuple[X, ...]` or `Mapping[str, X]`."""
     if _is_model(annotation):
         return annotation
     is_union = typing.get_origin(annotation) in (Union, UnionType)
     arguments = typing.get_args(annotation)
     if is_union or typing.get_origin(annotation) is tuple:
-        return next((_inner(one) for one in arguments if one is not type(None) and one is not ...), None)
+        return next(
+            (_inner(argument) for argument in arguments if argument is not type(None) and argument is not ...), None
+        )
     return _inner(arguments[-1]) if arguments else None
 
 

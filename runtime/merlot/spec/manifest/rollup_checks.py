@@ -1,7 +1,7 @@
-"""Check what CEL cannot say of a MergeRollupTask, on the plain document, and what its Table says against it.
+"""Check a MergeRollupTask as a plain document for what CEL cannot express, and its model against its Table.
 
-A problem in one field must not hide the problems of the others: what is malformed is passed over here, because the
-model already names it. Rules that CEL can say are in `merlot.spec.rules.rollup`.
+A problem in one field must not hide problems in others, so malformed values are skipped here: the model reports them.
+Rules that CEL can express are in `merlot.spec.rules.rollup`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SUMS = (AggregationFunction.SUM, AggregationFunction.COUNT)
 
 
 def check(document: JsonObject) -> Iterator[Problem]:
-    """The problems of a MergeRollupTask document that CEL cannot say."""
+    """Yield the problems of a MergeRollupTask document that CEL cannot find."""
     spec = _mapping(document.get("spec"))
     yield from _check_schedule(spec)
     for number, level in enumerate(_list(spec.get("levels"))):
@@ -45,7 +45,7 @@ def check(document: JsonObject) -> Iterator[Problem]:
 
 
 def against_table(spec: MergeRollupSpec, table: TableSpec) -> list[Problem]:
-    """Why this table cannot be merged like this; none if it can."""
+    """Return the reasons why this table cannot be merged as the task says; empty if it can."""
     return [*_table_problems(table), *_column_problems(spec, table)]
 
 
@@ -65,7 +65,7 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
     for name in spec.aggregations:
         path = f"spec.aggregations.{name}"
         field = schema.field(name)
-        metrics = [one.name for one in schema.fields if one.role is FieldRole.METRIC]
+        metrics = [column.name for column in schema.fields if column.role is FieldRole.METRIC]
         if field is None:
             yield Problem(path, f'the table has no column "{name}"{suggestion(name, metrics)}')
         elif field.role is not FieldRole.METRIC:
@@ -84,7 +84,9 @@ def _column_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Proble
     for number, level in enumerate(spec.levels):
         for place, name in enumerate(level.erase_dimension_values):
             yield from _erasure_problems(f"spec.levels[{number}].eraseDimensionValues[{place}]", name, table)
-        if level.merge_type is MergeType.ROLLUP and not any(one.role is FieldRole.METRIC for one in schema.fields):
+        if level.merge_type is MergeType.ROLLUP and not any(
+            column.role is FieldRole.METRIC for column in schema.fields
+        ):
             yield Problem(
                 f"spec.levels[{number}].mergeType", "the table has no metric to roll up; write dedup or concat"
             )
@@ -104,7 +106,8 @@ def _rounding_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Prob
 
 
 def _boundary_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
-    """Rounding must not take a row over a hybrid table's time boundary: it would be answered twice, or not at all."""
+    """Yield a problem if rounding may take a row across a hybrid table's time boundary. Queries would then see it
+    twice, or not at all."""
     boundary = table.ingestion.time_boundary
     for number, level in enumerate(spec.levels):
         if boundary is None or level.rounding is None:
@@ -117,7 +120,7 @@ def _boundary_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Prob
 
 def _erasure_problems(path: str, name: str, table: TableSpec) -> Iterator[Problem]:
     field = table.table_schema.field(name)
-    dimensions = [one.name for one in table.table_schema.fields if one.role is FieldRole.DIMENSION]
+    dimensions = [column.name for column in table.table_schema.fields if column.role is FieldRole.DIMENSION]
     partitioned = () if table.partitioning is None else table.partitioning.columns
     if field is None:
         yield Problem(path, f'the table has no column "{name}"{suggestion(name, dimensions)}')
@@ -130,7 +133,7 @@ def _erasure_problems(path: str, name: str, table: TableSpec) -> Iterator[Proble
 
 
 def _default_sum_problems(path: str, spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
-    """A metric that nobody named is summed, which text and bytes cannot be."""
+    """Yield a problem for each metric without an aggregation that cannot be summed, which is the default."""
     for field in table.table_schema.fields:
         is_unsummable = field.type not in NUMBERS
         if field.role is FieldRole.METRIC and is_unsummable and field.name not in spec.aggregations:
@@ -141,7 +144,7 @@ def _default_sum_problems(path: str, spec: MergeRollupSpec, table: TableSpec) ->
 
 
 def _answer_problems(spec: MergeRollupSpec, table: TableSpec) -> Iterator[Problem]:
-    """Metrics whose SUM would be another after a rollup, without a word."""
+    """Yield a problem for each metric whose SUM a rollup would silently change."""
     first = next((n for n, level in enumerate(spec.levels) if level.merge_type is MergeType.ROLLUP), None)
     if first is None:
         return
@@ -184,7 +187,7 @@ def _is_compression(value: object) -> bool:
 
 
 def _check_schedule(spec: JsonObject) -> Iterator[Problem]:
-    """Read what looks like a schedule; what does not is refused by a rule."""
+    """Parse the schedule if it looks like one; a rule refuses any other text."""
     schedule = spec.get("schedule")
     if isinstance(schedule, str) and LOOKS_LIKE_A_SCHEDULE.holds({"self": spec}):
         try:
@@ -194,7 +197,7 @@ def _check_schedule(spec: JsonObject) -> Iterator[Problem]:
 
 
 def _check_repeated(path: str, level: JsonObject) -> Iterator[Problem]:
-    """An API server knows the list for a set."""
+    """Yield a problem for each repeated name: an API server treats the list as a set."""
     names = _list(level.get("eraseDimensionValues"))
     for place, name in enumerate(names):
         if name in names[:place]:

@@ -1,4 +1,4 @@
-"""What a star-tree cannot be, by the names and types of the columns that a Table declares."""
+"""Check star-trees against the names and types of the columns that a Table declares."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -24,7 +24,7 @@ _TYPES: Final = frozenset(TypeName)
 
 
 def check(indexing: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[Problem]:
-    """The problems of all trees of a table; `raw` are the columns that are to have no dictionary."""
+    """Yield the problems of all trees of a table. raw: columns that shall have no dictionary."""
     trees = _list(indexing.get("starTreeIndexConfigs"))
     for position, tree in enumerate(trees):
         if not isinstance(tree, dict):
@@ -63,7 +63,8 @@ def _check_order(path: str, tree: JsonObject, columns: Columns, raw: set[str], m
 
 
 def _check_skipped(path: str, tree: JsonObject) -> Iterator[Problem]:
-    """Derived columns have several spellings; others are compared by a rule."""
+    """Yield the problems of skipped dimensions. Only derived columns, which have several spellings, are compared with
+    the order here; a rule compares the others."""
     order, written = _named(tree.get("dimensionsSplitOrder")), _list(tree.get("skipStarNodeCreationForDimensions"))
     skipped = _named(written)
     for position, name in enumerate(skipped):
@@ -71,7 +72,7 @@ def _check_skipped(path: str, tree: JsonObject) -> Iterator[Problem]:
         if name in skipped[:position]:
             yield Problem(where, f'"{name}" is named twice; keep one')
         if isinstance(name, str) and name not in order and _has_several_spellings(written[position]):
-            names = [one for one in order if isinstance(one, str)]
+            names = [dimension for dimension in order if isinstance(dimension, str)]
             yield Problem(where, f'"{name}" is not in dimensionsSplitOrder{suggestion(name, names)}')
 
 
@@ -122,8 +123,8 @@ def _near(function: str) -> str:
 
 
 def _named(value: object) -> list[Any]:
-    """Dimensions by their one name, as far as they have one."""
-    return [derived_checks.name_of(one) for one in _list(value)]
+    """Return the dimensions, derived columns by their canonical names."""
+    return [derived_checks.name_of(dimension) for dimension in _list(value)]
 
 
 def _list(value: object) -> list[Any]:

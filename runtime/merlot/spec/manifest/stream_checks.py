@@ -1,4 +1,6 @@
-"""Check what CEL cannot say of a Table's stream, on the plain document. Others are in `merlot.spec.rules.stream`."""
+"""Check a Table's stream, as a plain document, for what CEL cannot express. Other rules are in
+`merlot.spec.rules.stream`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 Missing = Callable[[str, object], Iterator[Problem]]
-"""A problem if the schema has no column of that name; takes the path too."""
+"""Function of a path and a column's name: yields a problem if the schema has no such column."""
 
 TEXT = (TypeName.STRING, TypeName.BYTES, TypeName.JSON)
 METADATA_TYPES: Mapping[str, Collection[TypeName]] = {
@@ -25,7 +27,7 @@ PATH = "spec.ingestion.stream"
 
 
 def check(spec: JsonObject, columns: Mapping[str, JsonObject], missing: Missing) -> Iterator[Problem]:
-    """The problems of a stream that CEL cannot say, and those with the table's columns."""
+    """Yield the problems of a stream that CEL cannot find, and those between it and the table's columns."""
     stream = _mapping(_mapping(spec.get("ingestion")).get("stream"))
     registry = _mapping(stream.get("decoder")).get("schemaRegistry")
     yield from _check_credentials("topic", stream.get("topic"), "")

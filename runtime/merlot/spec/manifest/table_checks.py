@@ -1,7 +1,7 @@
-"""Check what CEL cannot say of a Table, or not within its limits of cost, on the plain document.
+"""Check a Table, as a plain document, for what CEL cannot express, or not within its cost limits.
 
-They judge what is written, not the models: a problem in one field must not hide the problems of the others. What is
-malformed is passed over here, because the models already name it. Other rules are in `merlot.spec.rules.table`.
+The checks read the document instead of the models: a problem in one field must not hide problems in others. Malformed
+values are skipped, because the models report them. Other rules are in `merlot.spec.rules.table`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ _TYPES = frozenset(TypeName)
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns as far as they are written: an unknown attribute is None and is not judged."""
+    """Declared columns as they are written: a missing attribute is None and is not checked."""
 
     by_name: Mapping[str, JsonObject]
 
@@ -39,13 +39,13 @@ class _Columns:
         return self.by_name.get(name, {}).get("type")
 
     def missing(self, path: str, name: object) -> Iterator[Problem]:
-        """A problem if the schema has no such column."""
+        """Yield a problem if the schema has no such column."""
         if isinstance(name, str) and self.by_name and name not in self.by_name:
             yield Problem(path, f'no column "{name}" in spec.schema.fields{suggestion(name, self.by_name)}')
 
 
 def check(document: JsonObject) -> Iterator[Problem]:
-    """The problems between the fields of a Table document."""
+    """Yield the problems between the fields of a Table document."""
     spec = _mapping(document.get("spec"))
     schema = _mapping(spec.get("schema"))
     columns = _Columns(
@@ -73,7 +73,7 @@ def _check_name(document: JsonObject) -> Iterator[Problem]:
 
 
 def _check_containers(tenants: JsonObject) -> Iterator[Problem]:
-    """A template of one role's pods has that role's container, and no other."""
+    """Yield a problem for each container of a pod template that is not the container of its role."""
     for role in ("server", "broker"):
         template = _mapping(_mapping(tenants.get(role)).get("podTemplate"))
         for position, container in enumerate(_objects(_mapping(template.get("spec")).get("containers"))):
@@ -133,7 +133,7 @@ def _check_indexing(indexing: JsonObject, columns: _Columns) -> Iterator[Problem
 
 
 def _check_index(kind: str, names: list[Any], columns: _Columns, raw: set[str]) -> Iterator[Problem]:
-    """What an index cannot be of."""
+    """Yield a problem for each column that cannot have an index of this kind."""
     rule = INDEX_KINDS[kind]
     for position, name in enumerate(names):
         if not isinstance(name, str):
@@ -152,7 +152,7 @@ def _check_index(kind: str, names: list[Any], columns: _Columns, raw: set[str]) 
 
 
 def _check_compression(indexing: JsonObject, columns: _Columns) -> Iterator[Problem]:
-    dictionary = {name for name, one in _mapping(indexing.get("encodings")).items() if one == "DICTIONARY"}
+    dictionary = {name for name, encoding in _mapping(indexing.get("encodings")).items() if encoding == "DICTIONARY"}
     for name, compression in _mapping(indexing.get("compression")).items():
         path = f"spec.indexing.compression.{name}"
         yield from columns.missing(path, name)
@@ -189,13 +189,13 @@ def _check_batches(ingestion: JsonObject, columns: _Columns) -> Iterator[Problem
         uri = batch.get("sourceUri")
         scheme = scheme_of(uri) if isinstance(uri, str) else ""
         if scheme and scheme_named(scheme) is None:
-            known = ", ".join(f"{row.name}://" for row in SCHEMES)
-            yield Problem(f"{path}.sourceUri", f'unknown scheme "{scheme}"; write {known} or a path')
+            schemes = ", ".join(f"{row.name}://" for row in SCHEMES)
+            yield Problem(f"{path}.sourceUri", f'unknown scheme "{scheme}"; write {schemes} or a path')
         yield from _check_uri(f"{path}.sourceUri", uri, "the environment of the job")
 
 
 def _check_uri(path: str, uri: object, instead: str) -> Iterator[Problem]:
-    """A URI is stored, shown and logged: it holds no credentials. `instead`: where they belong."""
+    """Yield a problem if a URI holds credentials, since it is stored, shown and logged. instead: where they belong."""
     if not isinstance(uri, str):
         return
     if not HAS_NO_CREDENTIALS.holds({"self": uri}):
@@ -206,11 +206,11 @@ def _check_uri(path: str, uri: object, instead: str) -> Iterator[Problem]:
         yield Problem(path, f'"{uri}" lacks slashes; write {scheme_of(uri)}://')
     else:
         is_glob = not path.endswith("deepStore.uri")
-        yield from (Problem(path, found) for found in option_problems(uri, is_glob=is_glob))
+        yield from (Problem(path, text) for text in option_problems(uri, is_glob=is_glob))
 
 
 def _check_pruners(spec: JsonObject) -> Iterator[Problem]:
-    """Look for the pruners of packages."""
+    """Yield a problem for each pruner that no installed package offers."""
     for position, name in enumerate(_list(_mapping(spec.get("routing")).get("segmentPruners"))):
         if isinstance(name, str) and pruners.is_own(name) and not pruners.is_known(name):
             path = f"spec.routing.segmentPruners[{position}]"

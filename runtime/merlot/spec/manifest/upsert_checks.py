@@ -1,6 +1,7 @@
-"""Check upsert settings against the Table that has them: paths are of whichever document is at fault.
+"""Check upsert settings against the Table that has them. A problem's path is that of the document at fault.
 
-Rules between the settings themselves are in `merlot.spec.rules.upsert`."""
+Rules between the settings themselves are in `merlot.spec.rules.upsert`.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +27,22 @@ NAMED: Final = "spec.upsert.configRef"
 
 
 def _at(path: str, problems: Iterable[Problem]) -> Iterator[Problem]:
-    """With paths that begin there instead of with `spec`."""
+    """Yield the problems with `path` in place of the leading `spec`."""
     for problem in problems:
         yield replace(problem, path=path + problem.path.removeprefix("spec"))
 
 
 def against_table(spec: UpsertSpec, table: TableSpec) -> list[Problem]:
-    """Why this table cannot be upserted like this; none if it can. Paths are of the UpsertConfig, or of the table if
-    that says itself what it wants."""
+    """Return the reasons why this table cannot be upserted by these settings; empty if it can. Paths are those of the
+    UpsertConfig, or of the table if it holds the settings itself."""
     problems = list(_table_problems(spec, table))
     is_inline = table.upsert is not None and table.upsert.config is not None
     return list(_at(INLINE, problems)) if is_inline else problems
 
 
 def against_named(config: UpsertConfigSpec, table: Table) -> list[Problem]:
-    """The same of an UpsertConfig that the table names, with the backfill that it asks for."""
+    """Do the same as `against_table` for an UpsertConfig that the table names, and check the backfill that it
+    requests."""
     problems, filling = against_table(config, table.spec), config.backfill
     if filling is not None and filling.table == table.metadata.name and table.spec.ingestion.stream is None:
         text = f'table "{filling.table}" has no stream that could be read again; publish its segments again'
@@ -53,21 +55,21 @@ class Settings(NamedTuple):
 
     spec: UpsertSpec
     path: str
-    """Path in the Table's document that declares or names them."""
+    """Path of the field of the Table that holds or names them."""
     config: UpsertConfig | None = None
-    """The UpsertConfig that they are of; None if the Table declares them itself."""
+    """UpsertConfig that holds them; None if the Table holds them itself."""
 
     def problems_of(self, table: Table) -> list[Problem]:
-        """List why the Table cannot be upserted by these settings, with paths of the Table."""
+        """Return the reasons why the Table cannot be upserted by these settings, with paths of the Table."""
         if self.config is None:
             return against_table(self.spec, table.spec)
-        found = against_named(self.config.spec, table)
-        return [Problem(self.path, f'"{self.config.metadata.name}" does not fit: {one}') for one in found]
+        problems = against_named(self.config.spec, table)
+        return [Problem(self.path, f'"{self.config.metadata.name}" does not fit: {problem}') for problem in problems]
 
 
 def settings_of(table: Table, configs: Iterable[UpsertConfig | None]) -> Settings | None:
-    """Return the upsert settings that a Table declares, or those of the UpsertConfig that it names; None if it has
-    none yet. configs: known UpsertConfigs, in the order of preference; the first one of the name counts. Pure."""
+    """Return the upsert settings that a Table holds, or those of the UpsertConfig that it names; None if there are none
+    yet. configs: candidates in order of preference; the first with the right name is taken."""
     declared = table.spec.upsert
     if declared is None:
         return None
@@ -106,8 +108,8 @@ def _table_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
 
 
 def _layout_problems(table: TableSpec) -> Iterator[Problem]:
-    """What the table would have to be otherwise: its rows come from a stream or from batches, each key in one
-    partition, and those of a stream stay in the order in which they came."""
+    """Yield a problem unless the table's layout allows upserts: rows come from a stream or from batches, a key stays in
+    one partition, and rows of a stream stay in the order in which they came."""
     ingestion, partitioning = table.ingestion, table.partitioning
     is_streamed = ingestion.stream is not None
     if is_streamed and ingestion.batch:
@@ -134,20 +136,21 @@ def _layout_problems(table: TableSpec) -> Iterator[Problem]:
 
 
 def _batch_problems(spec: UpsertSpec) -> Iterator[Problem]:
-    """What needs rows that come in an order: which rows of batches are valid follows from the segments there are."""
+    """Yield a problem for each setting that needs ordered rows. Batches have no order: which of their rows are valid
+    follows from the existing segments."""
     why = "of a table without ingestion.stream"
     if spec.mode is not UpsertMode.FULL:
         yield Problem("spec.mode", f"{spec.mode} needs the order of a stream; write FULL {why}")
     if spec.primary_key_ttl is not None:
         yield Problem(_TTL, f"keys expire in the order of a stream; remove it {why}")
-    asked: tuple[tuple[str, bool, str], ...] = (
+    refused: tuple[tuple[str, bool, str], ...] = (
         ("deletedKeysTtl", spec.deleted_keys_ttl is not None, "keys expire in the order of a stream"),
         ("dropOutOfOrderRecord", spec.drop_out_of_order_record, "rows of batches are stored already"),
         ("outOfOrderRecordColumn", spec.out_of_order_record_column is not None, "rows of batches are stored already"),
         ("snapshot", spec.snapshots_in is not None, "snapshots are of a stream's segments"),
         ("compaction", spec.compaction is not None, "compaction is of a stream's segments"),
     )
-    for name, is_asked, text in asked:
+    for name, is_asked, text in refused:
         if is_asked:
             yield Problem(f"spec.{name}", f"{text}; remove it {why}")
 
@@ -201,7 +204,7 @@ def _skew_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
 
 
 def _merging_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
-    """Of strategies that are named, and of columns that the default does not fit."""
+    """Yield the problems of declared merge strategies, and of columns for which the default strategy is unfit."""
     for name, strategy in spec.partial_upsert_strategies.items():
         path = f"spec.partialUpsertStrategies.{name}"
         field = _field(table, name)
@@ -227,12 +230,12 @@ def _merging_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[Problem]:
 
 
 def _deciding(spec: UpsertSpec) -> tuple[str | None, ...]:
-    """Columns that strategies do not count for."""
+    """Return the columns to which strategies never apply."""
     return spec.delete_record_column, spec.out_of_order_record_column, spec.message_time_column
 
 
 def _unfit(strategy: str, field: FieldSpec) -> str | None:
-    """Why a column cannot be merged like this."""
+    """Return why a column cannot be merged by this strategy; None if it can."""
     name, kind = field.name, f"{field.type}"
     match strategy:
         case PartialUpsertStrategy.APPEND | PartialUpsertStrategy.UNION if not field.multi_value:

@@ -1,4 +1,6 @@
-"""YAML text to plain values, with the line of every path. Timestamps stay text, and a repeated key is a problem."""
+"""Parse YAML text to plain values, with the line of every path. Timestamps stay text, and a repeated key is a
+problem.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +12,14 @@ from merlot.spec.manifest.problems import Problem
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
 MAX_DIGITS = 1_000
-"""Python shows no number of more than 4,300 digits, which messages about one have to."""
+"""Most digits of a number. Messages show numbers, and Python converts no number of more than 4,300 digits to text."""
 INT_TAG = "tag:yaml.org,2002:int"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """libyaml's, thirty times as quick, wherever PyYAML was built with it.
+    """Loader of libyaml if PyYAML has it, thirty times as fast as the one in Python.
 
-    Resolves what JSON has: `2013-01-01` stays text, as it does in kubectl."""
+    It resolves only what JSON has: `2013-01-01` stays text, as it does in kubectl."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -35,14 +37,14 @@ class Document:
     lines: dict[str, int]
 
     def line_of(self, path: str) -> int | None:
-        """The line of a path, or of the nearest part of it that is written."""
+        """Return the line of a path, or of its closest ancestor that is written."""
         while path and path not in self.lines:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path)
 
 
 def read(text: str, problems: list[Problem]) -> list[Document]:
-    """The documents of a file, empty ones left out; appends to `problems` what is wrong with the text."""
+    """Return the documents of a file without empty ones; append the problems of the text to `problems`."""
     documents: list[Document] = []
     loader = _Loader("")
     try:
@@ -52,7 +54,7 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
             node = loader.get_node()
             if node is None or node.tag == "tag:yaml.org,2002:null":
                 continue
-            walk = _Walk({}, problems)
+            walk = _LineRecorder({}, problems)
             walk.visit(node, "", MAX_DEPTH)
             documents.append(Document(loader.construct_document(node), len(documents) + 1, walk.lines))
     except yaml.MarkedYAMLError as error:
@@ -60,7 +62,7 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
         problems.append(Problem("", f"not YAML: {error.problem or error.context}", mark.line + 1 if mark else None))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problems.append(Problem("", f"not YAML: {error}"))
-    except (LookupError, AttributeError, TypeError):  # `!!int ''`, `!!bool x`: PyYAML looks into them untried
+    except (LookupError, AttributeError, TypeError):  # PyYAML raises these for `!!int ''` and `!!bool x`
         problems.append(Problem("", "not YAML: a value is not what its tag says"))
     finally:
         loader.dispose()
@@ -68,7 +70,7 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
 
 
 def _check_size(text: str) -> None:
-    """Raise YAMLError if more is written than a manifest may hold, before anything is made of it."""
+    """Raise YAMLError if the text holds more than a manifest may, before anything is built from it."""
     depth = num_values = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -81,8 +83,8 @@ def _too_much() -> yaml.YAMLError:
     return yaml.YAMLError(f"more than {MAX_DEPTH} levels or {MAX_VALUES:,} values; does an alias hold itself?")
 
 
-class _Walk:
-    """Notes the line of every path, and repeated keys. Bounds what aliases can unfold into."""
+class _LineRecorder:
+    """Visitor that records the line of every path and reports repeated keys. It bounds how far aliases can expand."""
 
     def __init__(self, lines: dict[str, int], problems: list[Problem]) -> None:
         self.lines = lines

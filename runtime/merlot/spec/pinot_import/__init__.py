@@ -1,5 +1,5 @@
-"""Manifests from Pinot's table configs and schemas: `documents.convert`. Pure.
+"""Convert Pinot's table configs and schemas to manifests: `documents.convert`. Pure.
 
-Owns which of Pinot's settings is which of ours. Whatever a config says is either in a manifest or in a note: `source`
-keeps count of what was read. No threads.
+Owns the mapping of Pinot's settings to Merlot's. Every setting of a config ends in a manifest or in a note: `source`
+tracks what has been read. No threads.
 """

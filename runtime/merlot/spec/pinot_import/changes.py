@@ -1,7 +1,7 @@
-"""What a config of Pinot's changes of a table that is there: all that it says otherwise than the table's own would.
+"""Apply a changed Pinot config to an existing table.
 
-Pinot's configs cannot say all that a manifest does. So what a client sends is held against what the table's config was
-before: members that differ are changed, all others stay as the manifest has them. Pure.
+Pinot's configs cannot express all that a manifest does. So a client's config is compared with the config that the table
+had before: members that differ are changed, all others stay as the manifest has them. Pure.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from merlot.spec.table import API_VERSION
 
 
 def table_manifest(name: str, spec: Json) -> Json:
-    """A Table."""
+    """Return the manifest of a Table."""
     return {"apiVersion": API_VERSION, "kind": "Table", "metadata": {"name": name}, "spec": spec}
 
 
 def applied(now: Converted, before: Converted, wanted: Converted) -> Converted:
-    """The table as it is `now`, with what differs between the other two; of other kinds, what is wanted besides."""
+    """Return the table `now` with the differences between `before` and `wanted` applied. Manifests of other kinds are
+    taken from `wanted`, or from `now` if `wanted` has none of their kind."""
     manifest, old, new = map(_table, (now, before, wanted))
     changed = {**manifest, "spec": _changed(manifest["spec"], old["spec"], new["spec"])}
-    known = {one["kind"] for one in wanted.manifests}
-    others = [one for one in now.manifests if one["kind"] not in known]
-    others += [one for one in wanted.manifests if one["kind"] != "Table"]
+    kinds = {document["kind"] for document in wanted.manifests}
+    others = [document for document in now.manifests if document["kind"] not in kinds]
+    others += [document for document in wanted.manifests if document["kind"] != "Table"]
     return Converted((changed, *others), tuple(dict.fromkeys((*now.notes, *wanted.notes))))
 
 
 def _table(converted: Converted) -> Json:
-    return next(one for one in converted.manifests if one["kind"] == "Table")
+    return next(document for document in converted.manifests if document["kind"] == "Table")
 
 
 def _changed(now: Mapping[str, Any], before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:
@@ -51,8 +52,10 @@ def _changed(now: Mapping[str, Any], before: Mapping[str, Any], wanted: Mapping[
 
 
 def _fields(now: Sequence[Json], before: Sequence[Json], wanted: Sequence[Json]) -> list[Json]:
-    """Columns stay in their order, as queries answer them; new ones come last."""
-    old, new = ({one["name"]: one for one in each} for each in (before, wanted))
-    kept = [_changed(one, old.get(one["name"], {}), new[one["name"]]) for one in now if one["name"] in new]
-    names = {one["name"] for one in now}
-    return [*kept, *(one for one in wanted if one["name"] not in names)]
+    """Return the changed columns. They stay in their order, in which queries answer them; new ones come last."""
+    old, new = ({field["name"]: field for field in each} for each in (before, wanted))
+    remaining = [
+        _changed(field, old.get(field["name"], {}), new[field["name"]]) for field in now if field["name"] in new
+    ]
+    names = {field["name"] for field in now}
+    return [*remaining, *(field for field in wanted if field["name"] not in names)]

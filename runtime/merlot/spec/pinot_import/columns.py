@@ -1,11 +1,11 @@
-"""Pinot's Schema as `spec.schema`."""
+"""Convert Pinot's Schema to `spec.schema`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from merlot.spec.pinot_import.source import Json, Source, without_empty
+from merlot.spec.pinot_import.source import ConfigReader, Json, without_empty
 
 _NO_EQUIVALENT: Final[Mapping[str, str]] = {
     "notNull": "a column takes nulls; leave rows without a value out by a filter",
@@ -14,12 +14,12 @@ _NO_EQUIVALENT: Final[Mapping[str, str]] = {
 }
 
 
-def schema(source: Source, transforms: dict[str, str] | None = None) -> Json:
-    """Fields in the order of Pinot's: dimensions, metrics, times. `transforms` gets the functions that fill columns; if
-    it is left out, they are notes."""
-    fields = [_field(one, {}, transforms) for one in source.each("dimensionFieldSpecs")]
-    fields += [_field(one, {"role": "metric"}, transforms) for one in source.each("metricFieldSpecs")]
-    fields += [_field(one, _time(one), transforms) for one in source.each("dateTimeFieldSpecs")]
+def schema(source: ConfigReader, transforms: dict[str, str] | None = None) -> Json:
+    """Return the schema with its fields in Pinot's order: dimensions, metrics, times. Functions that fill columns are
+    added to `transforms`; without it, they become notes."""
+    fields = [_field(field, {}, transforms) for field in source.each("dimensionFieldSpecs")]
+    fields += [_field(field, {"role": "metric"}, transforms) for field in source.each("metricFieldSpecs")]
+    fields += [_field(field, _time(field), transforms) for field in source.each("dateTimeFieldSpecs")]
     source.leave(
         {
             "timeFieldSpec": "is Pinot's old form: declare the column in dateTimeFieldSpecs, and convert again",
@@ -31,7 +31,7 @@ def schema(source: Source, transforms: dict[str, str] | None = None) -> Json:
     return without_empty({"fields": fields, "primaryKey": source.names("primaryKeyColumns")})
 
 
-def _field(source: Source, more: Json, transforms: dict[str, str] | None) -> Json:
+def _field(source: ConfigReader, more: Json, transforms: dict[str, str] | None) -> Json:
     is_single = str(source.take("singleValueField", True)).lower() != "false"
     source.ignore("fieldType")
     source.leave(_NO_EQUIVALENT)
@@ -49,9 +49,9 @@ def _field(source: Source, more: Json, transforms: dict[str, str] | None) -> Jso
         transforms[field["name"]] = transform
     elif transform:
         source.note("transformFunction", f"belongs into derivedColumns of the ingestion: {transform}")
-    found = without_empty(field)
-    return found if default is None else {**found, "defaultNullValue": default}
+    members = without_empty(field)
+    return members if default is None else {**members, "defaultNullValue": default}
 
 
-def _time(source: Source) -> Json:
+def _time(source: ConfigReader) -> Json:
     return {"role": "dateTime", "format": source.text("format"), "granularity": source.text("granularity")}

@@ -1,4 +1,4 @@
-"""Pinot's documents to manifests: one table from a schema and the configs of its parts."""
+"""Convert Pinot's documents to manifests: a table from its schema and its one or two table configs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import import columns, settings, storage
 from merlot.spec.pinot_import.refused import without_refused
-from merlot.spec.pinot_import.source import OFFLINE, REALTIME, Json, Source, without_empty
+from merlot.spec.pinot_import.source import OFFLINE, REALTIME, ConfigReader, Json, without_empty
 from merlot.spec.pinot_import.streams import stream
 from merlot.spec.table import API_VERSION
 
@@ -38,16 +38,17 @@ _TASKS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Manifests, as JSON objects, and a line for each setting that is not in them, or is there in other words."""
+    """Manifests, as JSON objects, and a note for each setting that is missing in them or expressed differently."""
 
     manifests: tuple[Json, ...]
     notes: tuple[str, ...]
 
 
 def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
-    """A table of its schema and one or two table configs, in any order; or of Pinot's TableConfigs, which holds all.
+    """Convert a schema and its one or two table configs, in any order, or Pinot's TableConfigs, which holds all of
+    them.
 
-    InvalidInputError if they are not of one table, or are none of these."""
+    Raise InvalidInputError if they belong to several tables, or are something else."""
     notes: list[str] = []
     schemas, tables = _sorted_out(documents, notes)
     if len(schemas) != 1 or not tables:
@@ -60,7 +61,7 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
     of_columns: dict[str, str] = {}
     spec: Json = {"schema": columns.schema(schemas[0], of_columns)}
     more: list[Json] = []
-    for table, type_ in sorted(zip(tables, types, strict=True), key=lambda one: one[1]):
+    for table, type_ in sorted(zip(tables, types, strict=True), key=lambda pair: pair[1]):
         spec = _laid_over(spec, _part(table, type_, spec["schema"]["fields"], of_columns), table)
         more += _others(table, name)
     if "upsert" in spec:
@@ -72,31 +73,33 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
         source.close()
     if name != name.lower() or "_" in name:
         notes.append(f"tableName: {name} cannot be a name in Kubernetes, which wants lower-case letters, digits and -")
-    made, refused = without_refused(_manifest("Table", name, spec))
-    return Converted((made, *more), (*notes, *refused))
+    manifest, refused = without_refused(_manifest("Table", name, spec))
+    return Converted((manifest, *more), (*notes, *refused))
 
 
 def convert_schema(document: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
-    """A schema by itself: `spec.schema`, and notes."""
+    """Convert a schema alone. Return `spec.schema` and notes."""
     notes: list[str] = []
-    source = Source(document, "", notes)
-    found = columns.schema(source)
+    source = ConfigReader(document, "", notes)
+    table_schema = columns.schema(source)
     source.close()
-    return found, tuple(notes)
+    return table_schema, tuple(notes)
 
 
-def _sorted_out(documents: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[list[Source], list[Source]]:
-    """Schemas and table configs."""
+def _sorted_out(
+    documents: Sequence[Mapping[str, Any]], notes: list[str]
+) -> tuple[list[ConfigReader], list[ConfigReader]]:
+    """Return readers of the schemas, and readers of the table configs."""
     schemas, tables = [], []
     for document in documents:
         if isinstance(document.get("schema"), dict):
-            schemas.append(Source(document["schema"], "", notes))
+            schemas.append(ConfigReader(document["schema"], "", notes))
             parts = [document.get(part) for part in ("offline", "realtime")]
-            tables += [Source(part, "", notes) for part in parts if isinstance(part, dict)]
+            tables += [ConfigReader(part, "", notes) for part in parts if isinstance(part, dict)]
         elif "schemaName" in document and "tableType" not in document:
-            schemas.append(Source(document, "", notes))
+            schemas.append(ConfigReader(document, "", notes))
         elif "tableName" in document:
-            tables.append(Source(document, "", notes))
+            tables.append(ConfigReader(document, "", notes))
         else:
             raise InvalidInputError("a document is neither a table config (tableName) nor a schema (schemaName)")
     return schemas, tables
@@ -110,12 +113,13 @@ def _manifest(kind: str, name: str, spec: Json) -> Json:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _part(table: Source, type_: str, fields: Sequence[Json], of_columns: Mapping[str, str]) -> Json:
-    """Convert what the config of one part says about the table. `of_columns`: transforms of the schema."""
+def _part(table: ConfigReader, type_: str, fields: Sequence[Json], of_columns: Mapping[str, str]) -> Json:
+    """Convert the config of the OFFLINE or REALTIME table to a part of the spec. of_columns: transforms of the
+    schema."""
     index = table.inner("tableIndexConfig")
     ingestion = table.inner("ingestionConfig")
     shared = settings.transforms(ingestion, fields, of_columns, type_)
-    found = {
+    spec = {
         **settings.segments(table.inner("segmentsConfig"), type_),
         **storage.indexing(index, table.each("fieldConfigList")),
         **settings.tenants(table.inner("tenants")),
@@ -126,26 +130,26 @@ def _part(table: Source, type_: str, fields: Sequence[Json], of_columns: Mapping
     batch.leave(_BATCHES)
     push = batch.text("segmentIngestionType").upper()
     if push in ("APPEND", "REFRESH"):
-        found["pushType"] = push
+        spec["pushType"] = push
     elif push:
         batch.note("segmentIngestionType", f"{push} is neither APPEND nor REFRESH")
     if type_ == REALTIME:
-        found["ingestion"] = {"stream": {**_stream(index, ingestion, fields), **shared}}
+        spec["ingestion"] = {"stream": {**_stream(index, ingestion, fields), **shared}}
         if upsert := settings.upsert(table.inner("upsertConfig")) or settings.dedup(table.inner("dedupConfig")):
-            found["upsert"] = {"config": upsert}
+            spec["upsert"] = {"config": upsert}
     else:
         if upsert := settings.upsert(table.inner("upsertConfig")):
-            found["upsert"] = {"config": settings.of_batches(upsert, table)}
+            spec["upsert"] = {"config": settings.of_batches(upsert, table)}
         if shared:
             text = f"belongs to each source of ingestion.batch, and Spark SQL has other functions: {shared}"
             table.note("ingestionConfig", text)
     table.leave(_NO_EQUIVALENT)
     table.inner("metadata").leave({"customConfigs": "a manifest's metadata.annotations may hold them"})
     table.ignore("tableName", "tableType")
-    return found
+    return spec
 
 
-def _stream(index: Source, ingestion: Source, fields: Sequence[Json]) -> Json:
+def _stream(index: ConfigReader, ingestion: ConfigReader, fields: Sequence[Json]) -> Json:
     configs = ingestion.inner("streamIngestionConfig")
     maps = configs.each("streamConfigMaps") or [index.inner("streamConfigs")]
     if len(maps) > 1:
@@ -155,8 +159,9 @@ def _stream(index: Source, ingestion: Source, fields: Sequence[Json]) -> Json:
     return stream(maps[0], [field["name"] for field in fields])
 
 
-def _laid_over(spec: Json, part: Json, table: Source) -> Json:
-    """Both parts of a table share one spec: what the second says differently is noted."""
+def _laid_over(spec: Json, part: Json, table: ConfigReader) -> Json:
+    """Return the spec with a part added. OFFLINE and REALTIME tables share one spec; what the second contradicts is
+    noted."""
     for name, value in part.items():
         before = spec.get(name)
         if isinstance(before, dict) and isinstance(value, dict):
@@ -168,8 +173,8 @@ def _laid_over(spec: Json, part: Json, table: Source) -> Json:
     return spec
 
 
-def _others(table: Source, name: str) -> list[Json]:
-    """Manifests beside the Table."""
+def _others(table: ConfigReader, name: str) -> list[Json]:
+    """Return the manifests beside the Table."""
     tasks = table.inner("task").inner("taskTypeConfigsMap")
     for task in tasks.members():
         if task != "MergeRollupTask":

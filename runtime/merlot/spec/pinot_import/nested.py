@@ -1,4 +1,6 @@
-"""Pinot's `complexTypeConfig`, which flattens nested messages: a derived column for each name of several keys. Pure."""
+"""Convert Pinot's `complexTypeConfig`, which flattens nested messages, to a derived column for each nested name.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +8,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from merlot.spec.column_names import quoted
-from merlot.spec.pinot_import.source import REALTIME, Json, Source
+from merlot.spec.pinot_import.source import REALTIME, ConfigReader, Json
 
 _SEVERAL: Final = "rows are made of messages one by one; a list stays one value, as JSON"
 
 
-def flattened(source: Source, fields: Sequence[Json], filled: Mapping[str, str], type_: str) -> dict[str, str]:
-    """Expressions by the columns that they fill: for `payload.size` of a stream's messages, in Merlot's SQL,
-    `NULLIF(jsonPathString("payload", '$[''size'']'), 'null')`; of a batch, in Spark's, both
-    keys in backticks. `filled` are columns with expressions of their own. What cannot be said is noted."""
+def flattened(source: ConfigReader, fields: Sequence[Json], filled: Mapping[str, str], type_: str) -> dict[str, str]:
+    """Return expressions by the columns that they fill; what cannot be expressed is noted.
+
+    For `payload.size` of a stream's messages it is `NULLIF(jsonPathString("payload", '$[''size'']'), 'null')` in
+    Merlot's SQL. For a batch it is Spark's SQL, with both keys in backticks. filled: columns that already have an
+    expression."""
     delimiter, lists = source.text("delimiter") or ".", source.names("fieldsToUnnest")
     if lists:
         source.note("fieldsToUnnest", f"{', '.join(lists)}: {_SEVERAL}")
     prefixes = source.texts("prefixesToRename")
     source.leave({"collectionNotUnnestedToJson": "lists and objects in columns of one value are JSON in any case"})
-    found: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     for field in fields:
         name = field["name"]
         for written in _before_renaming(name, prefixes):
             keys = written.split(delimiter)
-            inside = next((one for one in lists if written.startswith(f"{one}{delimiter}")), None)
-            if name in filled or name in found or len(keys) < 2 or not all(keys):
+            inside = next((list_name for list_name in lists if written.startswith(f"{list_name}{delimiter}")), None)
+            if name in filled or name in expressions or len(keys) < 2 or not all(keys):
                 continue
             if any("'" in key and '"' in key for key in keys):
                 source.note("delimiter", f"{name} stays null: no path has a key with both kinds of quotation marks")
@@ -35,12 +39,12 @@ def flattened(source: Source, fields: Sequence[Json], filled: Mapping[str, str],
                 source.note("fieldsToUnnest", f"{name} stays null: it is of the rows that {inside} would be")
             else:
                 is_list = bool(field.get("multiValue"))
-                found[name] = _of_message(keys, is_list=is_list) if type_ == REALTIME else _of_struct(keys)
-    return found
+                expressions[name] = _of_message(keys, is_list=is_list) if type_ == REALTIME else _of_struct(keys)
+    return expressions
 
 
 def _before_renaming(name: str, prefixes: Mapping[str, str]) -> Iterator[str]:
-    """Return the names that messages may have for a column, as Pinot renames it by its prefix."""
+    """Yield the names in messages that Pinot would rename to this column by its prefixes, and the name itself."""
     for old, new in prefixes.items():
         if name.startswith(new):
             yield old + name.removeprefix(new)
@@ -55,5 +59,5 @@ def _of_message(keys: Sequence[str], *, is_list: bool) -> str:
     steps = "".join(f'["{key}"]' if "'" in key else f"['{key}']" for key in keys[1:])
     path = "'$" + steps.replace("'", "''") + "'"
     argument = f"{quoted(keys[0])}, {path}"
-    # Of a path without a value, it is the text null.
+    # jsonPathString of a path without a value is the text null.
     return f"jsonPathArray({argument})" if is_list else f"NULLIF(jsonPathString({argument}), 'null')"

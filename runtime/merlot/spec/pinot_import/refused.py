@@ -1,5 +1,6 @@
-"""Settings that Pinot takes and ignores, or may have, and a manifest's checks refuse: a table works without them, so
-they are left out with a note that says why. Pure."""
+"""Leave out settings that Pinot ignores or allows, but a manifest's checks refuse. A table works without them, and a
+note gives the reason. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +17,30 @@ _OPTIONAL: Final = re.compile(
         (?:inverted|range|text|jsonPaths|bloom|sortedColumns|noDictionary)\[\d+\]))(?![A-Za-z])""",
     re.VERBOSE,
 )
-"""Paths of problems that end with the setting that they are in: a pair of a star-tree where that alone is wrong."""
+"""Pattern of a problem's path, up to the setting to remove. If only a pair of a star-tree is wrong, that is the
+pair."""
 _PIECE: Final = re.compile(r"\w+")
 
 
 def without_refused(table: Json) -> tuple[Json, list[str]]:
-    """The Table without optional settings that would be refused, and a note for each."""
+    """Return the Table without optional settings that would be refused, and a note for each of them."""
     left, notes = copy.deepcopy(table), []
-    while found := _refused(left):
-        notes += [f"{path}: {_shown(left['spec'], path)}left out, {reason}" for path, reason in found.items()]
-        # From behind, so that places in lists stay what they are.
-        for path in sorted(found, key=_place, reverse=True):
+    while reasons := _refused(left):
+        notes += [f"{path}: {_shown(left['spec'], path)}left out, {reason}" for path, reason in reasons.items()]
+        # Remove from the end, so that earlier positions in lists stay valid.
+        for path in sorted(reasons, key=_place, reverse=True):
             _remove(left["spec"], path)
     return left, notes
 
 
 def _refused(table: Json) -> dict[str, str]:
-    """Why optional settings are refused, by their paths; of a setting that is refused as a whole, no piece."""
+    """Return the reasons for refusal by the paths of optional settings. A part of a setting that is itself refused is
+    left out."""
     try:
         load_document(table)
     except ManifestError as error:
-        found = {match[1]: one.message for one in error.problems if (match := _OPTIONAL.match(one.path))}
-        return {path: reason for path, reason in found.items() if path.rpartition(".")[0] not in found}
+        reasons = {match[1]: problem.message for problem in error.problems if (match := _OPTIONAL.match(problem.path))}
+        return {path: reason for path, reason in reasons.items() if path.rpartition(".")[0] not in reasons}
     return {}
 
 
@@ -46,7 +49,7 @@ def _place(path: str) -> tuple[int, ...]:
 
 
 def _shown(spec: Any, path: str) -> str:
-    """Return the word at a path, if there is one."""
+    """Return `WORD is ` for the text at a path; empty if there is no text."""
     inner = spec
     for piece in _PIECE.findall(path):
         inner = inner[int(piece) if isinstance(inner, list) else piece]
@@ -60,5 +63,5 @@ def _remove(spec: Any, path: str) -> None:
         inner = inner[int(name) if isinstance(inner, list) else name]
     del inner[int(last) if isinstance(inner, list) else last]
     if not inner and len(parents) > 1 and isinstance(inner, list):
-        # What is left of a list is nothing: neither is what had to have it.
+        # An empty list goes too, and with it what must not be without it.
         _remove(spec, ".".join(parents[:-1] if parents[-1] == "functionColumnPairs" else parents))

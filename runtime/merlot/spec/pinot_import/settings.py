@@ -1,4 +1,4 @@
-"""The rest of a table config: segments, routing, limits, transforms, upserts."""
+"""Convert the rest of a table config: segments, routing, limits, transforms, upserts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from merlot.errors import InvalidInputError
 from merlot.spec.pinot_import import nested
 from merlot.spec.pinot_import.source import (
     REALTIME,
+    ConfigReader,
     Json,
-    Source,
     duration,
     is_count,
     seconds_of,
@@ -52,25 +52,25 @@ _UPSERT: Final[Mapping[str, str]] = {
 _DISABLED: Final[tuple[object, ...]] = (None, "", "NONE", "DEFAULT", "DISABLE", False, [], {})
 
 
-def segments(source: Source, type_: str) -> Json:
-    """`segmentsConfig` of a half as members of the spec."""
+def segments(source: ConfigReader, type_: str) -> Json:
+    """Convert `segmentsConfig` of the OFFLINE or REALTIME table to members of the spec."""
     source.ignore("schemaName")
     unit, value = source.text("retentionTimeUnit"), source.number("retentionTimeValue")
     push = source.text("segmentPushType").upper()
     if push not in ("", "APPEND", "REFRESH"):
         source.note("segmentPushType", f"{push} is neither APPEND nor REFRESH")
-    found = {
+    members = {
         "timeColumn": source.text("timeColumnName"),
         "replication": _replication(source, type_),
         "retention": duration(value * unit_seconds(unit)) if unit and value else None,
         "pushType": push if push in ("APPEND", "REFRESH") else None,
     }
     source.leave(_SEGMENTS)
-    return without_empty(found)
+    return without_empty(members)
 
 
-def _replication(source: Source, type_: str) -> int | None:
-    """Read the replication that Pinot uses: for a stream, replicasPerPartition comes first."""
+def _replication(source: ConfigReader, type_: str) -> int | None:
+    """Return the replication that Pinot uses: for a stream, replicasPerPartition takes precedence."""
     first, second = "replication", "replicasPerPartition"
     if type_ == REALTIME:
         first, second = second, first
@@ -80,21 +80,21 @@ def _replication(source: Source, type_: str) -> int | None:
     return replication or other or None
 
 
-def tenants(source: Source) -> Json:
-    """`tenants`, where they are not the default."""
-    found = {}
+def tenants(source: ConfigReader) -> Json:
+    """Return `tenants`, where they are not the default."""
+    converted = {}
     for role in ("broker", "server"):
         name = source.text(role)
         for suffix in _TENANT_SUFFIXES:
             name = name.removesuffix(suffix)
         if name not in ("", "DefaultTenant"):
-            found[role] = {"name": name}
+            converted[role] = {"name": name}
     source.leave({"tagOverrideConfig": "consuming and sealed segments are on the same servers"})
-    return {"tenants": found} if found else {}
+    return {"tenants": converted} if converted else {}
 
 
-def routing(source: Source) -> Json:
-    """`routing`."""
+def routing(source: ConfigReader) -> Json:
+    """Return `routing`; empty if nothing is set."""
     named = source.names("segmentPrunerTypes")
     pruners = [_PRUNERS[name] for name in named if name in _PRUNERS]
     for name in named:
@@ -103,35 +103,38 @@ def routing(source: Source) -> Json:
     selector = source.text("instanceSelectorType")
     if selector not in ("", "balanced", *_STRICT):
         source.note("instanceSelectorType", f"{selector} is left out: strictReplicaGroup, or any replica")
-    found = {
+    members = {
         "segmentPruners": pruners,
         "instanceSelector": "strictReplicaGroup" if selector in _STRICT else None,
     }
     source.leave({"routingTableBuilderName": "instanceSelector alone says how segments are routed"})
-    return without_empty({"routing": without_empty(found)})
+    return without_empty({"routing": without_empty(members)})
 
 
-def limits(source: Source, quota: Source) -> Json:
-    """`query` and `quota`."""
+def limits(source: ConfigReader, quota: ConfigReader) -> Json:
+    """Convert `query` and `quota` to `limits`."""
     timeout, size = source.whole("timeoutMs"), source.whole("maxServerResponseSizeBytes")
     source.leave({"disableGroovy": "Groovy is never run"})
     source.leave({"useApproximateFunction": "queries say themselves what is approximate"})
     source.leave({"maxQueryResponseSizeBytes": "limits.maxBytes is of one server's answer"})
-    found = without_empty({"timeoutMs": timeout, "maxBytes": size, "maxQueriesPerSecond": _rate(quota)})
-    return {"limits": found} if found else {}
+    members = without_empty({"timeoutMs": timeout, "maxBytes": size, "maxQueriesPerSecond": _rate(quota)})
+    return {"limits": members} if members else {}
 
 
-def _rate(quota: Source) -> float | None:
+def _rate(quota: ConfigReader) -> float | None:
     quota.leave(dict.fromkeys(("rateLimiterUnit", "rateLimiterDuration"), "queries are counted by the second"))
     quota.leave({"storage": "files of a table are not limited"})
     return quota.number("maxQueriesPerSecond")
 
 
-def transforms(source: Source, fields: Sequence[Json], of_columns: Mapping[str, str], type_: str) -> Json:
-    """`ingestionConfig` but its streams: what stream and batch sources share. `of_columns`: transforms of the schema,
-    which those of the table override."""
+def transforms(source: ConfigReader, fields: Sequence[Json], of_columns: Mapping[str, str], type_: str) -> Json:
+    """Convert `ingestionConfig` without its streams: the part that stream and batch sources share. of_columns:
+    transforms of the schema, which those of the table override."""
     columns = dict(of_columns)
-    columns |= {one.text("columnName"): one.text("transformFunction") for one in source.each("transformConfigs")}
+    columns |= {
+        transform.text("columnName"): transform.text("transformFunction")
+        for transform in source.each("transformConfigs")
+    }
     for name, text in list(columns.items()):
         if text.lower().startswith("groovy"):
             source.note("transformConfigs", f"{name}: Groovy is not run; write it in SQL: {text:.80}")
@@ -146,7 +149,7 @@ def transforms(source: Source, fields: Sequence[Json], of_columns: Mapping[str, 
         source.note("filterConfig", f"Groovy is not run; write rows to keep in SQL, as filter: {condition:.80}")
         condition = ""
     elif condition:
-        # Pinot's filter says which rows are left out, and is looked at after the transforms.
+        # Pinot's filter selects the rows to leave out, and is evaluated after the transforms.
         condition = _with_transforms(condition, columns)
         source.note("filterConfig", "Pinot leaves out rows for which it is true; here it says which are kept")
     source.leave(
@@ -162,11 +165,12 @@ def transforms(source: Source, fields: Sequence[Json], of_columns: Mapping[str, 
 
 
 _WORDS: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[A-Za-z_]\w*(?!\w*\s*\()")
-"""Texts in quotes, and names but those of functions."""
+"""Pattern of quoted text, and of names except those of functions."""
 
 
 def _with_transforms(condition: str, columns: Mapping[str, str]) -> str:
-    """A filter in which transformed columns are what they are worked out by: a filter here sees the message."""
+    """Return a filter in which each transformed column is replaced by its expression: Merlot's filter sees the
+    message."""
     for _ in columns:
         before = condition
         condition = _WORDS.sub(lambda word: _transformed(word[0], columns), condition)
@@ -180,56 +184,60 @@ def _transformed(word: str, columns: Mapping[str, str]) -> str:
     return f"({columns[name]})" if not word.startswith("'") and name in columns else word
 
 
-def upsert(source: Source) -> Json:
-    """`upsertConfig` as the spec of an UpsertConfig; empty without one."""
+def upsert(source: ConfigReader) -> Json:
+    """Return `upsertConfig` as the spec of an UpsertConfig; empty if upserts are not enabled."""
     mode = source.text("mode").upper()
     if mode in ("", "NONE"):
         return {}
-    found: Json = {"mode": mode, **{name: source.take(name) for name in _UPSERT_SAME}}
+    members: Json = {"mode": mode, **{name: source.take(name) for name in _UPSERT_SAME}}
     if source.flag("enableSnapshot"):
-        found["snapshot"] = "ENABLE"
+        members["snapshot"] = "ENABLE"
     column = source.text("comparisonColumn")
     if column:
-        found["comparisonColumns"] = [column]
+        members["comparisonColumns"] = [column]
     for theirs, ours in (("metadataTTL", "primaryKeyTtl"), ("deletedKeysTTL", "deletedKeysTtl")):
         value = source.whole(theirs)
         if value:
-            found[ours] = str(value)
+            members[ours] = str(value)
     _leave_retired(source)
     source.leave(_UPSERT)
-    return {name: value for name, value in found.items() if value not in _DISABLED}
+    return {name: value for name, value in members.items() if value not in _DISABLED}
 
 
-def _leave_retired(source: Source) -> None:
-    """Read settings that change nothing here; note those that ask for something."""
+def _leave_retired(source: ConfigReader) -> None:
+    """Read settings that have no effect here, and note those with a value other than the default."""
     for name, reason in {**RETIRED, "enablePreload": RETIRED["preload"]}.items():
         value = source.take(name)
         if value not in _DISABLED and str(value).upper() not in _DISABLED:
             source.note(name, f"{value} is left out: {reason}")
 
 
-def of_batches(upsert: Json, table: Source) -> Json:
-    """`upsertConfig` of a table without a stream: without what such a table has no use for."""
+def of_batches(upsert: Json, table: ConfigReader) -> Json:
+    """Return `upsertConfig` of a table without a stream: without the snapshot, which such a table does not use."""
     if "snapshot" in upsert:
         table.note("upsertConfig.snapshot", "left out: a server takes keys from the segments of batches")
     return {name: value for name, value in upsert.items() if name != "snapshot"}
 
 
-def dedup(source: Source) -> Json:
-    """`dedupConfig` as the spec of an UpsertConfig; empty without one."""
+def dedup(source: ConfigReader) -> Json:
+    """Return `dedupConfig` as the spec of an UpsertConfig; empty if deduplication is not enabled."""
     if not source.members() or str(source.take("dedupEnabled", "true")).lower() != "true":
         source.ignore("dedupEnabled", "hashFunction")
         return {}
     _leave_retired(source)
     column, to_live = source.text("dedupTimeColumn"), source.whole("metadataTTL")
-    found = {"mode": "DEDUP", "comparisonColumns": [column] if column else []}
-    return without_empty({**found, "primaryKeyTtl": str(to_live) if to_live else None})
+    members = {"mode": "DEDUP", "comparisonColumns": [column] if column else []}
+    return without_empty({**members, "primaryKeyTtl": str(to_live) if to_live else None})
 
 
 def as_durations(upsert: Json, fields: Sequence[Json], time_column: str | None) -> Json:
-    """Times to live, which Pinot counts in units of the comparison column, as lengths of time if it is a time."""
+    """Return the settings with times to live as durations if the comparison column is a time. Pinot counts them in the
+    units of that column."""
     comparison = [*upsert.get("comparisonColumns", []), time_column][0]
-    field = next((one for one in fields if one["name"] == comparison and one.get("role") == "dateTime"), None)
+    field = next(
+        (candidate for candidate in fields if candidate["name"] == comparison and candidate.get("role") == "dateTime"),
+        None,
+    )
     if field is None:
         return upsert
     try:
@@ -253,8 +261,8 @@ _LEVEL: Final = {
 }
 
 
-def merges(source: Source) -> Json:
-    """Pinot's MergeRollupTask as the spec of ours, without its table; empty without levels."""
+def merges(source: ConfigReader) -> Json:
+    """Return Pinot's MergeRollupTask as the spec of Merlot's, without its table; empty if it has no levels."""
     levels: dict[str, Json] = {}
     aggregations = {}
     for name in source.members():
@@ -267,12 +275,12 @@ def merges(source: Source) -> Json:
     schedule = source.text("schedule")
     if schedule:
         source.note("schedule", f'"{schedule}" is Quartz cron; set schedule if every minute is too often')
-    found = {
+    spec = {
         "levels": [{"name": name, "bufferTimePeriod": "0d", **level} for name, level in levels.items()],
         "aggregations": aggregations,
         "mode": mode if mode == "processAll" else None,
     }
-    return without_empty(found) if levels else {}
+    return without_empty(spec) if levels else {}
 
 
 def _setting(name: str, text: str) -> object:
@@ -281,5 +289,5 @@ def _setting(name: str, text: str) -> object:
             raise InvalidInputError(f"{name} is no whole number: {text!r:.40}")
         return int(text)
     if name == "eraseDimensionValues":
-        return [one.strip() for one in text.split(",") if one.strip()]
+        return [name.strip() for name in text.split(",") if name.strip()]
     return text if name == "mergeType" else duration(seconds_of(text)) if seconds_of(text) else "0d"

@@ -1,11 +1,11 @@
-"""Pinot's `tableIndexConfig` and `fieldConfigList` as `spec.indexing` and `spec.partitioning`."""
+"""Convert Pinot's `tableIndexConfig` and `fieldConfigList` to `spec.indexing` and `spec.partitioning`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from merlot.spec.pinot_import.source import Json, Source, without_empty
+from merlot.spec.pinot_import.source import ConfigReader, Json, without_empty
 
 _LISTS: Final = {
     "invertedIndexColumns": "inverted",
@@ -15,71 +15,71 @@ _LISTS: Final = {
     "noDictionaryColumns": "noDictionary",
 }
 _KINDS: Final = {"inverted": "inverted", "range": "range", "json": "jsonPaths", "text": "text", "bloom": "bloom"}
-"""Indexes of `fieldConfigList`, by Pinot's names in lower case."""
+"""Kinds of index in `fieldConfigList`, by Pinot's names in lower case."""
 _CODECS: Final = {"LZ4": "LZ4", "ZSTANDARD": "ZSTD", "PASS_THROUGH": "NONE"}
 
 
 class Indexing:
-    """What both places say of columns, together."""
+    """Indexing settings of columns, collected from both places."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[str]] = {}
         self.settings: Json = {}
 
     def add(self, kind: str, column: str) -> None:
-        """Ask for an index, or for no dictionary."""
-        known = self.columns.setdefault(kind, [])
-        if column not in known:
-            known.append(column)
+        """Add a column to an index, or to the columns without dictionary."""
+        columns = self.columns.setdefault(kind, [])
+        if column not in columns:
+            columns.append(column)
 
     def put(self, setting: str, column: str, value: Any) -> None:
-        """Set what is set by column."""
+        """Set a setting of a column."""
         self.settings.setdefault(setting, {})[column] = value
 
     def document(self) -> Json:
-        """`spec.indexing`."""
+        """Return `spec.indexing`."""
         return without_empty({**self.columns, **self.settings})
 
 
-def indexing(index: Source, fields: Sequence[Source]) -> Json:
-    """Of tableIndexConfig, all but its streamConfigs, and of the entries of fieldConfigList."""
-    found = Indexing()
+def indexing(index: ConfigReader, fields: Sequence[ConfigReader]) -> Json:
+    """Convert tableIndexConfig without its streamConfigs, and the entries of fieldConfigList."""
+    collected = Indexing()
     for theirs, ours in _LISTS.items():
         for column in index.names(theirs):
-            found.add(ours, column)
-    found.settings["sortedColumns"] = index.names("sortedColumn")
-    _blooms(index.inner("bloomFilterConfigs"), found)
-    found.settings["starTreeIndexConfigs"] = [_star_tree(one) for one in index.each("starTreeIndexConfigs")]
+            collected.add(ours, column)
+    collected.settings["sortedColumns"] = index.names("sortedColumn")
+    _blooms(index.inner("bloomFilterConfigs"), collected)
+    collected.settings["starTreeIndexConfigs"] = [_star_tree(tree) for tree in index.each("starTreeIndexConfigs")]
     if index.flag("enableDefaultStarTree"):
-        found.settings["starTree"] = "auto"
-    for one in fields:
-        _field(one, found)
+        collected.settings["starTree"] = "auto"
+    for field in fields:
+        _field(field, collected)
     partitioning = _partitioning(index.inner("segmentPartitionConfig"))
     _leave_rest(index)
-    return without_empty({"indexing": found.document(), "partitioning": partitioning})
+    return without_empty({"indexing": collected.document(), "partitioning": partitioning})
 
 
-def _blooms(source: Source, found: Indexing) -> None:
+def _blooms(source: ConfigReader, collected: Indexing) -> None:
     for column in source.members():
-        _bloom(source.inner(column), column, found)
+        _bloom(source.inner(column), column, collected)
 
 
-def _bloom(source: Source, column: str, found: Indexing) -> None:
+def _bloom(source: ConfigReader, column: str, collected: Indexing) -> None:
     if _is_off(source):
         return
-    found.add("bloom", column)
+    collected.add("bloom", column)
     share = source.take("fpp")
     if share is not None:
-        found.put("bloomFpp", column, share)
+        collected.put("bloomFpp", column, share)
     source.leave({"maxSizeInBytes": "a filter is as large as its share of false answers asks for"})
     source.leave({"loadOnHeap": "files are mapped"})
 
 
-def _star_tree(source: Source) -> Json:
+def _star_tree(source: ConfigReader) -> Json:
     pairs = source.names("functionColumnPairs")
-    for one in source.each("aggregationConfigs"):
-        pairs.append(f"{one.text('aggregationFunction').upper()}__{one.text('columnName')}")
-        one.leave({"compressionCodec": "each segment chooses by itself"})
+    for aggregation in source.each("aggregationConfigs"):
+        pairs.append(f"{aggregation.text('aggregationFunction').upper()}__{aggregation.text('columnName')}")
+        aggregation.leave({"compressionCodec": "each segment chooses by itself"})
     return without_empty(
         {
             "dimensionsSplitOrder": source.names("dimensionsSplitOrder"),
@@ -90,68 +90,68 @@ def _star_tree(source: Source) -> Json:
     )
 
 
-def _partitioning(source: Source) -> Json | None:
+def _partitioning(source: ConfigReader) -> Json | None:
     columns = source.inner("columnPartitionMap")
-    found = {}
+    functions = {}
     for name in columns.members():
-        one = columns.inner(name)
-        found[name] = without_empty(
+        function = columns.inner(name)
+        functions[name] = without_empty(
             {
-                "functionName": one.text("functionName"),
-                "numPartitions": one.take("numPartitions"),
-                "functionConfig": one.texts("functionConfig"),
+                "functionName": function.text("functionName"),
+                "numPartitions": function.take("numPartitions"),
+                "functionConfig": function.texts("functionConfig"),
             }
         )
-    return {"columns": found} if found else None
+    return {"columns": functions} if functions else None
 
 
-def _field(source: Source, found: Indexing) -> None:
+def _field(source: ConfigReader, collected: Indexing) -> None:
     column = source.text("name")
     encoding = source.text("encodingType").upper()
     if encoding == "RAW":
-        found.add("noDictionary", column)
+        collected.add("noDictionary", column)
     elif encoding not in ("", "DICTIONARY"):
         source.note("encodingType", f"{encoding} is neither RAW nor DICTIONARY")
     kinds = [*source.names("indexTypes"), *([kind] if (kind := source.text("indexType")) else [])]
     for kind in kinds:
-        _index(source, kind, column, found)
+        _index(source, kind, column, collected)
     indexes = source.inner("indexes")
     for kind in indexes.members():
         if kind.lower() == "bloom":
-            _bloom(indexes.inner(kind), column, found)
+            _bloom(indexes.inner(kind), column, collected)
         else:
-            one = indexes.inner(kind)
-            if not _is_off(one):
-                _index(indexes, kind, column, found)
+            declared = indexes.inner(kind)
+            if not _is_off(declared):
+                _index(indexes, kind, column, collected)
                 if kind.lower() == "forward":
-                    _codec(one, column, found)
-    _codec(source, column, found)
+                    _codec(declared, column, collected)
+    _codec(source, column, collected)
     granularities = source.inner("timestampConfig").names("granularities")
     if granularities:
-        found.put("timestampGranularities", column, granularities)
+        collected.put("timestampGranularities", column, granularities)
     source.leave({"properties": "settings of one index are not Merlot's"})
 
 
-def _is_off(index: Source) -> bool:
-    """Whether the index is declared and turned off."""
+def _is_off(index: ConfigReader) -> bool:
+    """Return True if the index is declared and turned off."""
     enabled = str(index.take("enabled", "true")).lower()
     return index.flag("disabled") or enabled == "false"
 
 
-def _codec(source: Source, column: str, found: Indexing) -> None:
+def _codec(source: ConfigReader, column: str, collected: Indexing) -> None:
     codec = source.text("compressionCodec").upper()
     if codec in _CODECS:
-        found.put("compression", column, _CODECS[codec])
+        collected.put("compression", column, _CODECS[codec])
     elif codec:
         source.note("compressionCodec", f"{codec} has no equivalent; each segment chooses by itself")
 
 
-def _index(source: Source, kind: str, column: str, found: Indexing) -> None:
+def _index(source: ConfigReader, kind: str, column: str, collected: Indexing) -> None:
     ours = _KINDS.get(kind.lower())
     if ours is not None:
-        found.add(ours, column)
+        collected.add(ours, column)
     elif kind.lower() == "sorted":
-        found.settings["sortedColumns"] = [*found.settings.get("sortedColumns", []), column]
+        collected.settings["sortedColumns"] = [*collected.settings.get("sortedColumns", []), column]
     elif kind.lower() not in ("dictionary", "forward", "timestamp"):
         source.note(kind, f"{column}: there is no such index")
 
@@ -175,7 +175,7 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 
 
-def _leave_rest(index: Source) -> None:
+def _leave_rest(index: ConfigReader) -> None:
     index.as_is("loadMode", "files are mapped", "MMAP")
     index.as_is("nullHandlingEnabled", "nulls are stored in any case", "TRUE")
     index.leave(_REASONS)

@@ -1,4 +1,4 @@
-"""Pinot's `streamConfigs` as `spec.ingestion.stream`."""
+"""Convert Pinot's `streamConfigs` to `spec.ingestion.stream`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import.source import Json, Source, duration, is_count, seconds_of, without_empty
+from merlot.spec.pinot_import.source import ConfigReader, Json, duration, is_count, seconds_of, without_empty
 from merlot.spec.stream import SECRET_PROPERTIES, STREAM_TYPES
 
 _DECODERS: Final = (
@@ -32,16 +32,16 @@ _JAVA: Final = ("key.deserializer", "value.deserializer", "sasl.jaas.config")
 _HEADER: Final = "__header$"
 _BESIDE: Final = {"__metadata$offset": "offset", "__metadata$recordTimestamp": "timestamp"}
 _JAVA_CLASSES: Final = (".consumer.factory.class.name", ".consumer.type")
-"""Say that it is Kafka's stream, partition by partition."""
+"""Suffixes of settings whose values are Java classes, or the consumer type. Only Kafka, by partition, is supported."""
 
 
-def stream(source: Source, columns: Sequence[str]) -> Json:
+def stream(source: ConfigReader, columns: Sequence[str]) -> Json:
     """Convert one map of stream configs, whose values are texts, for a table of these columns."""
     kind = source.text("streamType").lower() or "kafka"
     if kind not in STREAM_TYPES:
         source.note("streamType", f"{kind} is no stream of Merlot's; a package may bring it (merlot.streams)")
     prefix = f"stream.{kind}."
-    found = {
+    members = {
         "type": kind,
         "topic": source.text(f"{prefix}topic.name"),
         "decoder": _decoder(source, prefix),
@@ -51,25 +51,26 @@ def stream(source: Source, columns: Sequence[str]) -> Json:
     for name in source.members():
         if name.endswith(_JAVA_CLASSES):
             source.take(name)
-    found["properties"] = _properties(source, prefix)
-    found["metadata"] = _metadata(columns, populates=source.flag(f"{prefix}metadata.populate"))
-    return without_empty(found)
+    members["properties"] = _properties(source, prefix)
+    members["metadata"] = _metadata(columns, populates=source.flag(f"{prefix}metadata.populate"))
+    return without_empty(members)
 
 
 def _metadata(columns: Sequence[str], *, populates: bool) -> Json:
-    """Return what fills columns of Pinot's special names: keys in any case, headers and the rest where asked for."""
-    found = {}
+    """Return the sources of columns with Pinot's special names. A key is always filled, headers and the rest only if
+    `populates`."""
+    sources = {}
     for column in columns:
         if column == "__key":
-            found[column] = "key"
+            sources[column] = "key"
         elif populates and column.startswith(_HEADER) and column != _HEADER:
-            found[column] = f"headers.{column.removeprefix(_HEADER)}"
+            sources[column] = f"headers.{column.removeprefix(_HEADER)}"
         elif populates and column in _BESIDE:
-            found[column] = _BESIDE[column]
-    return found
+            sources[column] = _BESIDE[column]
+    return sources
 
 
-def _decoder(source: Source, prefix: str) -> Json:
+def _decoder(source: ConfigReader, prefix: str) -> Json:
     name = source.text(f"{prefix}decoder.class.name")
     kind = next((ours for pattern, ours in _DECODERS if pattern.search(name.rpartition(".")[2])), None)
     if name and kind is None:
@@ -79,16 +80,16 @@ def _decoder(source: Source, prefix: str) -> Json:
     written = source.text(f"{options}schema") if kind == "AVRO" else ""
     if kind == "PROTOBUF":
         source.note(f"{prefix}decoder.class.name", "set decoder.descriptorSet and decoder.message")
-    found: Json = {"type": kind, "schemaRegistry": registry}
+    members: Json = {"type": kind, "schemaRegistry": registry}
     if written:
-        found["avroSchema"] = written
+        members["avroSchema"] = written
     if kind == "CSV":
         header, delimiter = source.text(f"{options}header"), source.take(f"{options}delimiter", ",")
-        found["csv"] = without_empty({"columns": header.split(delimiter) if header else [], "delimiter": delimiter})
-    return without_empty(found)
+        members["csv"] = without_empty({"columns": header.split(delimiter) if header else [], "delimiter": delimiter})
+    return without_empty(members)
 
 
-def _start(source: Source, prefix: str) -> str | None:
+def _start(source: ConfigReader, prefix: str) -> str | None:
     name = f"{prefix}consumer.prop.auto.offset.reset"
     text = source.text(name)
     start = _STARTS.get(text.lower())
@@ -97,21 +98,21 @@ def _start(source: Source, prefix: str) -> str | None:
     return start or "latest"
 
 
-def _flush(source: Source) -> Json:
-    found: Json = {}
+def _flush(source: ConfigReader) -> Json:
+    bounds: Json = {}
     for name in _ROWS:
         rows = source.text(name)
         if is_count(rows) and int(rows):
-            found["rows"] = int(rows)
+            bounds["rows"] = int(rows)
     for name in _SEGMENT_BYTES:
         size = source.text(name)
         if size:
             source.note(name, f"{size} of a sealed file in Pinot; flush.bytes is memory before it is sealed")
-            found["bytes"] = _bytes(size)
+            bounds["bytes"] = _bytes(size)
     age = source.text(_AGE)
     if age:
-        found["age"] = duration(int(age) / 1000 if is_count(age) else seconds_of(age))
-    return found
+        bounds["age"] = duration(int(age) / 1000 if is_count(age) else seconds_of(age))
+    return bounds
 
 
 def _bytes(text: str) -> int:
@@ -121,12 +122,12 @@ def _bytes(text: str) -> int:
     return max(1 << 20, int(float(match[1]) * (1 << _POWERS[match[2].upper()])))
 
 
-def _properties(source: Source, prefix: str) -> Json:
-    """Of the client: what Kafka's Java client and librdkafka call the same."""
-    found: dict[str, Any] = {}
+def _properties(source: ConfigReader, prefix: str) -> Json:
+    """Return the client's properties that Kafka's Java client and librdkafka call the same."""
+    properties: dict[str, Any] = {}
     servers = source.text(f"{prefix}broker.list")
     if servers:
-        found["bootstrap.servers"] = servers
+        properties["bootstrap.servers"] = servers
     for name in source.members():
         plain = name.removeprefix(f"{prefix}consumer.prop.").removeprefix(prefix)
         if name.startswith(f"{prefix}decoder.prop.") or not _is_of_client(name, prefix):
@@ -137,8 +138,8 @@ def _properties(source: Source, prefix: str) -> Json:
         elif plain in _OF_OTHERS:
             source.note(name, "is not for a table to set: offsets are in the records of its segments")
         elif (plain, value) != ("isolation.level", "read_committed"):
-            found[plain] = value
-    return found
+            properties[plain] = value
+    return properties
 
 
 def _is_of_client(name: str, prefix: str) -> bool:

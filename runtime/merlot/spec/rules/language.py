@@ -1,13 +1,13 @@
-"""State a rule of a manifest once: which field it is about, what has to hold, and what to say if it does not.
+"""Language for rules of a manifest. A rule is stated once, and judged both by Python and by an API server.
 
-A condition is both a predicate over the plain document and the CEL text by which an API server judges the stored
+A condition is a predicate over the plain document and also the CEL text by which an API server judges the stored
 object. The predicate takes a document as it is written, without the defaults that an API server fills in. If a value
-has another type than an operand needs, the predicate raises MalformedError and the rule is passed over: the model and
-the schema name such a value.
+has another type than an operand needs, the predicate raises MalformedError and the rule is skipped: the model and the
+schema report such a value.
 
 Operators: `has`; `equals`, `is_in`, `matches`, `starts_with`, `contains` and comparisons of an operand; `&`, `|`, `~`
 and `>>` (implies) of conditions; `every`, `some`, `unique` and `pairs` over lists and over the keys of mappings. A rule
-that CEL cannot say, or not within its limits of cost, is a function in `merlot.spec.manifest`.
+that CEL cannot express, or not within its cost limits, is a function in `merlot.spec.manifest`.
 """
 
 from __future__ import annotations
@@ -19,35 +19,37 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 Names = Mapping[str, Any]
-"""Values of variables: `self` and those that `every` and its kin bind."""
+"""Values of variables: `self` and the variables that `every`, `some`, `unique` and `pairs` bind."""
 Failures = Callable[[Names], Sequence[str]]
-"""Where a condition fails, as suffixes of a path: `[1]` for an item of a list, empty for the whole."""
+"""Function that returns where a condition fails, as suffixes of a path: `[1]` for an item of a list, empty for the
+whole."""
 
 _ABSENT: Final = object()
 _ATOM, _RELATION, _AND, _OR = 3, 2, 1, 0
-"""How tightly a CEL expression holds together."""
+"""Precedence of a CEL expression; higher binds tighter."""
 
 
 class MalformedError(Exception):
-    """A value is missing, or of another type than an operand needs."""
+    """Raised if a value is missing, or of another type than an operand needs."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What has to hold."""
+    """Condition of a rule, in Python and in CEL."""
 
     cel: str
     failures: Failures
     tightness: int = _ATOM
     negation: str = ""
-    """CEL of the opposite, if it is more than a `!` in front."""
+    """CEL of the negated condition, if it is more than a leading `!`."""
 
     def holds(self, names: Names) -> bool:
-        """Return whether it holds; raises MalformedError."""
+        """Return True if the condition holds; raise MalformedError."""
         return not self.failures(names)
 
     def operand(self, tightness: int) -> str:
-        """Return the CEL text as an operand of an operator that takes what holds together as tightly as this."""
+        """Return the CEL text as an operand of an operator of this precedence, in parentheses if it binds less
+        tightly."""
         return self.cel if self.tightness >= tightness else f"({self.cel})"
 
     def __and__(self, other: Condition) -> Condition:
@@ -63,13 +65,13 @@ class Condition:
         return _predicate(cel, lambda names: not self.holds(names), tightness, self.cel)
 
     def same_as(self, other: Condition) -> Condition:
-        """Require both conditions or neither."""
+        """Return the condition that both conditions hold, or neither."""
         return _equality(
             self.operand(_ATOM), other.operand(_ATOM), lambda names: self.holds(names) == other.holds(names)
         )
 
     def __rshift__(self, other: Condition) -> Condition:
-        """Require the other condition where this one holds."""
+        """Return the condition that the other condition holds if this one does."""
         return ~self | other
 
 
@@ -83,25 +85,25 @@ def _equality(first: str, second: str, holds: Callable[[Names], bool]) -> Condit
 
 @dataclass(frozen=True)
 class Operand:
-    """A value of a document."""
+    """Value of a document."""
 
     cel: str
     find: Callable[[Names], Any]
-    """Return the value, or `_ABSENT`; raises MalformedError if what should hold it is no mapping."""
+    """Function that returns the value, or `_ABSENT`; raises MalformedError if its parent is no mapping."""
     chain: tuple[str, ...] = ()
-    """CEL of the optional fields that lead to it."""
+    """CEL of the optional fields on the way to it, itself included."""
     is_in_list: bool = False
-    """Whether an API server fills in no defaults, as within lists."""
+    """True if an API server fills in no defaults here, as within lists."""
     default: Any = _ABSENT
     words: Collection[str] = ()
-    """Values that it may have; another one is malformed."""
+    """Values that it may have, if restricted; any other value is malformed."""
 
     def part(self, name: str) -> Operand:
-        """Return an object below it that is always there: it is required, or the API server fills it in."""
+        """Return an object below it that is always present: it is required, or the API server fills it in."""
         return replace(self, cel=f"{self.cel}.{name}", find=_member(self, name))
 
     def field(self, path: str, default: Any = _ABSENT, words: Collection[str] = ()) -> Operand:
-        """Return a field below it, such as `tenants.server`. default: what holds if it is left out."""
+        """Return an optional field below it, such as `tenants.server`. default: its value if it is left out."""
         leaf = self
         for name in path.split("."):
             cel = f"{leaf.cel}.{name}"
@@ -112,7 +114,7 @@ class Operand:
         return replace(leaf, default=default, words=words)
 
     def value(self, names: Names, type_: type | tuple[type, ...] = object) -> Any:
-        """Return the value, or the default; raises MalformedError if there is none, or none of the type."""
+        """Return the value or the default; raise MalformedError if there is neither, or the type or word is wrong."""
         value = self.find(names)
         value = self.default if value is _ABSENT else value
         is_wrong = not isinstance(value, type_) or (isinstance(value, bool) and type_ is int)
@@ -121,35 +123,35 @@ class Operand:
         return value
 
     def is_true(self) -> Condition:
-        """Require the value true."""
+        """Return the condition that the value is true."""
         return _predicate(self.cel, lambda names: bool(self.value(names, bool)))
 
     def equals(self, other: str | int | Operand) -> Condition:
-        """Require the same value as another operand's, or as this constant."""
+        """Return the condition that the value equals another operand's, or this constant."""
         if isinstance(other, Operand):
             return _equality(self.cel, other.cel, lambda names: bool(self.value(names) == other.value(names)))
         return _equality(self.cel, _literal(other), lambda names: bool(self.value(names, type(other)) == other))
 
     def at_most(self, most: int) -> Condition:
-        """Require a number that is not above another."""
+        """Return the condition that the number is at most `most`."""
         return _predicate(f"{self.cel} <= {most}", lambda names: bool(self.value(names, int) <= most), _RELATION)
 
     def at_least(self, other: Operand) -> Condition:
-        """Require a number that is not below another."""
+        """Return the condition that the number is not below another."""
         return self._ordered(">=", other, operator.ge, int)
 
     def before(self, other: Operand) -> Condition:
-        """Require a text that sorts before another."""
+        """Return the condition that the text sorts before another."""
         return self._ordered("<", other, operator.lt, str)
 
     def is_in(self, *values: str) -> Condition:
-        """Require one of these texts."""
+        """Return the condition that the text is one of these."""
         return _predicate(
             f"{self.cel} in {_literal(values)}", lambda names: self.value(names, str) in values, _RELATION
         )
 
     def is_member_of(self, other: Operand) -> Condition:
-        """Require an item of a list, or a key of a mapping."""
+        """Return the condition that the value is an item of a list, or a key of a mapping."""
         return _predicate(
             f"{self.cel} in {other.cel}",
             lambda names: self.value(names) in other.value(names, (list, dict)),
@@ -157,35 +159,35 @@ class Operand:
         )
 
     def holds_item(self, value: str) -> Condition:
-        """Require a list or a mapping that has this item or key."""
+        """Return the condition that the list or mapping has this item or key."""
         return _predicate(
             f"{_literal(value)} in {self.cel}", lambda names: value in self.value(names, (list, dict)), _RELATION
         )
 
     def matches(self, pattern: str) -> Condition:
-        """Require a text in which a regular expression of RE2 is found."""
-        # RE2's $ is the end of the text; Python's also stands before a line feed there.
+        """Return the condition that a regular expression of RE2 matches somewhere in the text."""
+        # RE2's $ matches only at the end of the text; Python's also matches before a final line feed.
         compiled = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
         cel = f"{self.cel}.matches({_literal(pattern)})"
         return _predicate(cel, lambda names: compiled.search(self.value(names, str)) is not None)
 
     def starts_with(self, prefix: str) -> Condition:
-        """Require a text with this prefix."""
+        """Return the condition that the text has this prefix."""
         cel = f"{self.cel}.startsWith({_literal(prefix)})"
         return _predicate(cel, lambda names: self.value(names, str).startswith(prefix))
 
     def ends_with(self, suffix: str) -> Condition:
-        """Require a text with this suffix."""
+        """Return the condition that the text has this suffix."""
         cel = f"{self.cel}.endsWith({_literal(suffix)})"
         return _predicate(cel, lambda names: self.value(names, str).endswith(suffix))
 
     def contains(self, part: str) -> Condition:
-        """Require a text with this part."""
+        """Return the condition that the text contains this part."""
         cel = f"{self.cel}.contains({_literal(part)})"
         return _predicate(cel, lambda names: part in self.value(names, str))
 
     def size(self) -> Operand:
-        """Return how many items a list or a mapping has."""
+        """Return the number of items of a list or mapping."""
         return Operand(f"size({self.cel})", lambda names: len(self.value(names, (list, dict))))
 
     def lower(self) -> Operand:
@@ -232,48 +234,49 @@ def _literal(value: object) -> str:
 
 
 SELF: Final = _variable("self", is_in_list=False)
-"""The object that a rule is of."""
+"""Object to which a rule applies."""
 ITEM: Final = _variable("self", is_in_list=True)
-"""The same of a rule for the items of a list."""
+"""Object to which a rule applies, if it is an item of a list."""
 OLD: Final = _variable("oldSelf", is_in_list=False)
-"""The object as it was: a rule that names it judges changes alone."""
+"""Object before the change. A rule that names it judges only changes."""
 OLD_ITEM: Final = _variable("oldSelf", is_in_list=True)
-"""The same of a rule for the items of a list."""
+"""Object before the change, if it is an item of a list."""
 
 
 def has(operand: Operand) -> Condition:
-    """Require that a field is written, and what leads to it."""
+    """Return the condition that a field and all its parents are written."""
     cel = " && ".join(f"has({field})" for field in operand.chain)
     tightness = _ATOM if len(operand.chain) == 1 else _AND
     return _predicate(cel, lambda names: operand.find(names) is not _ABSENT, tightness)
 
 
 def is_empty(operand: Operand) -> Condition:
-    """Require a list or mapping without items, or none at all."""
+    """Return the condition that a list or mapping is absent or has no items."""
     return ~has(operand) | operand.size().equals(0)
 
 
 def unchanged(now: Operand, before: Operand) -> Condition:
-    """Require that an optional field is what it was."""
+    """Return the condition that an optional field has not changed."""
     return has(now).same_as(has(before)) & (~has(now) | now.equals(before))
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
-    """Require one of several."""
+    """Return the condition that at least one of several holds."""
     first, *others = conditions
-    for one in others:
-        first |= one
+    for other in others:
+        first |= other
     return first
 
 
 def every(items: Operand, name: str, condition: Callable[[Operand], Condition]) -> Condition:
-    """Require a condition of each item of a list, or of each key of a mapping. name: of the variable in CEL."""
+    """Return the condition that each item of a list, or each key of a mapping, meets a condition. name: variable in
+    CEL."""
     body = condition(_variable(name, is_in_list=True))
     return Condition(f"{items.cel}.all({name}, {body.cel})", lambda names: _failing(items, name, body, names))
 
 
 def some(items: Operand, name: str, condition: Callable[[Operand], Condition]) -> Condition:
-    """Require a condition of at least one item of a list; a malformed item counts."""
+    """Return the condition that at least one item of a list meets a condition; a malformed item counts as if it did."""
     body = condition(_variable(name, is_in_list=True))
     return _predicate(
         f"{items.cel}.exists({name}, {body.cel})",
@@ -283,12 +286,12 @@ def some(items: Operand, name: str, condition: Callable[[Operand], Condition]) -
 
 def _failing(items: Operand, name: str, body: Condition, names: Names) -> list[str]:
     values = items.value(names, (list, dict))
-    found = []
+    suffixes = []
     for place, value in enumerate(values):
         suffix = f".{value}" if isinstance(values, dict) else f"[{place}]"
         if not _holds_of(body, {**names, name: value}):
-            found.append(suffix)
-    return found
+            suffixes.append(suffix)
+    return suffixes
 
 
 def _holds_of(condition: Condition, names: Names) -> bool:
@@ -299,13 +302,14 @@ def _holds_of(condition: Condition, names: Names) -> bool:
 
 
 def unique(items: Operand, key: Callable[[Operand], Operand] = lambda item: item, at: str = "") -> Condition:
-    """Require that no two items of a list have the same key. at: the field of an item that a failure is at."""
+    """Return the condition that no two items of a list have the same key. at: suffix of an item's path where a failure
+    is."""
     first, second = (_variable(name, is_in_list=True) for name in "ab")
     cel = f"{items.cel}.all(a, {items.cel}.exists_one(b, {key(first).cel} == {key(second).cel}))"
 
     def failures(names: Names) -> list[str]:
         keys = [_value_of(key(first), {"a": item}) for item in items.value(names, list)]
-        return [f"[{n}]{at}" for n, one in enumerate(keys) if one is not _ABSENT and one in keys[:n]]
+        return [f"[{n}]{at}" for n, value in enumerate(keys) if value is not _ABSENT and value in keys[:n]]
 
     return Condition(cel, failures)
 
@@ -318,7 +322,8 @@ def _value_of(operand: Operand, names: Names) -> Any:
 
 
 def pairs(items: Operand, most: int, condition: Callable[[Operand, Operand], Condition], at: str = "") -> Condition:
-    """Require a condition of each item of a list together with each one before it. most: how many items a list has."""
+    """Return the condition that each item of a list meets a condition with each item before it. most: maximum length of
+    the list."""
     before, after = (_variable(name, f"{items.cel}[{name}]", is_in_list=True) for name in "ij")
     body = condition(before, after)
     outer, inner = _literal(list(range(1, most))), _literal(list(range(most - 1)))
@@ -327,7 +332,7 @@ def pairs(items: Operand, most: int, condition: Callable[[Operand, Operand], Con
     def failures(names: Names) -> list[str]:
         values = items.value(names, list)
         is_wrong = (
-            any(not _holds_of(body, {**names, "i": one, "j": value}) for one in values[:n])
+            any(not _holds_of(body, {**names, "i": earlier, "j": value}) for earlier in values[:n])
             for n, value in enumerate(values)
         )
         return [f"[{n}]{at}" for n, wrong in enumerate(is_wrong) if wrong]

@@ -1,6 +1,7 @@
-"""Rules of templates of pods: what a Table may not say of those that it gets.
+"""Rules of pod templates: what a Table may not set on its pods.
 
-The model of templates judges by them too, wherever it is read: the operator does so without the rest of a Table.
+The model of templates applies them too, wherever it is read, because the operator reads templates without the rest of a
+Table.
 """
 
 from typing import Final
@@ -15,13 +16,15 @@ RESERVED_KEYS = (
     "container.seccomp.security.alpha.kubernetes.io/",
     "seccomp.security.alpha.kubernetes.io/",
 )
-"""What labels and annotations may not begin with: by them the operator knows its pods, and nodes confine them."""
+"""Prefixes that labels and annotations may not have. The operator recognizes its pods by them, and nodes confine pods
+by them."""
 
 RESERVED_VARIABLES = (
     r"(?i)^(LD_|DYLD_|GCONV_|GLIBC_|LOCPATH|NLSPATH|PYTHON|PYSPARK_|SPARK_|HADOOP_|JAVA|JDK_|JRE_|NUMBA_|OPENSSL_|SSL_"
     rf"|{'|'.join(VARIABLES)}|KUBERNETES_|MERLOT_|POD_|(HTTP|HTTPS|ALL|NO|FTP)_PROXY$|(PATH|HOME|TMPDIR|CLASSPATH|ENV|BASH_ENV)$)"
 )
-"""Environment that loads code into a process, gives it other credentials or peers, or is the operator's."""
+"""Pattern of environment variables that load code into a process, give it other credentials or peers, or belong to the
+operator."""
 
 KEYS: Final = Rule(
     "",
@@ -29,11 +32,11 @@ KEYS: Final = Rule(
     f"keys of {', '.join(RESERVED_KEYS)} are not for a Table to set",
     is_of_model=True,
 )
-"""Rule of labels and of annotations."""
+"""Rule of labels and annotations."""
 VARIABLE: Final = Rule(
     "name",
     ~ITEM.field("name").matches(RESERVED_VARIABLES),
     "a variable that loads code, gives credentials, or is Merlot's own is not for a Table to set",
     is_of_model=True,
 )
-"""Rule of a variable of the environment."""
+"""Rule of an environment variable."""

@@ -32,7 +32,7 @@ _ZERO: Final = "^0+[a-z]+$"
 _PERIOD: Final = "^[0-9]*[1-9][0-9]*(s|m|h|d|w|mo)$"
 _CRON: Final = r"^\s*(\S+\s+){4}\S+\s*$"
 LOOKS_LIKE_A_SCHEDULE: Final = _SCHEDULE.matches(_PERIOD) | _SCHEDULE.starts_with("@") | _SCHEDULE.matches(_CRON)
-"""As far as CEL can say it; `rollup_checks` reads the schedule itself."""
+"""Condition on the schedule, as far as CEL can express it; `rollup_checks` parses the schedule."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _MONTH_S: Final = 30 * 86_400
 
@@ -60,15 +60,15 @@ def _seconds(period: str) -> str:
 
 
 def _is_multiple(coarser: Operand, finer: Operand) -> Condition:
-    """Require that each bucket of the coarser period is made of whole buckets of the finer one. A period of 0, which
-    another rule refuses, is passed over."""
+    """Return the condition that each bucket of the coarser period consists of whole buckets of the finer one. A period
+    of 0, which another rule refuses, meets it."""
     a, b = finer.cel, coarser.cel
     months = f"{b}.endsWith('mo') && {_number(b)} % {_number(a)} == 0"
     fixed = f"({b}.endsWith('mo') ? 86400 : {_seconds(b)}) % {_seconds(a)} == 0"
 
     def failures(names: Names) -> tuple[str, ...]:
         each = _period(coarser, names), _period(finer, names)
-        return () if any(one.is_zero for one in each) or each[0].is_multiple_of(each[1]) else ("",)
+        return () if any(period.is_zero for period in each) or each[0].is_multiple_of(each[1]) else ("",)
 
     exact = Condition(f"({a}.endsWith('mo') ? ({months}) : {fixed})", failures)
     return coarser.matches(_ZERO) | finer.matches(_ZERO) | exact
@@ -82,7 +82,7 @@ def _is_no_shorter(longer: Operand, shorter: Operand) -> Condition:
 
 
 def _each_level(name: str, message: str) -> Rule:
-    """Require that a period of each level is a multiple of that of each finer one, where both have it."""
+    """Return the rule that a level's period is a multiple of that of each finer level, where both have it."""
 
     def is_multiple(finer: Operand, coarser: Operand) -> Condition:
         a, b = finer.field(name), coarser.field(name)

@@ -1,6 +1,7 @@
-"""A rule of a manifest: which field it is about, what has to hold, and what to say if it does not.
+"""Rule of a manifest: the field that it is about, its condition, and the message if the condition fails.
 
-A rule whose condition names `OLD` judges changes alone. What CEL cannot say is a function in `merlot.spec.manifest`.
+A rule whose condition names `OLD` judges only changes. What CEL cannot express is a function in
+`merlot.spec.manifest`.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from merlot.spec.rules.language import Condition, MalformedError, Names
 
 
 class Rule(NamedTuple):
-    """One rule."""
+    """Rule of a manifest."""
 
     path: str
-    """Field that it is about, below the object whose rule it is; empty for the object itself."""
+    """Field that the rule is about, below the object to which it applies; empty for the object itself."""
     condition: Condition
     message: str
-    """What would be right."""
+    """Text that says how to fix the field."""
     is_of_kubernetes: bool = False
-    """Whether a cluster outside Kubernetes takes what it refuses."""
+    """True if only Kubernetes applies the rule; a cluster outside Kubernetes does not."""
     is_of_model: bool = False
-    """Whether the model itself judges by it."""
+    """True if the model itself applies the rule."""
 
     def failures(self, names: Names) -> Sequence[str]:
         """Return the paths below its field at which the rule is broken. names: `self`, and `oldSelf` of a change."""
@@ -38,23 +39,24 @@ class Rule(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """A broken rule of a document."""
+    """Broken rule of a document."""
 
     path: str
-    """Where it is broken: in Python perhaps an item of the field."""
+    """Path at which it is broken; in Python this may be an item of the field."""
     message: str
     field: str
-    """Field by which an API server names it."""
+    """Path of the field that an API server reports."""
 
 
 Rules = Mapping[str, Sequence[Rule]]
-"""Rules of a kind by the path of the objects that they are of: `spec`, `spec.levels[]` for each item of a list."""
+"""Rules of a kind, by the path of the objects to which they apply: `spec`, or `spec.levels[]` for each item of a
+list."""
 
 
 def violations(
     rules: Rules, document: object, old: object = None, *, as_api_server: bool = False
 ) -> Iterator[Violation]:
-    """Find the broken rules of a document. old: the document before a change. as_api_server: go by all rules, also by
+    """Yield the broken rules of a document. old: the document before a change. as_api_server: apply all rules, also
     those of Kubernetes alone and those of a model."""
     for scope, each in rules.items():
         for path, names in _objects(document, old, scope.split(".")):
@@ -65,13 +67,13 @@ def violations(
 
 
 def _objects(document: object, old: object, scope: Sequence[str]) -> Iterator[tuple[str, Names]]:
-    """Return the objects at a path as variables of their rules, with the path of each."""
+    """Yield the path of each object in a scope, and the variables of its rules."""
     if not scope:
         yield "", {"self": document} if old is None else {"self": document, "oldSelf": old}
         return
     name, is_list = scope[0].removesuffix("[]"), scope[0].endswith("[]")
-    found, before = (each.get(name) if isinstance(each, dict) else None for each in (document, old))
-    items = [("", found, before)] if not is_list else _items(found, before)
+    now, before = (each.get(name) if isinstance(each, dict) else None for each in (document, old))
+    items = [("", now, before)] if not is_list else _items(now, before)
     for suffix, value, former in items:
         if value is not None:
             for below, names in _objects(value, former, scope[1:]):
@@ -79,7 +81,7 @@ def _objects(document: object, old: object, scope: Sequence[str]) -> Iterator[tu
 
 
 def _items(values: object, old: object) -> list[tuple[str, object, object]]:
-    """Return the items of a list with their places, each with the item of the same name in the list before."""
+    """Return each item of a list with its index as a suffix, and the item of the same name in the old list."""
     if not isinstance(values, list):
         return []
     former = {_name_of(item): item for item in old} if isinstance(old, list) else {}

@@ -10,7 +10,7 @@ _SKIPPED: Final = ITEM.field("skipStarNodeCreationForDimensions")
 TREE: Final = (
     Rule(
         "skipStarNodeCreationForDimensions",
-        # A derived column has several spellings: `star_tree_checks` knows them.
+        # A derived column has several spellings, so `star_tree_checks` compares it.
         has(_SKIPPED) >> every(_SKIPPED, "d", lambda d: d.is_member_of(_ORDER) | d.starts_with("$") | d.contains("(")),
         "a dimension that is skipped is not in dimensionsSplitOrder",
     ),

@@ -19,7 +19,7 @@ _OWNERS: Final = {
     "descriptorSet": DecoderType.PROTOBUF,
     "message": DecoderType.PROTOBUF,
 }
-"""Parts of a decoder, and the type that has each."""
+"""Parts of a decoder, with the type that each belongs to."""
 
 
 def _part(name: str) -> Condition:

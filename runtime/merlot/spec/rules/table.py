@@ -44,7 +44,8 @@ _NEW_TABLE: Final = "create a table under another name and ingest again"
 
 
 def has_no_credentials(uri: Operand) -> Condition:
-    """Require a URI without what is certain to be a secret; `merlot.uris` knows more that may be one."""
+    """Return the condition that a URI holds nothing that is certainly a secret. `merlot.uris` knows more that may be
+    secret."""
     before_host = uri.matches("^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@") | uri.matches(
         f"(?i)^({'|'.join(SECRET_USERS)})://[^/?]*@"
     )

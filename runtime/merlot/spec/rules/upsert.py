@@ -1,4 +1,4 @@
-"""Rules of upsert settings: of an UpsertConfig, and of `spec.upsert.config` of a Table."""
+"""Rules of upsert settings, both in an UpsertConfig and in `spec.upsert.config` of a Table."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""Processes of our programs that are forked from one that has imported them, the nursery.
+"""Fork server: processes of Merlot's programs that are forked from one that has imported them.
 
-Each is a process of its own, to be killed and frozen like any other; what is saved are the two seconds of CPU time that
-an interpreter takes to import everything, and the half second of those that load kernels. That a program starts without
-this is for the tests of its command line.
+Each child is a process of its own, which can be killed and frozen like any other. It saves the two seconds of CPU time
+that an interpreter takes to import everything, and half a second more for programs that load kernels. The tests of the
+command line check that a program starts without this.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ PRELOADED = (
     "pandas",
     "pyarrow.pandas_compat",
 )
-"""A program that is not among them works too, and starts more slowly. pyarrow imports pandas, where it is installed,
-for its first array."""
+"""Modules that the fork server imports. Other programs work too, and start more slowly. pyarrow imports pandas, if it
+is installed, for its first array."""
 POLL_S = 0.005
 PRELOAD = "LD_PRELOAD"
 PRELOAD_OPTIONS = ("FAKETIME_DONT_FAKE_MONOTONIC", "FAKETIME_CACHE_DURATION", "FAKETIME_DONT_RESET", "NO_FAKE_STAT")
-"""Variables that a preloaded library reads when it is loaded: the nursery starts with them."""
+"""Variables that a preloaded library reads when it is loaded: the fork server starts with them."""
 
 
 class Child:
-    """A running program; what it says is appended to a file."""
+    """Running program; its output is appended to a file."""
 
     def __init__(
         self,
@@ -54,13 +54,15 @@ class Child:
         environment: Mapping[str, str] | None = None,
         is_fresh: bool = False,
     ) -> None:
-        """module: has `main()`, which may return an exit code and reads `sys.argv`. environment: ours if left out; with
-        a LD_PRELOAD it comes from another nursery, since a fork loads no library. is_fresh: an interpreter of its own
-        after all, for who measures its memory."""
+        """Start the program.
+
+        module: has `main()`, which may return an exit code and reads `sys.argv`. environment: this process's if left
+        out. With a LD_PRELOAD, the child comes from another fork server, since a fork loads no library. is_fresh: start
+        a new interpreter, for tests that measure its memory."""
         log.touch()
         environment = dict(os.environ if environment is None else environment)
         preloaded = {name: value for name, value in environment.items() if name == PRELOAD or name in PRELOAD_OPTIONS}
-        self._home = _nursery(tuple(sorted(preloaded.items())) if PRELOAD in preloaded else ())
+        self._home = _fork_server(tuple(sorted(preloaded.items())) if PRELOAD in preloaded else ())
         order = {
             "module": module,
             "arguments": list(arguments),
@@ -72,18 +74,18 @@ class Child:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Return the exit code, negative for a signal; None while it runs."""
         if self._code is None:
             self._code = self._home.ask({"poll": self.pid})
         return self._code
 
     def send(self, number: signal.Signals) -> None:
-        """A signal, if it runs."""
+        """Send a signal if it runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def wait(self, patience_s: float) -> int:
-        """Wait for the end; killed if it does not come. Returns the exit code."""
+        """Wait for the end, and kill the process if it does not come in time. Return the exit code."""
         deadline = time.monotonic() + patience_s
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
@@ -92,13 +94,13 @@ class Child:
         return code
 
 
-class _Nursery:
-    """Our end of it: one order after the other, from any thread.
+class _ForkServer:
+    """Client of the fork server: one request after the other, from any thread.
 
-    Orders and answers are numbered: a test that is interrupted while it waits leaves an answer behind."""
+    Requests and answers are numbered, because a test that is interrupted while it waits leaves an answer behind."""
 
     def __init__(self, preloaded: Mapping[str, str]) -> None:
-        command = [sys.executable, "-m", "merlot.testing.nursery"]
+        command = [sys.executable, "-m", "merlot.testing.fork_server"]
         environment = {**os.environ, **preloaded}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self._lock = threading.Lock()
@@ -106,7 +108,7 @@ class _Nursery:
         atexit.register(self._close)
 
     def ask(self, order: Mapping[str, Any]) -> Any:
-        """The answer to an order."""
+        """Return the answer to a request."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
@@ -123,12 +125,12 @@ class _Nursery:
 
 
 @functools.cache
-def _nursery(preloaded: tuple[tuple[str, str], ...] = ()) -> _Nursery:
-    return _Nursery(dict(preloaded))
+def _fork_server(preloaded: tuple[tuple[str, str], ...] = ()) -> _ForkServer:
+    return _ForkServer(dict(preloaded))
 
 
 def main() -> None:
-    """The nursery itself: takes orders until its input ends, then kills who is left."""
+    """Run the fork server: take requests until its input ends, then kill the remaining children."""
     if PRELOAD in os.environ:
         time.sleep = _sleep
     for module in PRELOADED:
@@ -157,8 +159,8 @@ def main() -> None:
 
 
 def _sleep(seconds: float | SupportsIndex) -> None:
-    """Sleep as `time.sleep` does, without `clock_nanosleep`: libfaketime takes its moments of monotonic time for
-    moments of the clock that it changes."""
+    """Sleep as `time.sleep` does, without `clock_nanosleep`: libfaketime takes its instants of monotonic time for
+    instants of the clock that it changes."""
     select.select((), (), (), float(seconds))
 
 
@@ -169,7 +171,7 @@ def _reap(codes: dict[int, int | None], pid: int) -> int | None:
 
 
 def _live(module: str, arguments: list[str], log: str, environment: dict[str, str], is_fresh: bool) -> None:
-    """Be the child from here on."""
+    """Become the child: run the program from here on."""
     silence, output = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for stream, target in enumerate((silence, output, output)):
         os.dup2(target, stream)

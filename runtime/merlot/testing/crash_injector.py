@@ -1,7 +1,8 @@
-"""`merlot`, to be killed or frozen at a step of its own choosing: a process that runs this meets what is ordered.
+"""Run `merlot` so that it kills or freezes itself at an ordered step.
 
-An order is a file beside its `--data-dir`, `<data-dir>.order`: a step, how often it is reached first, `before` or
-`after`, KILL or STOP. Whoever reaches the step takes the file away and sends itself the signal.
+An order is a file beside the process's `--data-dir`, `<data-dir>.order`. It holds a step, how often the step is passed
+first, `before` or `after`, and KILL or STOP. The process that reaches the step deletes the file and sends itself the
+signal.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ STEPS: Final[dict[str, tuple[type, tuple[str, ...]]]] = {
     "commit": (ZooKeeperMetastore, ("multi",)),
     WRITE: (ZooKeeperMetastore, ("create", "put", "delete", "multi")),
 }
-"""What is a step: calls of these methods."""
+"""Steps at which a process can be stopped: calls of these methods."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What shall happen."""
+class CrashOrder:
+    """Step at which a process stops, and the signal that stops it."""
 
     step: str
     skips: int
@@ -45,19 +46,20 @@ class Order:
         return f"{self.step} {self.skips} {'after' if self.is_after else 'before'} {self.signal.name}"
 
 
-def order_of(text: str) -> Order:
-    """The reverse of `str`."""
+def order_of(text: str) -> CrashOrder:
+    """Parse an order: the reverse of `str`."""
     step, skips, when, name = text.split()
-    return Order(step, int(skips), when == "after", signal.Signals[name])
+    return CrashOrder(step, int(skips), when == "after", signal.Signals[name])
 
 
 def path_of(data_dir: Path) -> Path:
-    """Where a process with this data folder looks for its order."""
+    """Return the path at which a process with this data folder looks for its order."""
     return data_dir.with_name(f"{data_dir.name}.order")
 
 
-def give(data_dir: Path, order: Order) -> Path:
-    """Have the process with this data folder meet it; returns the file that is gone once it has."""
+def give(data_dir: Path, order: CrashOrder) -> Path:
+    """Give an order to the process with this data folder. Return its file, which is gone once the process has
+    obeyed."""
     path = path_of(data_dir)
     whole = path.with_suffix(".part")
     whole.write_text(str(order))
@@ -66,7 +68,7 @@ def give(data_dir: Path, order: Order) -> Path:
 
 
 class _Victim:
-    """Looks for an order at each step; any thread."""
+    """Watcher that looks for an order at each step, on any thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -89,7 +91,7 @@ class _Victim:
             self._reached = 0
             try:
                 self._path.unlink()
-            except FileNotFoundError:  # whoever ordered it has taken it back
+            except FileNotFoundError:  # the test has withdrawn the order
                 return
         os.kill(os.getpid(), order.signal)
 
@@ -98,15 +100,15 @@ def _watched(victim: _Victim, step: str, method: Callable[..., Any]) -> Callable
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
         victim.reach(step, is_after=False)
-        found = method(*arguments, **named)
+        result = method(*arguments, **named)
         victim.reach(step, is_after=True)
-        return found
+        return result
 
     return call
 
 
 def main() -> None:
-    """As `merlot`."""
+    """Run `merlot` with its steps watched."""
     from merlot.cli.main import main as merlot
 
     victim = _Victim(path_of(Path(sys.argv[sys.argv.index("--data-dir") + 1])))

@@ -1,16 +1,16 @@
-"""Processes that are forked from the nursery."""
+"""Processes that are forked from the fork server."""
 
 import json
 from pathlib import Path
 
-from merlot.testing import nursery
-from merlot.testing.nursery import Child
+from merlot.testing import fork_server
+from merlot.testing.fork_server import Child
 
 
 def test_an_answer_that_nobody_read_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
     """A test that is interrupted between its order and the answer, by its time-out, must not fail those after it."""
     child = Child("merlot.cli.main", ["--version"], tmp_path / "log")
-    pipe = nursery._nursery()._process.stdin
+    pipe = fork_server._fork_server()._process.stdin
     assert pipe is not None
     pipe.write(json.dumps({"poll": child.pid, "number": 0}).encode() + b"\n")
     pipe.flush()

@@ -290,7 +290,7 @@ class _AdviceRun:
         base = trial.as_it_is()
         columns = statistics([segment.metadata for segment in sample.segments])
         possible = [
-            candidate for candidate in candidates(self._questions, columns, indexing) if self._may_be(candidate)
+            candidate for candidate in candidates(self._questions, columns, indexing) if self._is_allowed(candidate)
         ]
         tried, is_interrupted = self._tried(trial, possible[:MOST_CANDIDATES])
         scale = self._num_segments / len(self._segments)

@@ -1,4 +1,4 @@
-"""`python -m merlot_operator`: Kopf's watches and our loop, until SIGTERM."""
+"""`python -m merlot_operator`: run Kopf's watches and the reconcile loop until SIGTERM."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from merlot_operator.workqueue import WorkQueue
 _LOG = logging.getLogger(__name__)
 
 LAST_S = 5.0
-"""For what is to be done before the operator ends."""
+"""Seconds for the work that has to be done before the operator ends."""
 
 
 def main() -> int:
-    """Run the operator; returns the exit code."""
+    """Run the operator; return its exit code."""
     try:
         config = from_environment(os.environ)
     except InvalidInputError as error:
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 async def operate(config: Config) -> None:
-    """Until SIGTERM or SIGINT, which Kopf takes care of."""
+    """Run until SIGTERM or SIGINT, which Kopf handles."""
     settings = kopf.OperatorSettings()
     handlers.configure(settings, config)
     context = _context(config, settings)
@@ -83,7 +83,7 @@ async def operate(config: Config) -> None:
             namespaces=list(config.namespaces),
         )
         for task in tasks:
-            # The first that ends, by a signal or by itself, is the beginning of Kopf's end, in which it may hang.
+            # The first task that ends, by a signal or by itself, begins Kopf's shutdown, which may hang.
             task.add_done_callback(lambda _: watchdog.expect_end())
         await kopf.run_tasks(tasks, ignored=before)
     finally:
@@ -127,7 +127,7 @@ def _register_login(registry: kopf.OperatorRegistry) -> None:
 
 
 def _register_stop(registry: kopf.OperatorRegistry, context: Context, loop: asyncio.Task[None]) -> None:
-    """Before Kopf cancels every task that is not its own."""
+    """Stop the reconcile loop before Kopf cancels every task that is not its own."""
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: object) -> None:
@@ -144,7 +144,7 @@ async def _stop(loop: asyncio.Task[None]) -> None:
 
 
 def _die_with(loop: asyncio.Task[None]) -> None:
-    """Without its loop the operator is of no use: end, and be started again."""
+    """End the process: without its reconcile loop the operator is useless, and kubelet starts it again."""
     if not loop.cancelled():
         _LOG.critical("the reconcile loop ended", exc_info=loop.exception())
         end_at_once("the reconcile loop ended")

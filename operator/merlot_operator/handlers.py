@@ -1,4 +1,6 @@
-"""Kopf's part: watches that keep the store current and wake what an object concerns. Nothing is decided here."""
+"""Watches through Kopf: they keep the store current and wake what a changed object concerns. Nothing is decided
+here.
+"""
 
 from __future__ import annotations
 
@@ -51,20 +53,20 @@ def register(registry: kopf.OperatorRegistry, context: Context) -> None:
 
 
 def observe(context: Context, kind: Kind, change: str | None, body: dict[str, Any]) -> None:
-    """Take in one change, and wake whom it concerns."""
+    """Store one change, and wake what it concerns."""
     body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
     if change == "DELETED":
         context.store.remove(body)
     elif not context.store.put(body):
         return
     if change == "DELETED" or is_deleting(body):
-        # Maybe with its namespace, of which the pods go first where Kubernetes keeps an order.
+        # Its namespace may be going too: where Kubernetes keeps an order, it deletes the pods first.
         context.queue.wake(Key(Subject.NAMESPACE, namespace_of(body)))
     wake(context, kind, body)
 
 
 def wake(context: Context, kind: Kind, body: Object) -> None:
-    """Wake what an object concerns."""
+    """Wake what a changed object concerns."""
     namespace = namespace_of(body)
     if kind in DECLARED:
         context.queue.wake(Key(_SUBJECTS[kind.name], namespace, name_of(body)))
@@ -92,7 +94,7 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
 
 
 def wake_all(context: Context, namespace: str) -> None:
-    """The namespace has another owner."""
+    """Wake everything in a namespace, which has another owner now."""
     context.wake_cluster(namespace)
     for kind in DECLARED:
         for body in context.store.of(kind, namespace):
@@ -100,7 +102,7 @@ def wake_all(context: Context, namespace: str) -> None:
 
 
 def _wake_those_that_name(context: Context, table: Object) -> None:
-    """Objects come in any order: what waits for a Table, or tells of it, looks again."""
+    """Wake what waits for a Table or shows it in a status: objects arrive in any order."""
     namespace = namespace_of(table)
     for rollup in context.store.of(ROLLUPS, namespace):
         if rollup["spec"].get("table") == name_of(table):
@@ -117,18 +119,17 @@ def _wake_those_that_it_rules(context: Context, config: Object) -> None:
 
 
 class _Endless:
-    """Pauses of watches that the API server refuses or does not answer.
+    """Endless pauses between attempts of watches that the API server refuses or does not answer.
 
-    Kopf ends the whole operator once they are used up: for one namespace that was deleted with its Role. `served` tells
-    of such a one, and `watchdog` ends an operator that is of no use.
-    """
+    Kopf ends the whole operator once the pauses are used up, so one namespace that was deleted with its Role would end
+    it. `served` reports such a namespace, and `watchdog` ends an operator that makes no progress at all."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain(FIRST_PAUSES_S, itertools.repeat(LONGEST_PAUSE_S))
 
 
 def configure(settings: kopf.OperatorSettings, config: Config) -> None:
-    """Kopf's settings for production."""
+    """Set Kopf's settings for production."""
     # The role of one namespace cannot list namespaces and definitions.
     settings.scanning.disabled = not config.is_cluster_wide
     settings.posting.enabled = False

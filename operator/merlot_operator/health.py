@@ -1,6 +1,7 @@
-"""The operator's own port: `/healthz`, `/readyz` and `/metrics`.
+"""HTTP server of the operator: `/healthz`, `/readyz` and `/metrics`.
 
-The first two tell what `progress` finds; a loop that cannot answer them says as much by that. `watchdog` needs neither.
+The first two answer with the verdict of `progress`. An event loop that hangs cannot answer them, which kubelet takes
+for a failure. `watchdog` needs neither.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from merlot_operator.progress import Verdict
 
 
 class Health:
-    """The server."""
+    """The HTTP server."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,8 +1,8 @@
 """Watches of kinds that are defined after the operator's start.
 
-Kopf looks for kinds once, when it starts, unless it may watch definitions: an operator of some namespaces may not.
-So the operator asks for each kind that Kopf does not watch, and adds it once the API server has it. Until then it is
-not ready: what is declared would go unseen between two complete listings.
+Kopf looks for kinds once, when it starts, unless it may watch definitions, which an operator of some namespaces may
+not. So the operator asks for each kind that Kopf does not watch, and adds it once the API server has it. Until then it
+is not ready, because changes of that kind would go unseen between two complete listings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from merlot_operator.rights import listed
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""Seconds between two looks; only kinds that are missing cost a request."""
+"""Seconds between two looks; only missing kinds cost a request."""
 
 
 async def follow(context: Context, insights: Insights) -> None:
@@ -34,7 +34,7 @@ async def follow(context: Context, insights: Insights) -> None:
 
 
 async def watch_missing(context: Context, insights: Insights) -> None:
-    """Look once at what is not watched, and watch what may be."""
+    """Look once for kinds that are not watched, and watch those that the API server has by now."""
     missing = []
     for kind in listed(context.config):
         resource = resource_of(kind)
@@ -51,7 +51,7 @@ async def watch_missing(context: Context, insights: Insights) -> None:
 
 
 async def _is_defined(context: Context, kind: Kind) -> bool:
-    """Whether objects of the kind can be listed in any place that is served."""
+    """Return True if objects of the kind can be listed in any place that is served."""
     for place in context.progress.places:
         try:
             await context.kube.probe(kind, place)
@@ -62,7 +62,7 @@ async def _is_defined(context: Context, kind: Kind) -> bool:
 
 
 def resource_of(kind: Kind) -> Resource:
-    """As Kopf knows the kind."""
+    """Return the kind as Kopf describes it."""
     verbs = frozenset({"get", "list", "watch", "patch"})
     return Resource(kind.group, kind.version, kind.plural, kind=kind.name, namespaced=True, verbs=verbs)
 

@@ -1,5 +1,7 @@
-"""What the operator asks of the API server in a namespace that it serves. The one list: its watches are made of it, and
-the chart's rules are held against it (tests/kube/test_chart.py), so that none is watched that may not be."""
+"""Rights that the operator needs of the API server in a namespace that it serves. Its watches are made from this list,
+and tests/kube/test_chart.py compares the chart's rules with it, so that nothing is watched without the right to do
+so.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ _READ = frozenset({"get", "list", "watch"})
 
 
 def watched(config: Config) -> tuple[Kind, ...]:
-    """Kinds of which the operator watches its own objects. Without executors nobody is handed a role."""
+    """Return the kinds of which the operator watches its own objects. Without executors no role is bound."""
     return tuple(kind for kind in WATCHED if kind is not ROLE_BINDINGS or config.spark_driver_role)
 
 
 def listed(config: Config) -> tuple[Kind, ...]:
-    """All kinds whose objects the operator knows."""
+    """Return all kinds whose objects the operator lists."""
     return (*watched(config), *DECLARED)
 
 
 def rules(config: Config) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Verbs by group and resource."""
+    """Return the verbs for each group and resource."""
     rights: dict[tuple[str, str], frozenset[str]] = {}
     for kind in DECLARED:
         rights[kind.group, kind.plural] = _READ | {"patch"}

@@ -1,6 +1,7 @@
-"""Keys that want to be reconciled: each once, never two at a time, again after a while, later after a failure.
+"""Queue of keys to reconcile: each once, never two passes of a key at a time, again after a while, later after a
+failure.
 
-One event loop. A key that is woken while it is worked on is worked on once more afterwards.
+One event loop. A key that is woken during its pass gets one more pass afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LONGEST_BACKOFF_S = 60.0
 
 
 class Subject(StrEnum):
-    """What a key is about."""
+    """Kind of thing that a key stands for."""
 
     TABLE = "table"
     ROLLUP = "rollup"
@@ -29,7 +30,7 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """One thing to reconcile; the name of a cluster's or a namespace's is empty."""
+    """One thing to reconcile; `name` is empty for a cluster and for a namespace."""
 
     subject: Subject
     namespace: str
@@ -56,7 +57,7 @@ class WorkQueue:
         return len(self._due)
 
     def wake(self, key: Key, delay_s: float = 0.0) -> None:
-        """Have the key worked on in `delay_s` at the latest."""
+        """Have the key reconciled in `delay_s` at the latest."""
         due = asyncio.get_running_loop().time() + delay_s
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
@@ -64,12 +65,12 @@ class WorkQueue:
             self._changed.set()
 
     def overdue_s(self, now: float) -> float:
-        """For how long there has been a key that is due while none was taken."""
+        """Return for how many seconds a key has been due while none was taken."""
         due = min(list(self._due.values()), default=now)
         return max(0.0, now - max(due, self._taken_at))
 
     async def take(self) -> Key:
-        """The next key that is due; the caller must call `done` or `failed` for it."""
+        """Wait for the next key that is due. The caller must call `done` or `failed` for it."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
@@ -84,7 +85,7 @@ class WorkQueue:
                 pass
 
     def done(self, key: Key, again_s: float | None) -> None:
-        """The key was worked on; look at it again after about `again_s`, or never."""
+        """End a pass that succeeded; reconcile the key again after about `again_s`, or never if that is None."""
         self._active.discard(key)
         self._failures.pop(key, None)
         if again_s is not None:
@@ -92,7 +93,7 @@ class WorkQueue:
         self._changed.set()
 
     def failed(self, key: Key) -> float:
-        """The key could not be worked on; returns in how many seconds it is tried again."""
+        """End a pass that failed; return in how many seconds the key is tried again."""
         self._active.discard(key)
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
@@ -102,7 +103,8 @@ class WorkQueue:
         return delay_s
 
     def _next(self, now: float) -> tuple[Key | None, float | None]:
-        """A key that is due, or how long until the first one is."""
+        """Take a key that is due, or return in how many seconds the first one is. Keys under way are put back into the
+        heap."""
         held: list[tuple[float, int, Key]] = []
         try:
             while self._heap:
@@ -120,5 +122,5 @@ class WorkQueue:
                     return key, None
             return None, None
         finally:
-            for one in held:
-                heapq.heappush(self._heap, one)
+            for entry in held:
+                heapq.heappush(self._heap, entry)

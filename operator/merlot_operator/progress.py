@@ -25,8 +25,7 @@ credentials may help."""
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of a look at the progress. `is_ready` and `is_alive` are its two levels; `text` says what makes no
-    progress."""
+    """Judgement of the progress: ready implies alive. `text` says what makes no progress."""
 
     is_ready: bool
     is_alive: bool

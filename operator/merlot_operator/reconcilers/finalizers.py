@@ -1,4 +1,4 @@
-"""The mark that keeps a declared object until what it stands for is cleaned up."""
+"""The finalizer that keeps a declared object until everything that it stands for is cleaned up."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ T = TypeVar("T")
 
 
 def has_finalizer(body: Object) -> bool:
-    """Whether the object waits for us."""
+    """Return True if the object has the operator's finalizer."""
     return FINALIZER in (body["metadata"].get("finalizers") or ())
 
 
 async def ensure_finalizer(context: Context, body: Object) -> Object:
-    """The object with our mark, unless its namespace goes and would wait for us."""
+    """Return the object with the operator's finalizer, unless its namespace is being deleted and would wait for the
+    operator."""
     if has_finalizer(body) or namespace_of(body) in context.going:
         return body
     return await _set(context, body, [*(body["metadata"].get("finalizers") or ()), FINALIZER])
 
 
 async def drop_finalizer(context: Context, body: Object) -> None:
-    """Let the object go. If nobody else holds it, it is gone: Kopf's watch may have begun too late to tell."""
-    rest = [one for one in body["metadata"]["finalizers"] if one != FINALIZER]
+    """Remove the operator's finalizer. If no other finalizer is left, handle the deletion at once: Kopf's watch may
+    have begun too late to report it."""
+    rest = [finalizer for finalizer in body["metadata"]["finalizers"] if finalizer != FINALIZER]
     gone = await _set(context, body, rest)
     if not rest and is_deleting(body):
         handlers.observe(context, kind_of(body), "DELETED", dict(gone))
 
 
 async def clear_shared_state(context: Context, body: Object, forget: Callable[[Metastore], T], skipped: T) -> T:
-    """What `forget` says of its removing the object from shared state; `skipped` if that is away and may stay as it is.
+    """Return the result of `forget`, which removes the object from shared state; `skipped` if shared state is away and
+    may be left as it is.
 
-    Otherwise the error, and conditions and an event that tell what the object waits for.
-    """
+    Otherwise raise the error, after conditions and an event that say what the object waits for."""
     try:
         return await context.metastores.call(namespace_of(body), forget)
     except MerlotError as error:
@@ -82,17 +84,18 @@ async def forget(context: Context, body: Object, delete: Callable[[Metastore, st
 
 
 def is_forced(body: Object) -> bool:
-    """Whether somebody wants it gone, whatever is left behind."""
+    """Return True if a user wants the object gone, whatever is left behind."""
     return annotations_of(body).get(FORCE_DELETE) == "true"
 
 
 async def _may_skip_shared_state(context: Context, body: Object) -> bool:
-    """Whoever says so, or a namespace that goes with all that is in it: its ZooKeeper may be gone already."""
+    """Return True if a user asks for it, or if the namespace is being deleted with all its contents: its ZooKeeper may
+    be gone already."""
     return is_forced(body) or await is_namespace_going(context, namespace_of(body))
 
 
 async def is_namespace_going(context: Context, name: str) -> bool:
-    """Whether the namespace is being deleted, with all who could mend something there."""
+    """Return True if the namespace is being deleted, with everybody who could mend something there."""
     try:
         namespace = await context.kube.get(NAMESPACES, None, name)
     except MerlotError:
@@ -101,7 +104,7 @@ async def is_namespace_going(context: Context, name: str) -> bool:
 
 
 async def _set(context: Context, body: Object, finalizers: Sequence[str]) -> Object:
-    """Only if nobody changed the object meanwhile: others' finalizers are in the list too."""
+    """Write the finalizers if nobody has changed the object meanwhile: the list holds finalizers of others too."""
     kind, namespace, name = kind_of(body), namespace_of(body), name_of(body)
     metadata = {"resourceVersion": body["metadata"]["resourceVersion"], "finalizers": list(finalizers)}
     try:

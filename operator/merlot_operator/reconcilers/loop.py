@@ -28,11 +28,12 @@ from merlot_operator.workqueue import Key, Subject
 _LOG = logging.getLogger(__name__)
 
 STATUS_S = 3.0
-"""Between two looks at a namespace's controller; an unchanged status costs it a 304."""
+"""Seconds between two looks at a namespace's controller; an unchanged status costs it a 304."""
 NAMESPACES_S = 1.0
-"""Until the controller of a namespace that is new is asked for the first time."""
+"""Seconds between two looks for namespaces with Tables: a new namespace's controller is first asked within this
+time."""
 PASS_S = 45.0
-"""For one pass. What was cut off goes on with the next: each does only what is left to do."""
+"""Time limit of a pass in seconds. The next pass goes on where it was cut off: each does only what is left to do."""
 TURN_S = 1.0
 CLOSE_IDLE_S = 60.0
 
@@ -56,7 +57,7 @@ KINDS: Mapping[Subject, Kind] = {Subject.TABLE: TABLES, Subject.ROLLUP: ROLLUPS,
 
 
 async def run(context: Context) -> None:
-    """Everything but Kopf's watches, until cancelled."""
+    """Run everything but Kopf's watches, until cancelled."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_turn(context))
         for place in context.progress.places:
@@ -68,7 +69,7 @@ async def run(context: Context) -> None:
 
 
 async def _turn(context: Context) -> None:
-    """Tell that the event loop comes by."""
+    """Note again and again that the event loop turns."""
     while True:
         context.progress.turned_at = context.clock.monotonic()
         await asyncio.sleep(TURN_S)
@@ -84,7 +85,7 @@ async def _work(context: Context) -> None:
     while True:
         key = await context.queue.take()
         if not context.progress.serves(key.namespace):
-            context.queue.done(key, None)  # Its listing wakes all that there is.
+            context.queue.done(key, None)  # The listing of the place will wake all that there is.
             context.progress.passes.pop(key, None)
             continue
         started = time.perf_counter()
@@ -96,7 +97,7 @@ async def _work(context: Context) -> None:
             _report(context, key, error)
         except Exception:  # noqa: BLE001 - the outermost loop of a pass: a bug in one must not stop the others
             if limit.expired():
-                # It stays noted as not ended: when this happens again and again, the process ends.
+                # The pass stays noted as not ended: if this happens again and again, the process ends.
                 _report(context, key, UnavailableError(f"a pass does not end waited_s={PASS_S:.0f}"))
                 continue
             _LOG.exception("pass failed key=%s", key)
@@ -112,7 +113,7 @@ async def _work(context: Context) -> None:
 
 
 async def _pass(context: Context, key: Key) -> float | None:
-    """What its subject wants, unless the namespace is another operator's, or goes."""
+    """Reconcile the key's subject, unless its namespace is another operator's or is being deleted."""
     if key.namespace in context.going and key.subject is not Subject.NAMESPACE:
         context.queue.wake(Key(Subject.NAMESPACE, key.namespace), SETTLE_S)
         return None
@@ -135,7 +136,7 @@ def _report(context: Context, key: Key, error: MerlotError) -> None:
 
 
 async def _ask_controllers(context: Context) -> None:
-    """Look at the status of every namespace that has Tables."""
+    """Keep a task for each namespace that has Tables, which asks its controller for its status."""
     asking: dict[str, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:

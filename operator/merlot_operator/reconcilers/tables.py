@@ -1,4 +1,4 @@
-"""Reconcile one Table: its config to shared state, its batches to Jobs, what is known about it to its status."""
+"""Reconcile one Table: write its config to shared state, run its batches as Jobs, and write its status."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ _LOG = logging.getLogger(__name__)
 
 SOON_S = 1.0
 BUSY_S = 5.0
-"""Until the next look at what nobody may tell of."""
+"""Seconds until the next look at something that may change without an event."""
 UNSTARTED = ("Waiting", "Pending")
 MAX_MESSAGE = 2000
 COUNTS = ("segments", "totalDocs", "sizeBytes", "size")
 
 
 async def reconcile_table(context: Context, namespace: str, name: str) -> float | None:
-    """One pass; returns in how many seconds to look again, None if the Table is gone."""
+    """Run one pass. Return in how many seconds to look again, or None if the Table is gone."""
     body = context.store.get(TABLES, namespace, name)
     if body is None:
         return None
@@ -85,7 +85,7 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     running = table if is_accepted else _run_meanwhile(body, table, refusal)
     plan = await _plan_batches(context, body, running, revision)
     if not _is_surrounded(context, body):
-        return SOON_S  # The last pass over a cluster that nobody wanted for a moment has come to its end meanwhile.
+        return SOON_S  # Meanwhile a pass over the cluster, which nobody wanted for a moment, has torn it down.
     facts = _facts(context, body, Verdict(refusal, problem, revision, accepted), running, plan.runs)
     body = await _write_status(context, body, facts)
     refused = {} if running is None else await _run_batches(context, body, running, plan)
@@ -97,30 +97,30 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
 
 
 def _is_surrounded(context: Context, body: Object) -> bool:
-    """Whether its cluster and pool have had their first pass: what they found is part of the status."""
+    """Return True if the Table's cluster and pool have had their first pass, whose results are part of the status."""
     namespace = body["metadata"]["namespace"]
     has_notes = namespace in context.clusters and (namespace, demands.pool_of(body)) in context.pools
     return has_notes and context.statuses.was_asked(namespace)
 
 
 def _run_meanwhile(body: Object, declared: Table | None, refusal: Refusal | None) -> Table | None:
-    """The table as it was accepted last; a new one that waits for shared state is planned for as it is declared."""
+    """Return the table as it was accepted last. A new table that waits for shared state is planned as declared."""
     if spec_of(body) is None:
         return declared if refusal is None else None
     return accept(as_run(body))[0]
 
 
 def _judge(body: Object, config: Config) -> tuple[Table | None, Refusal | None]:
-    """The declared Table, or why it is not accepted; what was accepted before is not judged again."""
+    """Return the declared Table, or why it is not accepted. A spec that was accepted before is not judged again."""
     table, refusal = accept(body)
-    found = "; ".join(map(str, restrictions.problems(body["spec"], config)))
-    if not found:
+    violations = "; ".join(map(str, restrictions.problems(body["spec"], config)))
+    if not violations:
         return table, refusal
-    return None, Refusal("Invalid", found if refusal is None else f"{refusal.message}; {found}")
+    return None, Refusal("Invalid", violations if refusal is None else f"{refusal.message}; {violations}")
 
 
 def accept(body: Object) -> tuple[Table | None, Refusal | None]:
-    """The Table as its servers shall know it, or why it is not accepted."""
+    """Return the Table as servers get it, or why it is not accepted."""
     document = {key: copy.deepcopy(body[key]) for key in ("apiVersion", "kind", "spec")}
     document["metadata"] = {"name": name_of(body), "namespace": body["metadata"]["namespace"]}
     document["spec"] = restrictions.without_templates(document["spec"])
@@ -138,8 +138,8 @@ def accept(body: Object) -> tuple[Table | None, Refusal | None]:
 async def _publish_config(
     context: Context, namespace: str, table: Table, known: int | None, declared: UpsertConfig | None = None
 ) -> tuple[int | None, Refusal | None, str | None]:
-    """Write the desired config; returns its revision, why it is refused, why it could not be written. `declared`: the
-    UpsertConfig that the table names."""
+    """Write the desired config. Return its revision, why it is refused, and why it could not be written. `known` is the
+    last revision; `declared` is the UpsertConfig that the table names."""
     try:
         record = await context.metastores.call(
             namespace, lambda store: _put(store, table, namespace, context.config, declared)
@@ -156,7 +156,7 @@ async def _publish_config(
 def _put(
     metastore: Metastore, table: Table, namespace: str, config: Config, upsert: UpsertConfig | None
 ) -> TableRecord:
-    check_places(table, config, namespace)  # here, where it is known by now where the namespace's files are
+    check_places(table, config, namespace)  # The namespace's home, which decides, is known only from here on.
     owner = homes.other_owner(metastore, table.name, namespace)
     if owner is not None:
         raise InvalidInputError(f"namespace {owner} has a table of that name in the shared state of both")
@@ -167,9 +167,9 @@ def _put(
 
 
 def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | None) -> list[manifest.Problem]:
-    """List why the Table's upsert settings are refused: they would decide its rows otherwise than until now, or do not
-    fit a table that is consumed. declared: the UpsertConfig that the Table names, which counts as long as shared state
-    has none of that name, for it may be refused itself."""
+    """List why the Table's upsert settings are refused: they would change which of the existing rows count, or do not
+    fit a table that consumes a stream. `declared` is the UpsertConfig that the Table names. It counts while shared
+    state has none of that name, since it may itself be refused."""
     settings = settings_of(table, [shared_upserts.named_by(metastore, table.spec), declared])
     if settings is None:
         return []
@@ -180,7 +180,7 @@ def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | N
 async def _plan_batches(
     context: Context, body: Object, table: Table | None, revision: int | None
 ) -> batch_runs.BatchPlan:
-    """`table` as it is run; None if it is not."""
+    """Plan the batch runs. `table` is the Table as it is run; None if it is not run."""
     namespace, name = body["metadata"]["namespace"], name_of(body)
     runs = list(body.get("status", {}).get("batches") or ())
     if table is None:
@@ -199,7 +199,7 @@ async def _plan_batches(
         obstacle = f"waits until the table is recovered: {lost}"
     elif cluster.tables[name].get("unconfirmed"):
         obstacle = f"waits for the controller: {UNCONFIRMED}"
-    jobs = {name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)}
+    jobs = {name_of(job): job for job in context.store.with_label(JOBS, namespace, TABLE, name)}
     pods = context.store.with_label(PODS, namespace, TABLE, name)
     facts = batch_runs.BatchFacts(
         uid=body["metadata"]["uid"],
@@ -218,18 +218,19 @@ async def _plan_batches(
 
 
 async def _refused(context: Context, jobs: Iterable[Object], pods: Sequence[Object]) -> dict[str, str]:
-    """By Job: why it gets no pod."""
-    found = {}
-    for one in jobs:
-        if not batch_runs.lacks_pods(one, pods):
-            complete(context, one)
-        elif (text := await refusal(context, one)) is not None:
-            found[name_of(one)] = text
-    return found
+    """Return the Jobs that get no pod, each with the reason."""
+    reasons = {}
+    for body in jobs:
+        if not batch_runs.lacks_pods(body, pods):
+            complete(context, body)
+        elif (text := await refusal(context, body)) is not None:
+            reasons[name_of(body)] = text
+    return reasons
 
 
 async def _run_batches(context: Context, body: Object, table: Table, plan: batch_runs.BatchPlan) -> dict[str, str]:
-    """Make the Jobs that the status tells of, stop those that it no longer does; returns why some cannot be made."""
+    """Create the Jobs of active runs, and delete those of runs that were replaced. Return why some Jobs cannot be
+    created."""
     refused = {}
     namespace = body["metadata"]["namespace"]
     for name in plan.obsolete:
@@ -256,13 +257,13 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: batch
 
 
 async def _tried(context: Context, body: Object, table: Table, run: BatchPod) -> Trial | None:
-    """Make the Job if it is time for that; why it cannot be made."""
+    """Create the Job if its next trial is due; return the failed trial, or None if the Job exists."""
     key, now_s = f"{run.namespace}/{run.job}", context.clock.monotonic()
     before = context.trials.get(key)
     if before is not None and now_s < before.next_s:
         return before
     try:
-        check_places(table, context.config, run.namespace)  # of runs that were planned when it could
+        check_places(table, context.config, run.namespace)  # They may have been allowed when the run was planned.
         await _ensure_job(context, body, run)
     except (InvalidInputError, ConflictError, UnavailableError) as error:
         _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", run.job, run.namespace, error)
@@ -279,7 +280,7 @@ def _secrets(table: Table) -> list[str]:
 
 
 async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
-    """A Job is made once, and then only suspended and resumed: its template cannot change."""
+    """Create the Job once; afterwards only suspend and resume it, since its template cannot change."""
     live = context.store.get(JOBS, run.namespace, run.job)
     if live is None:
         context.store.keep(await context.kube.apply(job(run, context.config)))
@@ -300,7 +301,7 @@ def _facts(
     namespace, name = body["metadata"]["namespace"], name_of(body)
     pool_name = demands.pool_of(body)
     status = body.get("status") or {}
-    old = {one["type"]: one for one in status.get("conditions") or ()}
+    old = {condition["type"]: condition for condition in status.get("conditions") or ()}
     return TableFacts(
         namespace=namespace,
         name=name,
@@ -313,7 +314,9 @@ def _facts(
         controllers=context.store.with_label(PODS, namespace, COMPONENT, CONTROLLER),
         brokers=context.store.with_label(PODS, namespace, COMPONENT, BROKER),
         servers=context.store.with_label(PODS, namespace, POOL, pool_name),
-        deployments=[one for one in context.store.of(DEPLOYMENTS, namespace) if COMPONENT in labels_of(one)],
+        deployments=[
+            deployment for deployment in context.store.of(DEPLOYMENTS, namespace) if COMPONENT in labels_of(deployment)
+        ],
         ready_before=old.get("Ready", {}),
         was_told=COUNTS[0] in status,
         now_ms=context.clock.now_ms(),
@@ -334,7 +337,7 @@ def _upsert(context: Context, body: Object) -> Condition | None:
 
 
 async def _write_status(context: Context, body: Object, facts: TableFacts) -> Object:
-    """Write what changed, if anything did; returns the Table as it is then. What was accepted is run from then on."""
+    """Write the status if it changed; return the Table with it. From then on the accepted spec in the status is run."""
     namespace, before_pool = facts.namespace, demands.pool_of(body)
     status = table_status(facts)
     if facts.table is None or facts.is_doubted:

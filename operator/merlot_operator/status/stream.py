@@ -1,4 +1,4 @@
-"""Condition Consuming and the stream's part of a Table's status, from the controller's word. Pure."""
+"""Condition Consuming and the member `stream` of a Table's status, from the controller's answer. Pure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ REASONS: Mapping[str, str] = {
     "BAD_MESSAGE": "BadMessage",
     "MERGER_FAILED": "MergerFailed",
 }
-"""Of the problems that servers tell; the first one that some partition has is the condition's."""
+"""Reasons for the problems that servers report, in order of precedence: of all partitions' reasons the first one
+counts."""
 FAILED = "StreamFailed"
-"""For a problem that is none of these."""
+"""Reason for a problem that is not in REASONS."""
 NOT_COMMITTED, COMMITS_FAIL = "NOT_COMMITTED", "CommitsFail"
 KEYS_MOVED = "KeysMoved"
-"""Reason: rows of an upsert table come in another partition than its partitioning says."""
+"""Reason: rows of an upsert table arrive in other partitions than its partitioning says."""
 STREAM_CHOSEN = ("Paused", "Suspended", "ScaledToZero")
-"""Reasons that somebody wanted."""
+"""Reasons that somebody asked for."""
 CONSUMED = ("CONSUMING", "CATCHING_UP")
 MAX_TOLD = 5
 MAX_ERROR = 300
 
 
 def consuming(facts: TableFacts) -> Condition | None:
-    """Whether every partition is consumed; None if the table has no stream."""
+    """Return the condition Consuming: True if every partition is consumed. None if the table has no stream."""
     if not facts.has_stream:
         return None
 
@@ -52,7 +53,7 @@ def consuming(facts: TableFacts) -> Condition | None:
         return condition(False, "Paused", f"somebody paused it; kubectl merlot stream resume {facts.name} goes on")
     if word["consumed"] < word["partitions"] or not word["partitions"]:
         return condition(*_obstacle(word))
-    stuck = [one for one in word["worst"] if one.get("problem") == NOT_COMMITTED]
+    stuck = [partition for partition in word["worst"] if partition.get("problem") == NOT_COMMITTED]
     if stuck:
         return condition(True, COMMITS_FAIL, "; ".join(_errors(stuck)))
     if word.get("misplaced"):
@@ -67,22 +68,22 @@ def consuming(facts: TableFacts) -> Condition | None:
 
 
 def stream_word(facts: TableFacts) -> Mapping[str, Any] | None:
-    """What the controller says of the stream."""
+    """Return the controller's answer about the stream."""
     return None if facts.table is None else facts.table.get("stream")
 
 
 def stream_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """Why it is not consumed, not committed or in wrong partitions, if nobody wanted that."""
-    found = consuming(facts)
-    if found is None or found.reason in STREAM_CHOSEN:
+    """Yield why the stream is not consumed, not committed, or in wrong partitions, unless somebody asked for that."""
+    condition = consuming(facts)
+    if condition is None or condition.reason in STREAM_CHOSEN:
         return
-    if found.holds is False or found.reason in (COMMITS_FAIL, KEYS_MOVED):
-        yield found.reason, found.message
+    if condition.holds is False or condition.reason in (COMMITS_FAIL, KEYS_MOVED):
+        yield condition.reason, condition.message
 
 
 def stream_status(word: Mapping[str, Any]) -> Json:
-    """The status' member `stream`."""
-    errors = [word.get("error") or "", *(one.get("error") or "" for one in word["worst"])]
+    """Return the member `stream` of the status."""
+    errors = [word.get("error") or "", *(partition.get("error") or "" for partition in word["worst"])]
     status: Json = {
         "partitions": word["partitions"],
         "consumed": word["consumed"],
@@ -92,24 +93,24 @@ def stream_status(word: Mapping[str, Any]) -> Json:
         "badMessages": word["bad"] or None,
         "lostMessages": word["numLost"] or None,
         "lost": lost_ranges(word) or None,
-        "behind": [_behind(one) for one in word["worst"]] or None,
+        "behind": [_behind(partition) for partition in word["worst"]] or None,
         "lastError": next((text[:MAX_ERROR] for text in errors if text), None),
     }
     return {name: value for name, value in status.items() if value is not None}
 
 
 def lost_ranges(word: Mapping[str, Any]) -> list[str]:
-    """`partition 3: offsets 120 to 450`, the last few."""
+    """Return texts such as `partition 3: offsets 120 to 450`, for the last few ranges."""
     return [f"partition {number}: offsets {first} to {last - 1}" for number, first, last in word["lost"]]
 
 
 def _obstacle(word: Mapping[str, Any]) -> tuple[bool | None, str, str]:
-    """What keeps partitions from being consumed, the cause that somebody has to mend first."""
-    idle = [one for one in word["worst"] if one["state"] not in CONSUMED]
-    known = [REASONS.get(one["problem"], FAILED) for one in idle if one.get("problem")]
+    """Return why partitions are not consumed, as status, reason and message; of several reasons the most urgent."""
+    idle = [partition for partition in word["worst"] if partition["state"] not in CONSUMED]
+    reasons = [REASONS.get(partition["problem"], FAILED) for partition in idle if partition.get("problem")]
     counts = f"{word['consumed']} of {word['partitions']} partitions are consumed"
-    if known:
-        reason = min(known, key=[*REASONS.values(), FAILED].index)
+    if reasons:
+        reason = min(reasons, key=[*REASONS.values(), FAILED].index)
         return False, reason, "; ".join([counts, *_errors(idle)])
     if word.get("error"):
         return False, REASONS.get(word["problem"], FAILED), f"the stream cannot be looked at: {word['error']}"
@@ -117,31 +118,31 @@ def _obstacle(word: Mapping[str, Any]) -> tuple[bool | None, str, str]:
         return None, "Starting", "no server has looked at the stream yet"
     if not word["partitions"]:
         return False, "NoPartitions", "the stream has no partitions"
-    if not idle or any(one["state"] in ("STARTING", "PAUSED") for one in idle):
+    if not idle or any(partition["state"] in ("STARTING", "PAUSED") for partition in idle):
         return None, "Starting", counts
-    numbers = ", ".join(str(one["partition"]) for one in idle[:MAX_TOLD])
+    numbers = ", ".join(str(partition["partition"]) for partition in idle[:MAX_TOLD])
     return False, "NotConsumed", f"{counts}; no live server consumes {numbers}"
 
 
 def _errors(idle: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for one in [one for one in idle if one.get("error")][:MAX_TOLD]:
-        yield f"partition {one['partition']}: {one['error'][:MAX_ERROR]}"
+    for partition in [partition for partition in idle if partition.get("error")][:MAX_TOLD]:
+        yield f"partition {partition['partition']}: {partition['error'][:MAX_ERROR]}"
 
 
-def _behind(one: Mapping[str, Any]) -> Json:
+def _behind(partition: Mapping[str, Any]) -> Json:
     entry = {
-        "partition": one["partition"],
-        "state": one["state"],
-        "lagMessages": one.get("lag"),
-        "lagSeconds": one["lagMs"] // 1000,
-        "problem": REASONS.get(one["problem"], FAILED) if one.get("problem") else None,
-        "message": (one.get("error") or "")[:MAX_ERROR] or None,
+        "partition": partition["partition"],
+        "state": partition["state"],
+        "lagMessages": partition.get("lag"),
+        "lagSeconds": partition["lagMs"] // 1000,
+        "problem": REASONS.get(partition["problem"], FAILED) if partition.get("problem") else None,
+        "message": (partition.get("error") or "")[:MAX_ERROR] or None,
     }
     return {name: value for name, value in entry.items() if value is not None}
 
 
 def _lag_text(messages: int, lag_ms: int) -> str:
-    """For `kubectl get -o wide`: 0s, 20s, 5m/120000; without a time where the stream gives none: 1200 messages."""
+    """Return the lag for `kubectl get -o wide`: 0s, 20s, 5m/120000. If the stream gives no time: 1200 messages."""
     if not messages:
         return "0s"
     seconds = lag_ms // 1000

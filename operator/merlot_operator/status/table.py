@@ -1,4 +1,4 @@
-"""A Table's status from what is known about it. Pure: same facts, same status, so that nothing is written twice."""
+"""Derive a Table's status. Pure: same facts, same status, so that nothing is written twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merlot_operator.status.table_problems import last_runs, obstacles, problems
 
 
 def table_conditions(facts: TableFacts) -> list[Condition]:
-    """All conditions, in the order in which they are shown."""
+    """Return all conditions, in the order in which they are shown."""
     problem = next(problems(facts), None)
     conditions = [
         _accepted(facts),
@@ -35,7 +35,7 @@ def table_conditions(facts: TableFacts) -> list[Condition]:
 
 
 def table_status(facts: TableFacts) -> Json:
-    """The status but for its conditions."""
+    """Return the status without its conditions."""
     status: Json = {
         "brokers": f"{pod_facts.num_ready(facts.brokers)}/{facts.cluster_note.num_brokers}",
         "brokerUrl": broker_url(facts.namespace),
@@ -53,7 +53,7 @@ def table_status(facts: TableFacts) -> Json:
     if facts.table is not None:
         size = int(facts.table["sizeBytes"])
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}
-        if not facts.is_doubted:  # then what the status remembers is truer
+        if not facts.is_doubted:  # otherwise the counts in the status are nearer to the truth
             status |= counts | {"sizeBytes": size, "size": human_size(size)}
         if (indexes := facts.table.get("indexes")) is not None:
             status["indexes"] = f"{indexes['built']}/{indexes['wanted']}"
@@ -138,7 +138,7 @@ def _config_in_sync(facts: TableFacts) -> Condition:
 
 
 def _indexes_text(indexes: Mapping[str, Any]) -> str:
-    """How far servers are with what their segments lack."""
+    """Return how far servers are with building the indexes that their segments lack."""
     if not indexes["wanted"]:
         return f"servers look for segments that lack indexes: {', '.join(indexes['looking'][:5])}"
     text = f"built indexes of {indexes['built']} of {indexes['wanted']} segments, counted on each server"

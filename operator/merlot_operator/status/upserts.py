@@ -1,6 +1,6 @@
-"""Status and conditions of an UpsertConfig, from what the controller tells of the Tables that name it. Pure.
+"""Status and conditions of an UpsertConfig, from the controller's answers about the Tables that name it. Pure.
 
-Numbers come rounded from the controller, so that a status is written when something has changed that matters.
+Numbers come rounded from the controller, so that a status is only written when something has changed that matters.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from merlot_operator.status.table_problems import compaction_problem, shortage
 Word = Mapping[str, Any]
 DONE = "DONE"
 UNUSED = ("NoTable", "Waiting")
-"""Reasons of Executed for which no table is upserted by it."""
+"""Reasons of Executed for which the UpsertConfig applies to no table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertFacts:
-    """What an UpsertConfig's status is made from."""
+    """Facts from which an UpsertConfig's status is derived."""
 
     tables: Sequence[str]
-    """Tables that name it."""
+    """Tables that name the UpsertConfig."""
     words: Mapping[str, Word]
-    """What the controller says of the upserts of each; nothing of one that it does not know yet."""
+    """The controller's answer about the upserts of each table, except of tables that it does not know yet."""
     revision: int | None
-    """Of the manifest in shared state."""
+    """Revision of the manifest in shared state."""
     problem: str | None
-    """Why the controller is silent."""
+    """Reason why the controller is silent."""
     ttl: str = ""
-    """The time to live that is declared."""
+    """Time to live that is declared."""
 
 
 def upsert_conditions(facts: UpsertFacts) -> list[Condition]:
-    """Whether it is in force, its snapshots are there, it is being backfilled, memory will do, and rows that were
-    replaced can be taken out."""
+    """Return the conditions: it is in force, its snapshots are current, it is being backfilled, memory suffices, and
+    compaction succeeds."""
     return [_executed(facts), _snapshots(facts), _backfill(facts), _memory(facts), _compaction(facts)]
 
 
 def upsert_ready(accepted: Condition, degraded: Condition, executed: Condition) -> Condition:
-    """Whether tables are upserted by it. They follow a change from their next segment on, and without a controller."""
+    """Return Ready: True if tables are upserted by it. They follow a change from their next segment on, even without a
+    controller."""
     for condition, wanted in ((accepted, True), (degraded, False)):
         if condition.holds is not wanted:
             return Condition("Ready", False, condition.reason, condition.message)
@@ -54,20 +55,20 @@ def upsert_ready(accepted: Condition, degraded: Condition, executed: Condition) 
 
 
 def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) -> Json:
-    """The status but for its conditions."""
+    """Return the status without its conditions."""
     status: Json = {"tables": list(facts.tables), "revision": facts.revision, "ttl": facts.ttl or None}
     if facts.problem is not None:
-        kept = ("keys", "memory", "snapshot", "perTable")
-        status |= {name: before[name] for name in kept if name in before}
+        retained = ("keys", "memory", "snapshot", "perTable")
+        status |= {name: before[name] for name in retained if name in before}
         status["state"] = "Refused" if refused else before.get("state")
     else:
         words = facts.words
-        oldest = [one["snapshots"].get("oldestMs") for one in words.values()]
+        oldest = [word["snapshots"].get("oldestMs") for word in words.values()]
         times = [millis for millis in oldest if millis is not None]
         status |= {
             "state": "Refused" if refused else _state(facts),
-            "keys": sum(one["keys"] for one in words.values()) if words else None,
-            "memory": human_size(sum(one["memoryBytes"] for one in words.values())) if words else None,
+            "keys": sum(word["keys"] for word in words.values()) if words else None,
+            "memory": human_size(sum(word["memoryBytes"] for word in words.values())) if words else None,
             "snapshot": timestamp(min(times)) if times else None,
             "perTable": [_table(name, word) for name, word in sorted(words.items())],
         }
@@ -75,7 +76,7 @@ def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) 
 
 
 def _state(facts: UpsertFacts) -> str:
-    """One word, or two, of what matters most."""
+    """Return a word, or two, for what matters most."""
     if not facts.tables:
         return "NoTable"
     if any(word["short"] for word in facts.words.values()):
@@ -116,24 +117,26 @@ def _is_old(name: str, facts: UpsertFacts) -> bool:
 
 
 def _snapshots(facts: UpsertFacts) -> Condition:
-    said = {name: word["snapshots"] for name, word in facts.words.items()}
-    if said and not any(one["wanted"] for one in said.values()):
+    snapshots = {name: word["snapshots"] for name, word in facts.words.items()}
+    if snapshots and not any(snapshot["wanted"] for snapshot in snapshots.values()):
         return Condition("SnapshotsCurrent", False, "Disabled", "snapshot: ENABLE would have them written")
-    errors = [f"{name}: {one['error']}" for name, one in sorted(said.items()) if one.get("error")]
+    errors = [f"{name}: {snapshot['error']}" for name, snapshot in sorted(snapshots.items()) if snapshot.get("error")]
     if errors:
         return Condition("SnapshotsCurrent", False, "Failing", "; ".join(errors))
-    missing = [f"{name}: {one['missing']} segments" for name, one in sorted(said.items()) if one["missing"]]
+    missing = [
+        f"{name}: {snapshot['missing']} segments" for name, snapshot in sorted(snapshots.items()) if snapshot["missing"]
+    ]
     if missing:
         return Condition("SnapshotsCurrent", False, "Missing", f"no snapshot yet of {'; '.join(missing)}")
-    if all(one.get("oldestMs") is None for one in said.values()):
+    if all(snapshot.get("oldestMs") is None for snapshot in snapshots.values()):
         return Condition("SnapshotsCurrent", None, "NoSnapshots", "no segment has one yet")
     return Condition("SnapshotsCurrent", True, "Current")
 
 
 def _fillings(facts: UpsertFacts) -> Iterator[tuple[str, Word]]:
-    """Backfills by table, those first that are under way."""
-    found = [(name, word["backfill"]) for name, word in sorted(facts.words.items()) if word.get("backfill")]
-    return iter(sorted(found, key=lambda one: one[1]["step"] == DONE))
+    """Return each table's backfill, those that are under way first."""
+    fillings = [(name, word["backfill"]) for name, word in sorted(facts.words.items()) if word.get("backfill")]
+    return iter(sorted(fillings, key=lambda item: item[1]["step"] == DONE))
 
 
 def _backfill(facts: UpsertFacts) -> Condition:
@@ -153,26 +156,30 @@ def _backfill(facts: UpsertFacts) -> Condition:
 
 
 def _memory(facts: UpsertFacts) -> Condition:
-    short = {one["server"]: one for word in facts.words.values() for one in word["short"]}
+    short = {server["server"]: server for word in facts.words.values() for server in word["short"]}
     if short:
-        found = [one for _, one in sorted(short.items())]
-        return Condition("MemorySufficient", False, "MemoryShort", shortage(found))
+        servers = [server for _, server in sorted(short.items())]
+        return Condition("MemorySufficient", False, "MemoryShort", shortage(servers))
     if not facts.words:
         return Condition("MemorySufficient", None, "Unknown")
     return Condition("MemorySufficient", True, "Sufficient")
 
 
 def _compaction(facts: UpsertFacts) -> Condition:
-    said = {name: one for name, word in sorted(facts.words.items()) if (one := word.get("compaction"))}
-    if not said:
+    compactions = {
+        name: compaction for name, word in sorted(facts.words.items()) if (compaction := word.get("compaction"))
+    }
+    if not compactions:
         reason, text = (
             ("Disabled", "compaction would take rows out that were replaced") if facts.words else ("Unknown", "")
         )
         return Condition("CompactionSucceeding", False if facts.words else None, reason, text)
-    failing = [f"{name}: {compaction_problem(one)}" for name, one in said.items() if one["failing"]]
+    failing = [
+        f"{name}: {compaction_problem(compaction)}" for name, compaction in compactions.items() if compaction["failing"]
+    ]
     if failing:
         return Condition("CompactionSucceeding", False, "Failing", "; ".join(failing))
-    if all(one["suspended"] for one in said.values()):
+    if all(compaction["suspended"] for compaction in compactions.values()):
         return Condition("CompactionSucceeding", False, "Suspended", "compaction.suspend is true")
     return Condition("CompactionSucceeding", True, "Succeeding")
 

@@ -1,4 +1,4 @@
-"""What pods tell: ready or not, and if not, why. Pure."""
+"""State of pods: ready or not, and if not, why. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _BROKEN = {
 }
 RESTARTS_UNTIL_CRASHING = 3
 STUCK_MS = 30_000
-"""Past the end of its grace, which its deletion's time has in it, a pod is gone within a second or two."""
+"""Milliseconds after a deleted pod's grace period, whose end is its deletionTimestamp; usually it is gone a second or
+two after."""
 OVERDUE_MS = 900_000
-"""A server that starts on an empty disk may load for a while."""
+"""Milliseconds after which a pod that is not ready is a problem: a server that starts on an empty disk may load for a
+while."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a pod does not run: a reason in one word, and a message with the next step."""
+    """Problem that keeps a pod from running: a reason in one word, and a message with the next step."""
 
     pod: str
     reason: str
@@ -36,37 +38,42 @@ class Problem:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether Kubernetes sends it requests, and will go on."""
+    """Return True if Kubernetes sends the pod requests, and will go on to do so."""
     conditions = pod.get("status", {}).get("conditions") or ()
-    return not is_deleting(pod) and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return not is_deleting(pod) and any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
 
 
 def may_run(pod: Object, container: str) -> bool:
-    """Whether a container of it may be at work: False only if Kubernetes says that it waits or has ended."""
+    """Return True if a container of the pod may be running: False only if Kubernetes says that it waits or has
+    ended."""
     status = pod.get("status", {})
-    states = [one.get("state") or {} for one in status.get("containerStatuses") or () if one["name"] == container]
+    states = [entry.get("state") or {} for entry in status.get("containerStatuses") or () if entry["name"] == container]
     if states:
         return not any("waiting" in state or "terminated" in state for state in states)
     return status.get("phase") not in ("Pending", "Succeeded", "Failed")
 
 
 def num_ready(pods: Iterable[Object]) -> int:
-    """How many are ready."""
+    """Return the number of ready pods."""
     return sum(map(is_ready, pods))
 
 
 def inputs_of(pod: Object) -> str:
-    """Hash of the choices that it was started with."""
+    """Return the hash of the choices that the pod was started with."""
     return annotations_of(pod).get(INPUTS, "")
 
 
 def problems(pods: Iterable[Object], *, now_ms: int | None = None) -> list[Problem]:
-    """The first problem of each pod that has one; without a clock, none of those that only time shows."""
-    return [found for pod in pods if (found := next(_problems(pod, now_ms), None)) is not None]
+    """Return the first problem of each pod that has one. Without `now_ms`, problems that only time shows are left
+    out."""
+    return [problem for pod in pods if (problem := next(_problems(pod, now_ms), None)) is not None]
 
 
 def is_stuck(pod: Object, now_ms: int) -> bool:
-    """Whether it should have ended long ago: its node may be gone, and nobody makes another one of its name."""
+    """Return True if the pod should have ended long ago: its node may be gone, and nobody makes another pod of its
+    name."""
     return is_deleting(pod) and now_ms > ms_of(pod["metadata"]["deletionTimestamp"]) + STUCK_MS
 
 
@@ -91,7 +98,7 @@ def _problems(pod: Object, now_ms: int | None) -> Iterator[Problem]:
 
 
 def _overdue(pod: Object, now_ms: int) -> Iterator[Problem]:
-    """Not ready for long, though nothing says why."""
+    """Yield a problem if the pod has not been ready for long, though nothing says why."""
     name, conditions = name_of(pod), pod.get("status", {}).get("conditions") or ()
     for condition in conditions:
         since = condition.get("lastTransitionTime")
@@ -114,7 +121,7 @@ def _container_problems(pod: str, container: dict[str, Any]) -> Iterator[Problem
 
 
 def _last_words(container: dict[str, Any]) -> str:
-    """What the container that ended before left as its message, or how it ended."""
+    """Return the termination message of the container's last end, or how it ended."""
     ended = container.get("lastState", {}).get("terminated") or {}
     lines = (ended.get("message") or "").strip().splitlines()
     if lines:

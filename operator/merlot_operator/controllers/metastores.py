@@ -57,7 +57,7 @@ class Metastores:
     def __init__(
         self, config: Config, store: Store, check_owned: Callable[[str], Awaitable[None]], clock: Clock
     ) -> None:
-        """`check_owned` asks the API server for a namespace's owner. It raises SupersededError if that is another operator."""
+        """`check_owned` asks the API server for the owner, and raises SupersededError if that is another operator."""
         self._config = config
         self._store = store
         self._check_owned = check_owned

@@ -97,7 +97,7 @@ def build_segments(
     allowed (none without it).
 
     Raise BadRowsError past that share. Raise InvalidInputError for a table that differs from the controller's, for
-    expressions that Spark refuses, and for a batch that would remove rows of the table without saying so. Raises
+    expressions that Spark refuses, and for a batch that would remove rows of the table without saying so. Raise
     NotFoundError if the controller has no such table, UnavailableError if executors, deep store or controller fail."""
     options = options or JobOptions()
     if options.is_dry_run and controller_url is None:

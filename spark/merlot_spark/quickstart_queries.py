@@ -1,4 +1,4 @@
-"""The quickstart's questions: asked through pinotdb, as any of Pinot's clients would, and printed with their times."""
+"""Questions of the quickstart: asked through pinotdb, as any of Pinot's clients would, and printed with their times."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The statements of a file; the comment before each one is its title."""
-    found, _ = statements.split(path.read_text())
-    return [_question(statement) for statement in found]
+    """Return the statements of a file; the comment before each statement is its title."""
+    texts, _ = statements.split(path.read_text())
+    return [_question(statement) for statement in texts]
 
 
 def _question(statement: str) -> Question:
@@ -51,7 +51,7 @@ def _question(statement: str) -> Question:
 
 
 def ask(host: str, port: int, sql: str, repeats: int = REPEATS) -> Answer:
-    """Run a query; UnavailableError with the broker's message if it fails."""
+    """Run a query. Raise UnavailableError with the broker's message if it fails."""
     connection = pinotdb.connect(host=host, port=port, path="/query/sql", scheme="http")
     try:
         cursor = connection.cursor()

@@ -20,7 +20,7 @@ from merlot.errors import InvalidInputError, MerlotError
 from merlot.telemetry import LogFormat, configure_logging
 from merlot_operator import handlers, late
 from merlot_operator.config import Config, from_environment
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.controllers.metastores import Metastores
 from merlot_operator.controllers.statuses import ClusterStatuses
 from merlot_operator.health import Health
@@ -30,7 +30,7 @@ from merlot_operator.kube.events import Events
 from merlot_operator.kube.login import login
 from merlot_operator.kube.ownership import Owner, check_owned
 from merlot_operator.kube.writer import Writer
-from merlot_operator.progress import Progress
+from merlot_operator.progress import OperatorProgress
 from merlot_operator.reconcilers import loop as reconcile
 from merlot_operator.reconcilers.going import let_go_of_own
 from merlot_operator.watchdog import Watchdog, end_at_once
@@ -95,17 +95,17 @@ async def operate(config: Config) -> None:
         await context.kube.close()
 
 
-async def _run(context: Context, insights: Insights) -> None:
+async def _run(context: ReconcileContext, insights: Insights) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(late.follow(context, insights))
         group.create_task(reconcile.run(context))
 
 
-def _context(config: Config, settings: kopf.OperatorSettings) -> Context:
+def _context(config: Config, settings: kopf.OperatorSettings) -> ReconcileContext:
     kube, store, clock, queue = Kube(settings), Store(), SystemClock(), WorkQueue(random.Random())
-    progress = Progress(queue, config.namespaces or (None,), clock.monotonic())
+    progress = OperatorProgress(queue, config.namespaces or (None,), clock.monotonic())
     owner = Owner(config.release, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
-    return Context(
+    return ReconcileContext(
         config=config,
         kube=kube,
         store=store,
@@ -126,7 +126,7 @@ def _register_login(registry: kopf.OperatorRegistry) -> None:
         return login(settings)
 
 
-def _register_stop(registry: kopf.OperatorRegistry, context: Context, loop: asyncio.Task[None]) -> None:
+def _register_stop(registry: kopf.OperatorRegistry, context: ReconcileContext, loop: asyncio.Task[None]) -> None:
     """Stop the reconcile loop before Kopf cancels every task that is not its own."""
 
     @kopf.on.cleanup(registry=registry)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from merlot.clock import Clock
 from merlot_operator.config import Config
 from merlot_operator.controllers.metastores import Metastores
-from merlot_operator.controllers.statuses import Changes, ClusterStatuses
+from merlot_operator.controllers.statuses import ClusterStatuses, StatusChanges
 from merlot_operator.desired.demand import Conflict, pool_of
 from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
@@ -16,8 +16,8 @@ from merlot_operator.kube.events import Events
 from merlot_operator.kube.kinds import TABLES, UPSERTS, config_ref, name_of
 from merlot_operator.kube.ownership import Owner
 from merlot_operator.kube.writer import Writer
-from merlot_operator.progress import Place, Progress
-from merlot_operator.workqueue import Key, Subject, WorkQueue
+from merlot_operator.progress import OperatorProgress, Place
+from merlot_operator.workqueue import QueueKey, Subject, WorkQueue
 
 SETTLE_S = 0.3
 """Seconds before a wake takes effect: changes come in bursts, and one pass serves all of them."""
@@ -56,7 +56,7 @@ class ClusterNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class FailedAttempt:
     """The last failed attempt to create an object that Kubernetes refuses."""
 
     message: str
@@ -66,7 +66,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ReconcileContext:
     """Dependencies and shared notes of the operator's reconciles."""
 
     config: Config
@@ -78,7 +78,7 @@ class Context:
     statuses: ClusterStatuses
     events: Events
     clock: Clock
-    progress: Progress
+    progress: OperatorProgress
     owner: Owner
     """Identity of this process in the marks of namespaces."""
     pools: dict[tuple[str, str], PoolNote] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Context:
     """Steps that each pool waits for, and the time since when."""
     lacking: dict[str, float] = field(default_factory=dict)
     """Time since when a StatefulSet or Job, by uid, has had fewer pods than it wants."""
-    trials: dict[str, Trial] = field(default_factory=dict)
+    trials: dict[str, FailedAttempt] = field(default_factory=dict)
     """Jobs that could not be created, by `namespace/name`."""
     taking: dict[str, asyncio.Lock] = field(default_factory=dict)
     """Lock of each namespace, held while its owner is determined."""
@@ -111,7 +111,7 @@ class Context:
         for pool in [key for key in self.pools if place in (None, key[0])]:
             del self.pools[pool]
 
-    def note_failure(self, key: Key, problem: str) -> None:
+    def note_failure(self, key: QueueKey, problem: str) -> None:
         """Note that a pass over a cluster or a pool failed, so that its Tables show why. A problem that the pass itself
         noted says more, and stays."""
         namespace = key.namespace
@@ -128,7 +128,7 @@ class Context:
 
     def wake_table(self, namespace: str, name: str, delay_s: float = 0.0) -> None:
         """Have a Table reconciled."""
-        self.queue.wake(Key(Subject.TABLE, namespace, name), delay_s)
+        self.queue.wake(QueueKey(Subject.TABLE, namespace, name), delay_s)
 
     def wake_tables(self, namespace: str, pool: str | None = None) -> None:
         """Have the Tables of a namespace, or of one of its pools, reconciled soon."""
@@ -136,28 +136,28 @@ class Context:
             if pool is None or pool_of(table) == pool:
                 self.wake_table(namespace, name_of(table), SETTLE_S)
 
-    def wake_changed(self, namespace: str, changes: Changes) -> None:
+    def wake_changed(self, namespace: str, changes: StatusChanges) -> None:
         """Have the objects reconciled about which the controller's status has changed."""
         if changes.is_reachability:
             self.wake_tables(namespace)
             for config in self.store.of(UPSERTS, namespace):
-                self.queue.wake(Key(Subject.UPSERT, namespace, name_of(config)), SETTLE_S)
+                self.queue.wake(QueueKey(Subject.UPSERT, namespace, name_of(config)), SETTLE_S)
         if changes.is_tasks:
             self.wake_cluster(namespace)
         for name in changes.rollups:
-            self.queue.wake(Key(Subject.ROLLUP, namespace, name))
+            self.queue.wake(QueueKey(Subject.ROLLUP, namespace, name))
         for name in changes.tables:
             self.wake_table(namespace, name, 0.1)
             table = self.store.get(TABLES, namespace, name)
             if table is not None:
                 self.wake_pool(namespace, pool_of(table))
                 if upsert := config_ref(table):
-                    self.queue.wake(Key(Subject.UPSERT, namespace, upsert), 0.1)
+                    self.queue.wake(QueueKey(Subject.UPSERT, namespace, upsert), 0.1)
 
     def wake_cluster(self, namespace: str) -> None:
         """Have what a namespace's Tables share reconciled soon."""
-        self.queue.wake(Key(Subject.CLUSTER, namespace), SETTLE_S)
+        self.queue.wake(QueueKey(Subject.CLUSTER, namespace), SETTLE_S)
 
     def wake_pool(self, namespace: str, pool: str) -> None:
         """Have a pool of servers reconciled soon."""
-        self.queue.wake(Key(Subject.POOL, namespace, pool), SETTLE_S)
+        self.queue.wake(QueueKey(Subject.POOL, namespace, pool), SETTLE_S)

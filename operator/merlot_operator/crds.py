@@ -22,9 +22,9 @@ from merlot.spec.crd import definitions as crd
 from merlot.spec.crd.table import unrestrict
 from merlot_operator.config import has_unrestricted_templates
 from merlot_operator.kube.client import Kube, with_client
-from merlot_operator.kube.kinds import TABLES, Kind
+from merlot_operator.kube.kinds import TABLES, ResourceKind
 
-CRDS = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+CRDS = ResourceKind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
 WAIT_S = 60.0
 POLL_S = 0.2
 

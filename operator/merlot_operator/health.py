@@ -10,15 +10,15 @@ from aiohttp import web
 
 from merlot.http import health
 from merlot.http.server import HttpServer
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.metrics import WRITES
-from merlot_operator.progress import Verdict
+from merlot_operator.progress import ProgressVerdict
 
 
 class Health:
     """The HTTP server."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ReconcileContext) -> None:
         self._context = context
         self._http: HttpServer | None = None
 
@@ -36,7 +36,7 @@ class Health:
         if self._http is not None:
             await self._http.stop()
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self) -> ProgressVerdict:
         return self._context.progress.verdict(self._context.clock.monotonic())
 
     async def _ready(self, _: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from merlot_operator.workqueue import Key, WorkQueue
+from merlot_operator.workqueue import QueueKey, WorkQueue
 
 Place = str | None
 
@@ -24,7 +24,7 @@ credentials may help."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ProgressVerdict:
     """Judgement of the progress: ready implies alive. `text` says what makes no progress."""
 
     is_ready: bool
@@ -33,7 +33,7 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Progress:
+class OperatorProgress:
     """Notes about the operator's work, each with its time in monotonic seconds."""
 
     queue: WorkQueue
@@ -50,7 +50,7 @@ class Progress:
     """Namespaces that another operator serves, with the name of that operator."""
     unwatched: tuple[str, ...] = ()
     """Kinds whose changes are not watched: they are not defined, or not looked for yet."""
-    passes: dict[Key, float] = field(default_factory=dict)
+    passes: dict[QueueKey, float] = field(default_factory=dict)
     """Start of each pass that is under way, or was cut off and is tried again."""
     is_ending: bool = False
     started_at: float = 0.0
@@ -63,7 +63,7 @@ class Progress:
         place = None if None in self.places else namespace
         return place in self.heard and place not in self.left_out
 
-    def verdict(self, now: float) -> Verdict:
+    def verdict(self, now: float) -> ProgressVerdict:
         """Judge the notes at the time `now`."""
         stalls = [
             ("the event loop stands", now - self.turned_at, DEAD_S),
@@ -83,7 +83,7 @@ class Progress:
         left_out += [
             f"left to others: {_name(namespace)}: {why}" for namespace, why in sorted(self.left_to_others.items())
         ]
-        return Verdict(not reports, is_alive, "; ".join([*(reports or ["ready"]), *left_out]))
+        return ProgressVerdict(not reports, is_alive, "; ".join([*(reports or ["ready"]), *left_out]))
 
     def _stalls_of(self, place: Place, now: float) -> list[tuple[str, float, float]]:
         name = _name(place)

@@ -8,17 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from merlot_operator.config import Config
-from merlot_operator.kube.kinds import CLAIMS, DECLARED, EVENTS, NAMESPACES, PODS, ROLE_BINDINGS, WATCHED, WRITTEN, Kind
+from merlot_operator.kube.kinds import (
+    CLAIMS,
+    DECLARED,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    ROLE_BINDINGS,
+    WATCHED,
+    WRITTEN,
+    ResourceKind,
+)
 
 _READ = frozenset({"get", "list", "watch"})
 
 
-def watched(config: Config) -> tuple[Kind, ...]:
+def watched(config: Config) -> tuple[ResourceKind, ...]:
     """Return the kinds of which the operator watches its own objects. Without executors no role is bound."""
     return tuple(kind for kind in WATCHED if kind is not ROLE_BINDINGS or config.spark_driver_role)
 
 
-def listed(config: Config) -> tuple[Kind, ...]:
+def listed(config: Config) -> tuple[ResourceKind, ...]:
     """Return all kinds whose objects the operator lists."""
     return (*watched(config), *DECLARED)
 

@@ -14,9 +14,9 @@ import kopf
 
 from merlot.errors import MerlotError, NotFoundError
 from merlot_operator import handlers
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.client import ForbiddenError
-from merlot_operator.kube.kinds import DECLARED, SELECTOR, TABLES, Kind
+from merlot_operator.kube.kinds import DECLARED, SELECTOR, TABLES, ResourceKind
 from merlot_operator.metrics import SERVED
 from merlot_operator.progress import Place
 from merlot_operator.rights import listed
@@ -35,7 +35,7 @@ FIRST_RELIST_S = 20.0
 are reported to nobody."""
 
 
-async def follow(context: Context, place: Place) -> None:
+async def follow(context: ReconcileContext, place: Place) -> None:
     """List a place again and again, until cancelled."""
     clock, progress = context.clock, context.progress
     relist_at, is_first = clock.monotonic(), True
@@ -66,7 +66,7 @@ async def follow(context: Context, place: Place) -> None:
         await asyncio.sleep(LOOK_S if place in progress.heard else FIRST_LOOK_S)
 
 
-async def list_place(context: Context, place: Place) -> None:
+async def list_place(context: ReconcileContext, place: Place) -> None:
     """Replace the stored objects by complete listings of all kinds, and wake everything."""
     kinds = listed(context.config)
     for kind in kinds:
@@ -80,7 +80,7 @@ async def list_place(context: Context, place: Place) -> None:
             handlers.wake(context, kind, body)
 
 
-async def _list_kind(context: Context, kind: Kind, place: Place) -> None:
+async def _list_kind(context: ReconcileContext, kind: ResourceKind, place: Place) -> None:
     def heard() -> None:
         context.progress.tried[place] = context.clock.monotonic()
 
@@ -94,13 +94,13 @@ async def _list_kind(context: Context, kind: Kind, place: Place) -> None:
         handlers.wake(context, kind, gone)
 
 
-async def _look(context: Context, place: Place) -> None:
+async def _look(context: ReconcileContext, place: Place) -> None:
     async with asyncio.timeout(LOOK_TIMEOUT_S):
         await context.kube.probe(TABLES, place)
     context.progress.heard[place] = context.clock.monotonic()
 
 
-def _leave_out(context: Context, place: Place, error: ForbiddenError) -> None:
+def _leave_out(context: ReconcileContext, place: Place, error: ForbiddenError) -> None:
     if place not in context.progress.left_out:
         _LOG.error("namespace is left out until the rights are there place=%s cause=%s", place or "all", error)
     context.progress.left_out[place] = str(error)

@@ -16,7 +16,7 @@ import kopf
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot_operator.config import namespaces_in
 from merlot_operator.kube.client import ForbiddenError, Kube, with_client
-from merlot_operator.kube.kinds import DECLARED, LEASES, NAMESPACES, Kind, Object, name_of, namespace_of
+from merlot_operator.kube.kinds import DECLARED, LEASES, NAMESPACES, Object, ResourceKind, name_of, namespace_of
 from merlot_operator.kube.ownership import MARK, owner_of
 from merlot_operator.reconcilers.finalizers import has_finalizer
 
@@ -40,7 +40,7 @@ async def check(kube: Kube, namespaces: tuple[str, ...], release: str) -> None:
     )
 
 
-async def _all(kube: Kube, kind: Kind, namespace: str | None) -> list[Object]:
+async def _all(kube: Kube, kind: ResourceKind, namespace: str | None) -> list[Object]:
     try:
         return [body for body in await kube.list(kind, namespace) if has_finalizer(body)]
     except NotFoundError:

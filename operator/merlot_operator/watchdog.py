@@ -12,7 +12,7 @@ import sys
 import threading
 
 from merlot.clock import Clock
-from merlot_operator.progress import Progress
+from merlot_operator.progress import OperatorProgress
 
 LOOK_S = 0.5
 END_S = 20.0
@@ -22,7 +22,7 @@ END_S = 20.0
 class Watchdog:
     """Thread that looks at the progress until the process ends."""
 
-    def __init__(self, progress: Progress, clock: Clock) -> None:
+    def __init__(self, progress: OperatorProgress, clock: Clock) -> None:
         self._progress = progress
         self._clock = clock
         self._ends_at = float("inf")

@@ -29,7 +29,7 @@ class Subject(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
+class QueueKey:
     """One thing to reconcile; `name` is empty for a cluster and for a namespace."""
 
     subject: Subject
@@ -45,10 +45,10 @@ class WorkQueue:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._due: dict[Key, float] = {}
-        self._heap: list[tuple[float, int, Key]] = []
-        self._active: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._due: dict[QueueKey, float] = {}
+        self._heap: list[tuple[float, int, QueueKey]] = []
+        self._active: set[QueueKey] = set()
+        self._failures: dict[QueueKey, int] = {}
         self._order = itertools.count()
         self._changed = asyncio.Event()
         self._taken_at = float("-inf")
@@ -56,7 +56,7 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._due)
 
-    def wake(self, key: Key, delay_s: float = 0.0) -> None:
+    def wake(self, key: QueueKey, delay_s: float = 0.0) -> None:
         """Have the key reconciled in `delay_s` at the latest."""
         due = asyncio.get_running_loop().time() + delay_s
         if due < self._due.get(key, float("inf")):
@@ -69,7 +69,7 @@ class WorkQueue:
         due = min(list(self._due.values()), default=now)
         return max(0.0, now - max(due, self._taken_at))
 
-    async def take(self) -> Key:
+    async def take(self) -> QueueKey:
         """Wait for the next key that is due. The caller must call `done` or `failed` for it."""
         loop = asyncio.get_running_loop()
         while True:
@@ -84,7 +84,7 @@ class WorkQueue:
             except TimeoutError:
                 pass
 
-    def done(self, key: Key, again_s: float | None) -> None:
+    def done(self, key: QueueKey, again_s: float | None) -> None:
         """End a pass that succeeded; reconcile the key again after about `again_s`, or never if that is None."""
         self._active.discard(key)
         self._failures.pop(key, None)
@@ -92,7 +92,7 @@ class WorkQueue:
             self.wake(key, again_s * self._chance.uniform(0.8, 1.2))
         self._changed.set()
 
-    def failed(self, key: Key) -> float:
+    def failed(self, key: QueueKey) -> float:
         """End a pass that failed; return in how many seconds the key is tried again."""
         self._active.discard(key)
         count = self._failures.get(key, 0)
@@ -102,10 +102,10 @@ class WorkQueue:
         self._changed.set()
         return delay_s
 
-    def _next(self, now: float) -> tuple[Key | None, float | None]:
+    def _next(self, now: float) -> tuple[QueueKey | None, float | None]:
         """Take a key that is due, or return in how many seconds the first one is. Keys under way are put back into the
         heap."""
-        held: list[tuple[float, int, Key]] = []
+        held: list[tuple[float, int, QueueKey]] = []
         try:
             while self._heap:
                 due, _, key = self._heap[0]

@@ -34,7 +34,7 @@ from merlot.store.deepstore import DeepStore
 from merlot_spark import executor, failures, frames, parcels, serving
 from merlot_spark.expressions import tried_apart
 from merlot_spark.frames import Prepared
-from merlot_spark.preparing import Counts, PrepareTask
+from merlot_spark.preparing import PrepareTask, TaskCounts
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient, PublishOrder
 from merlot_spark.report import JobReport, Plan
@@ -76,7 +76,7 @@ class _Built:
 
     records: list[dict[str, Any]]
     uploaded: tuple[str, ...]
-    counts: Counts
+    counts: TaskCounts
     unpartitioned: Mapping[str, Mapping[str, str]]
 
 
@@ -267,7 +267,7 @@ def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], pat
             time.sleep(PUBLISH_WAIT_S)
 
 
-def _check_columns(prepared: Prepared, counts: Counts, table: Table) -> None:
+def _check_columns(prepared: Prepared, counts: TaskCounts, table: Table) -> None:
     """Raise InvalidInputError if rows lack a column that the job needs. JSON lines show their columns only when they
     are read."""
     if not counts.rows_in:
@@ -315,7 +315,7 @@ def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str,
 
 def _collect(rows: Iterable[Any]) -> _Built:
     records, uploaded = [], []
-    counts = Counts()
+    counts = TaskCounts()
     unpartitioned: dict[str, Mapping[str, str]] = {}
     for row in rows:
         value = json.loads(row.value)
@@ -326,7 +326,7 @@ def _collect(rows: Iterable[Any]) -> _Built:
             if value["unpartitioned"]:
                 unpartitioned[value["record"]["name"]] = value["unpartitioned"]
         else:
-            counts += Counts.from_json(value)
+            counts += TaskCounts.from_json(value)
     records.sort(key=lambda record: str(record["name"]))
     for name, reasons in sorted(unpartitioned.items()):
         _LOG.warning("segment is not partitioned segment=%s causes=%s", name, dict(reasons))

@@ -61,7 +61,7 @@ def build(task: BuildTask) -> BatchFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = read_table(task.manifest_text)
         with tempfile.TemporaryDirectory(prefix="merlot-build-") as folder:
-            builder = _Builder(table, task, Path(folder))
+            builder = _TaskBuilder(table, task, Path(folder))
             new_lot = partial(Lot, table.spec, parcels.key_names(table), Path(folder))
             for content in parcels.opened(batches, parcels.rows_schema(table), new_lot):
                 if isinstance(content, str):
@@ -86,7 +86,7 @@ def warm() -> None:
         build_segment(request, rows, Path(folder))
 
 
-class _Builder:
+class _TaskBuilder:
     """Builder and uploader of one task's segments."""
 
     def __init__(self, table: Table, task: BuildTask, folder: Path) -> None:

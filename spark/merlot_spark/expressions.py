@@ -30,7 +30,7 @@ HOISTING = "spark.sql.subexpressionElimination.enabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRows:
     """Source rows that pass the filter, rows that do not, and rows for which an expression failed."""
 
     rows: pa.Table
@@ -82,10 +82,10 @@ class Expressions:
                 )
         return frozenset().union(*named.values())
 
-    def judge(self, rows: pa.Table) -> Judged:
+    def judge(self, rows: pa.Table) -> JudgedRows:
         """Return the rows, with derived columns in place of the expressions' results and divided by the filter."""
         if not self.texts:
-            return Judged(rows)
+            return JudgedRows(rows)
         source = rows.select([name for name in rows.column_names if not name.startswith(TRIED)])
         tried = [rows.column(f"{TRIED}{place}").combine_chunks() for place in range(len(self.texts))]
         # A line that is no record has no values to fail with.
@@ -101,9 +101,9 @@ class Expressions:
         for name, answers in zip(self.derived, tried[-len(self.derived) :], strict=False):
             result = _with_column(result, name, pc.struct_field(answers, 0))
         if self.filter is None:
-            return Judged(result.filter(pa.array(is_good)), None, bad)
+            return JudgedRows(result.filter(pa.array(is_good)), None, bad)
         passes = np.asarray(pc.fill_null(pc.struct_field(tried[0], 0), False))
-        return Judged(result.filter(pa.array(is_good & passes)), result.filter(pa.array(is_good & ~passes)), bad)
+        return JudgedRows(result.filter(pa.array(is_good & passes)), result.filter(pa.array(is_good & ~passes)), bad)
 
 
 def check_repeatable(selected: DataFrame) -> None:

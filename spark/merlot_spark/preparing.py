@@ -19,13 +19,13 @@ from merlot.ingest.bad_rows import BadRows
 from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot_spark import parcels
-from merlot_spark.expressions import Judged
+from merlot_spark.expressions import JudgedRows
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(slots=True)
-class Counts:
+class TaskCounts:
     """Counts of the rows of some tasks. Every source row is in exactly one of `outside`, `filtered`, `bad` and the rows
     that were grouped."""
 
@@ -40,8 +40,8 @@ class Counts:
     seen: set[str] = field(default_factory=set)
     """Columns that rows of the source were seen to have."""
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: TaskCounts) -> TaskCounts:
+        return TaskCounts(
             rows_in=self.rows_in + other.rows_in,
             outside=self.outside + other.outside,
             filtered=self.filtered + other.filtered,
@@ -62,7 +62,7 @@ class Counts:
         }
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Counts:
+    def from_json(cls, value: dict[str, Any]) -> TaskCounts:
         """Return the counts from the JSON of `to_json`."""
         return cls(
             rows_in=value["rowsIn"],
@@ -91,11 +91,11 @@ class PrepareTask:
     """Window of time; rows outside are left out."""
 
 
-def prepare(batches: Iterable[Judged], task: PrepareTask) -> Iterator[pa.RecordBatch]:
+def prepare(batches: Iterable[JudgedRows], task: PrepareTask) -> Iterator[pa.RecordBatch]:
     """Turn source rows into parcels, and a last row with the counts of the task."""
     table = read_table(task.manifest_text)
     packer = parcels.Packer(parcels.rows_schema(table), len(parcels.key_names(table)), task.num_tasks)
-    counts = Counts()
+    counts = TaskCounts()
     for judged in batches:
         grouped, batch_counts = _prepared(judged, table, task.window)
         counts += batch_counts
@@ -104,10 +104,10 @@ def prepare(batches: Iterable[Judged], task: PrepareTask) -> Iterator[pa.RecordB
     yield parcels.counts_row(json.dumps(counts.to_json()))
 
 
-def _prepared(judged: Judged, table: Table, window: transform.Window | None) -> tuple[grouping.Grouped, Counts]:
+def _prepared(judged: JudgedRows, table: Table, window: transform.Window | None) -> tuple[grouping.Grouped, TaskCounts]:
     conformed, num_outside = transform.inside(transform.conform(judged.rows, table.spec), window)
     grouped = grouping.group(conformed, table.spec)
-    counts = Counts(
+    counts = TaskCounts(
         rows_in=judged.num_rows,
         outside=num_outside,
         bad=judged.bad + grouped.bad,

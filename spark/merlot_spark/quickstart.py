@@ -43,7 +43,7 @@ EXAMPLES = ("examples", "flights")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class QuickstartSettings:
     """Choices of the user."""
 
     folder: Path
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(settings: Settings, steps: Steps) -> None:
+def run(settings: QuickstartSettings, steps: Steps) -> None:
     """Run all steps, in order."""
     manifest_text, table = _read_manifest(settings.examples / "table.yaml")
     questions = queries.read_questions(settings.examples / "queries.sql")
@@ -119,7 +119,7 @@ def run(settings: Settings, steps: Steps) -> None:
             _serve(steps.console, node.url)
 
 
-def _settings(arguments: Sequence[str] | None) -> Settings:
+def _settings(arguments: Sequence[str] | None) -> QuickstartSettings:
     parser = argparse.ArgumentParser(
         prog="python -m merlot_spark.quickstart", description=(__doc__ or "").splitlines()[0]
     )
@@ -129,7 +129,7 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--data", type=Path, default=Path("build/quickstart"), help="folder of all files (%(default)s)")
     parser.add_argument("--port", type=int, default=8099, help="HTTP port; another one if it is taken (%(default)s)")
     chosen = parser.parse_args(arguments)
-    return Settings(folder=chosen.data, port=chosen.port, serve=chosen.serve, examples=_examples())
+    return QuickstartSettings(folder=chosen.data, port=chosen.port, serve=chosen.serve, examples=_examples())
 
 
 def _examples() -> Path:
@@ -149,7 +149,7 @@ def _read_manifest(path: Path) -> tuple[str, Table]:
 
 
 @contextmanager
-def _started_node(settings: Settings, steps: Steps) -> Iterator[LocalNode]:
+def _started_node(settings: QuickstartSettings, steps: Steps) -> Iterator[LocalNode]:
     port = free_port(settings.port)
     node = LocalNode(settings.folder / "node", port)
     try:
@@ -185,7 +185,7 @@ def _is_published(controller: ControllerClient, table: Table, fingerprint: str) 
     return len(statuses) == data.NUM_DAYS and sources == {fingerprint}
 
 
-def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint: str) -> None:
+def _build(settings: QuickstartSettings, steps: Steps, table: Table, url: str, fingerprint: str) -> None:
     """Run the Spark job in a process group of its own, so that Ctrl-C ends all of it, whatever it is doing."""
     report_file = settings.folder / "report.json"
     report_file.unlink(missing_ok=True)

@@ -75,7 +75,7 @@ class Lot:
 
     def _merged(self) -> Iterator[pa.Table]:
         """Yield all rows, in order, in pieces."""
-        runs = [_Run(path) for path in self._runs]
+        runs = [_SortedRun(path) for path in self._runs]
         try:
             while runs := [run for run in runs if run.has_rows()]:
                 yield self._step(runs)
@@ -85,7 +85,7 @@ class Lot:
             for path in self._runs:
                 path.unlink(missing_ok=True)
 
-    def _step(self, runs: Sequence[_Run]) -> pa.Table:
+    def _step(self, runs: Sequence[_SortedRun]) -> pa.Table:
         """Return the next rows of all runs, in order."""
         taking, limit = self._before_limit(runs)
         pieces = [run.rows for run in taking]
@@ -102,7 +102,7 @@ class Lot:
             start = stop
         return together.take(pa.array(order[:end]))
 
-    def _before_limit(self, runs: Sequence[_Run]) -> tuple[Sequence[_Run], pa.Table | None]:
+    def _before_limit(self, runs: Sequence[_SortedRun]) -> tuple[Sequence[_SortedRun], pa.Table | None]:
         """Return the limit of a step and the runs that have rows before it. The limit is the least of the last rows in
         memory of runs that go on on disk; None if all rows are in memory."""
         going_on = [run for run in runs if run.is_on_disk]
@@ -122,7 +122,7 @@ class Lot:
         return taking, ends.slice(least, 1)
 
 
-class _Run:
+class _SortedRun:
     """A sorted run, of which a few blocks are in memory."""
 
     def __init__(self, path: Path) -> None:

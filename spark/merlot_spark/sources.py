@@ -26,7 +26,7 @@ from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import preparing, sql_columns
-from merlot_spark.expressions import Expressions, Judged, check_repeatable, setting
+from merlot_spark.expressions import Expressions, JudgedRows, check_repeatable, setting
 from merlot_spark.frames import Prepared, prepared_by, wrong_expression
 from merlot_spark.preparing import PrepareTask
 from merlot_spark.sql_columns import WAITING, SqlColumns
@@ -132,7 +132,7 @@ def _pieces_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
 
 
 def _prepare(batches: Iterator[pa.RecordBatch], *, request: Request, task: PrepareTask) -> Iterator[pa.RecordBatch]:
-    judged = map(Judged, reader.read(request, _pieces_of(batches)))
+    judged = map(JudgedRows, reader.read(request, _pieces_of(batches)))
     yield from preparing.prepare(judged, task)
 
 

@@ -60,7 +60,7 @@ def events(flights: Path) -> Iterator[dict[str, Any]]:
         day += 1
 
 
-class Producer(demo.Producer):
+class DayProducer(demo.Producer):
     """Writer of events into the files of the topic."""
 
     def __init__(self, topic: Path, flights: Path, rate: int) -> None:
@@ -90,13 +90,13 @@ class FlightEvents(demo.Play):
         """`seconds`: how long to play."""
         self.manifests = MANIFEST.format(topic=topic, rows=FLUSH_ROWS).encode()
         self.topic = topic
-        self.producer = Producer(topic, data.flights_file(folder), rate)
+        self.producer = DayProducer(topic, data.flights_file(folder), rate)
         self._seconds = seconds
 
     def is_over(self, seconds: float) -> bool:
         return seconds >= self._seconds
 
-    def view(self, client: demo.Client, seconds: float) -> View:
+    def view(self, client: demo.NodeClient, seconds: float) -> View:
         row = client.row(QUESTION) or [0, 0, 0]
         newest = f"the newest {time.time_ns() / 1e6 - row[1]:.0f} ms old" if row[0] else "none yet"
         stream = client.call("/tables/flight_events/stream")
@@ -120,7 +120,7 @@ class FlightEvents(demo.Play):
         )
         return shown
 
-    def check(self, client: demo.Client) -> tuple[bool, str]:
+    def check(self, client: demo.NodeClient) -> tuple[bool, str]:
         row = client.row(QUESTION) or [0]
         text = f"{self.producer.num_written:,} events written, {row[0]:,} rows answered"
         return row[0] == self.producer.num_written, text

@@ -31,7 +31,7 @@ DAY_MS: Final = 86_400_000
 STATES: Final = ("scheduled", "departed", "cancelled", "arrived")
 
 
-class Producer(demo.Producer):
+class EventProducer(demo.Producer):
     """Writer of the events into the files of the topic."""
 
     def __init__(self, topic: Path, events: pa.Table, rate: int) -> None:
@@ -62,7 +62,7 @@ def wanted(events: pa.Table) -> Counter[str]:
     return Counter(state for _, state in last.values())
 
 
-def states(client: demo.Client) -> dict[str, tuple[int, float]]:
+def states(client: demo.NodeClient) -> dict[str, tuple[int, float]]:
     """Return the number of flights in each state, and their mean delay; empty while nothing is answered."""
     return {state: (count, delay) for state, count, delay in client.rows(BOARD)}
 
@@ -76,7 +76,7 @@ class Flightboard(demo.Play):
         boards = manifests(topic, FLUSH_ROWS), manifests(topic, FLUSH_ROWS, name="flightboard_day", ttl="1d")
         self.manifests = "---\n".join(boards).encode()
         self.topic = topic
-        self.producer = Producer(topic, events, rate)
+        self.producer = EventProducer(topic, events, rate)
         self._wanted = wanted(events)
         self._days = (events.column("happened").to_numpy() - NEW_YEAR_MS) / DAY_MS
         self._counts = KeyCounts()
@@ -85,7 +85,7 @@ class Flightboard(demo.Play):
     def is_over(self, seconds: float) -> bool:
         return self.producer.is_done
 
-    def view(self, client: demo.Client, seconds: float) -> View:
+    def view(self, client: demo.NodeClient, seconds: float) -> View:
         board = states(client)
         stored = client.row(STORED) or [0]
         shown = View(title=f"flightboard, {seconds:.0f} s", title_justify="left", caption_justify="left")
@@ -106,7 +106,7 @@ class Flightboard(demo.Play):
         )
         return shown
 
-    def check(self, client: demo.Client) -> tuple[bool, str]:
+    def check(self, client: demo.NodeClient) -> tuple[bool, str]:
         counts = {state: count for state, (count, _) in states(client).items()}
         self._chart.write_text(self._counts.chart())
         text = ", ".join(f"{counts.get(state, 0):,} {state} (of {self._wanted[state]:,})" for state in STATES)

@@ -43,7 +43,7 @@ _UNKNOWN = ClusterStatus(problem="controller was not asked yet")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class StatusChanges:
     """Differences between a status and the one before."""
 
     tables: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class ClusterStatuses:
         """Drop the status of a namespace that has no cluster any more."""
         self._known.pop(namespace, None)
 
-    async def refresh(self, namespace: str) -> Changes:
+    async def refresh(self, namespace: str) -> StatusChanges:
         """Ask the controller; return what changed. A controller that does not answer raises nothing."""
         before = self.of(namespace)
         try:
@@ -152,8 +152,8 @@ def _numbers(tasks: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: value for name, value in (tasks or {}).items() if isinstance(value, int)}
 
 
-def _changes(before: ClusterStatus, after: ClusterStatus) -> Changes:
-    return Changes(
+def _changes(before: ClusterStatus, after: ClusterStatus) -> StatusChanges:
+    return StatusChanges(
         tables=_differing(before.tables, after.tables),
         rollups=_differing(before.rollups, after.rollups),
         is_reachability=before.is_known != after.is_known,

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from merlot_operator.kube.client import Listing
-from merlot_operator.kube.kinds import Kind, Object, kind_of, labels_of, name_of, namespace_of
+from merlot_operator.kube.kinds import Object, ResourceKind, kind_of, labels_of, name_of, namespace_of
 
 
 class Store:
     """A cache of objects. Older versions never replace newer ones."""
 
     def __init__(self) -> None:
-        self._objects: dict[Kind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
+        self._objects: dict[ResourceKind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
         self._removed: dict[str, None] = {}
         """Uids of the objects that were deleted last: no listing that began before brings them back."""
         self._told: dict[str, int] = {}
@@ -72,7 +72,7 @@ class Store:
         if old is not None and old["metadata"]["uid"] == uid:
             del objects[name_of(body)]
 
-    def replace(self, kind: Kind, namespace: str | None, listing: Listing) -> list[Object]:
+    def replace(self, kind: ResourceKind, namespace: str | None, listing: Listing) -> list[Object]:
         """Store a complete listing. Return the objects that were stored when it began and are not in it. Objects that
         arrived meanwhile stay, and objects that were deleted meanwhile do not come back."""
         listed = {body["metadata"]["uid"] for body in listing.items}
@@ -91,21 +91,21 @@ class Store:
                 for body in objects.pop(place).values():
                     self._told.pop(body["metadata"]["uid"], None)
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """Return an object, or None."""
         return self._objects[kind][namespace].get(name)
 
-    def of(self, kind: Kind, namespace: str) -> list[Object]:
+    def of(self, kind: ResourceKind, namespace: str) -> list[Object]:
         """Return all objects of a namespace, by name."""
         objects = self._objects[kind][namespace]
         return [objects[name] for name in sorted(objects)]
 
-    def all(self, kind: Kind) -> Iterator[Object]:
+    def all(self, kind: ResourceKind) -> Iterator[Object]:
         """Yield all objects of a kind."""
         for objects in self._objects[kind].values():
             yield from objects.values()
 
-    def with_label(self, kind: Kind, namespace: str, label: str, value: str) -> list[Object]:
+    def with_label(self, kind: ResourceKind, namespace: str, label: str, value: str) -> list[Object]:
         """Return the objects of a namespace that have this label."""
         return [body for body in self.of(kind, namespace) if labels_of(body).get(label) == value]
 

@@ -16,7 +16,7 @@ import aiohttp
 import kopf
 
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot_operator.kube.kinds import EVENTS, FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
+from merlot_operator.kube.kinds import EVENTS, FIELD_MANAGER, Object, ResourceKind, kind_of, name_of, namespace_of
 from merlot_operator.kube.login import login
 
 _LOG = logging.getLogger(__name__)
@@ -65,16 +65,16 @@ class Kube:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any]:
+    async def get(self, kind: ResourceKind, namespace: str | None, name: str) -> dict[str, Any]:
         """Return an object. Raise NotFoundError if it does not exist."""
         return await self._request("GET", kind.path(namespace, name))
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
+    async def list(self, kind: ResourceKind, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
         """Return all objects with these labels."""
         return (await self.list_all(kind, namespace, selector)).items
 
     async def list_all(
-        self, kind: Kind, namespace: str | None, selector: str = "", heard: Callable[[], None] = lambda: None
+        self, kind: ResourceKind, namespace: str | None, selector: str = "", heard: Callable[[], None] = lambda: None
     ) -> Listing:
         """Return all objects as `list` does, page by page, calling `heard` after each page. `kind` and `apiVersion` are
         filled in."""
@@ -88,7 +88,7 @@ class Kube:
             if not query["continue"]:
                 return Listing(items, int(page["metadata"]["resourceVersion"]))
 
-    async def probe(self, kind: Kind, namespace: str | None) -> None:
+    async def probe(self, kind: ResourceKind, namespace: str | None) -> None:
         """Raise an error if objects of a kind cannot be listed."""
         await self._request("GET", kind.path(namespace), query={"limit": "1"})
 
@@ -98,16 +98,16 @@ class Kube:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", path, body=body, query=query, content=_APPLY)
 
-    async def apply_global(self, kind: Kind, body: Object) -> dict[str, Any]:
+    async def apply_global(self, kind: ResourceKind, body: Object) -> dict[str, Any]:
         """Apply an object server-side that is in no namespace."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", kind.path(None, name_of(body)), body=body, query=query, content=_APPLY)
 
-    async def patch(self, kind: Kind, namespace: str, name: str, body: Object) -> dict[str, Any]:
+    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Object) -> dict[str, Any]:
         """Change an object by a merge patch."""
         return await self._request("PATCH", kind.path(namespace, name), body=body, content=_MERGE, query=_MANAGER)
 
-    async def patch_status(self, kind: Kind, namespace: str, name: str, status: Object) -> dict[str, Any]:
+    async def patch_status(self, kind: ResourceKind, namespace: str, name: str, status: Object) -> dict[str, Any]:
         """Change an object's status by a merge patch."""
         path = kind.path(namespace, name, "status")
         return await self._request("PATCH", path, body={"status": status}, content=_MERGE, query=_MANAGER)

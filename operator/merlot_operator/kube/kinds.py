@@ -36,7 +36,7 @@ FORCE_DELETE = "merlot.dev/force-delete"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     """A kind of object; `group` is empty for the core."""
 
     group: str
@@ -56,22 +56,22 @@ class Kind:
         return "/".join(part for part in parts if part)
 
 
-TABLES = Kind("merlot.dev", "v1alpha1", "tables", "Table")
-ROLLUPS = Kind("merlot.dev", "v1alpha1", "mergerolluptasks", "MergeRollupTask")
-UPSERTS = Kind("merlot.dev", "v1alpha1", "upsertconfigs", "UpsertConfig")
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment")
-STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet")
-SERVICES = Kind("", "v1", "services", "Service")
-SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount")
-PODS = Kind("", "v1", "pods", "Pod")
-CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-EVENTS = Kind("", "v1", "events", "Event")
-NAMESPACES = Kind("", "v1", "namespaces", "Namespace")
-JOBS = Kind("batch", "v1", "jobs", "Job")
-BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-NETWORK_POLICIES = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
-ROLE_BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+TABLES = ResourceKind("merlot.dev", "v1alpha1", "tables", "Table")
+ROLLUPS = ResourceKind("merlot.dev", "v1alpha1", "mergerolluptasks", "MergeRollupTask")
+UPSERTS = ResourceKind("merlot.dev", "v1alpha1", "upsertconfigs", "UpsertConfig")
+DEPLOYMENTS = ResourceKind("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS = ResourceKind("apps", "v1", "statefulsets", "StatefulSet")
+SERVICES = ResourceKind("", "v1", "services", "Service")
+SERVICE_ACCOUNTS = ResourceKind("", "v1", "serviceaccounts", "ServiceAccount")
+PODS = ResourceKind("", "v1", "pods", "Pod")
+CLAIMS = ResourceKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENTS = ResourceKind("", "v1", "events", "Event")
+NAMESPACES = ResourceKind("", "v1", "namespaces", "Namespace")
+JOBS = ResourceKind("batch", "v1", "jobs", "Job")
+BUDGETS = ResourceKind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES = ResourceKind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+LEASES = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
+ROLE_BINDINGS = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
 DECLARED = (TABLES, ROLLUPS, UPSERTS)
 """Kinds that users write."""
@@ -86,7 +86,7 @@ WATCHED = (*WRITTEN, PODS, CLAIMS)
 _BY_NAME = {kind.name: kind for kind in (*DECLARED, *WATCHED, EVENTS, NAMESPACES)}
 
 
-def kind_of(body: Object) -> Kind:
+def kind_of(body: Object) -> ResourceKind:
     """Return the kind of an object."""
     return _BY_NAME[body["kind"]]
 

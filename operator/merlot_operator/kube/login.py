@@ -57,4 +57,5 @@ def _current_user() -> dict[str, Any]:
 
 
 def _named(documents: list[dict[str, Any]], kind: str, name: object) -> dict[str, Any]:
-    return next((one for document in documents for one in document.get(kind) or () if one.get("name") == name), {})
+    entries = (entry for document in documents for entry in document.get(kind) or ())
+    return next((entry for entry in entries if entry.get("name") == name), {})

@@ -1,4 +1,4 @@
-"""Ownership of a namespace: a Lease in it names the release of the operator that serves it, and that operator's
+"""NamespaceRole of a namespace: a Lease in it names the release of the operator that serves it, and that operator's
 process.
 
 The Lease is a mark, not an election. It is written when something is first declared in a namespace, and when another
@@ -37,7 +37,7 @@ class Owner:
         return f"release {self.release} (process {self.process})"
 
 
-class Standing(Enum):
+class NamespaceRole(Enum):
     """The relation of an operator to a namespace."""
 
     OWNER = auto()
@@ -46,15 +46,15 @@ class Standing(Enum):
     STRANGER = auto()
 
 
-def standing(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> Standing:
+def standing(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> NamespaceRole:
     """Return the relation of `me` to a namespace. The newest process is right: a process that once was the owner and no
     longer is has a successor, or was taken over from, and never takes the namespace back."""
     if owner == me:
-        return Standing.OWNER
+        return NamespaceRole.OWNER
     if owner is None:
-        return Standing.HEIR
+        return NamespaceRole.HEIR
     may_succeed = owner.release == me.release or takes_over
-    return Standing.HEIR if may_succeed and not has_owned else Standing.STRANGER
+    return NamespaceRole.HEIR if may_succeed and not has_owned else NamespaceRole.STRANGER
 
 
 def owner_of(lease: Object | None) -> Owner | None:

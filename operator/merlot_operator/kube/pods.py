@@ -29,7 +29,7 @@ while."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PodProblem:
     """Problem that keeps a pod from running: a reason in one word, and a message with the next step."""
 
     pod: str
@@ -65,7 +65,7 @@ def inputs_of(pod: Object) -> str:
     return annotations_of(pod).get(INPUTS, "")
 
 
-def problems(pods: Iterable[Object], *, now_ms: int | None = None) -> list[Problem]:
+def problems(pods: Iterable[Object], *, now_ms: int | None = None) -> list[PodProblem]:
     """Return the first problem of each pod that has one. Without `now_ms`, problems that only time shows are left
     out."""
     return [problem for pod in pods if (problem := next(_problems(pod, now_ms), None)) is not None]
@@ -77,27 +77,27 @@ def is_stuck(pod: Object, now_ms: int) -> bool:
     return is_deleting(pod) and now_ms > ms_of(pod["metadata"]["deletionTimestamp"]) + STUCK_MS
 
 
-def _problems(pod: Object, now_ms: int | None) -> Iterator[Problem]:
+def _problems(pod: Object, now_ms: int | None) -> Iterator[PodProblem]:
     name, status = name_of(pod), pod.get("status", {})
     if is_deleting(pod):
         if now_ms is not None and is_stuck(pod, now_ms):
             node, since = pod.get("spec", {}).get("nodeName", "unknown"), pod["metadata"]["deletionTimestamp"]
             text = f"pod {name} should have ended at {since} and has not: see that its node {node} runs"
-            yield Problem(name, "PodStuck", f"{text}, or, if it is gone for good, `kubectl delete node {node}`")
+            yield PodProblem(name, "PodStuck", f"{text}, or, if it is gone for good, `kubectl delete node {node}`")
         return
     if is_ready(pod):
         return
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             text = condition.get("message", "no node takes it")
-            yield Problem(name, "Unschedulable", f"pod {name} has no node: {text}; give it less, or add nodes")
+            yield PodProblem(name, "Unschedulable", f"pod {name} has no node: {text}; give it less, or add nodes")
     for container in status.get("containerStatuses") or ():
         yield from _container_problems(name, container)
     if now_ms is not None:
         yield from _overdue(pod, now_ms)
 
 
-def _overdue(pod: Object, now_ms: int) -> Iterator[Problem]:
+def _overdue(pod: Object, now_ms: int) -> Iterator[PodProblem]:
     """Yield a problem if the pod has not been ready for long, though nothing says why."""
     name, conditions = name_of(pod), pod.get("status", {}).get("conditions") or ()
     for condition in conditions:
@@ -105,19 +105,19 @@ def _overdue(pod: Object, now_ms: int) -> Iterator[Problem]:
         is_unready = condition["type"] == "Ready" and condition["status"] != "True"
         if is_unready and since is not None and now_ms > ms_of(since) + OVERDUE_MS:
             text = f"pod {name} is not ready since {since}: {condition.get('message') or 'its probes fail'}"
-            yield Problem(name, "NotReady", f"{text}; see `kubectl describe pod {name}` and its log")
+            yield PodProblem(name, "NotReady", f"{text}; see `kubectl describe pod {name}` and its log")
 
 
-def _container_problems(pod: str, container: dict[str, Any]) -> Iterator[Problem]:
+def _container_problems(pod: str, container: dict[str, Any]) -> Iterator[PodProblem]:
     waiting = container.get("state", {}).get("waiting") or {}
     reason = waiting.get("reason", "")
     if reason in _BROKEN:
         kind, step = _BROKEN[reason]
         detail = waiting.get("message") or _last_words(container) or reason
-        yield Problem(pod, kind, f"pod {pod}: {detail[:500]}; {step}")
+        yield PodProblem(pod, kind, f"pod {pod}: {detail[:500]}; {step}")
     elif container.get("restartCount", 0) >= RESTARTS_UNTIL_CRASHING:
         last = _last_words(container) or "its container ends again and again"
-        yield Problem(pod, "Crashing", f"pod {pod}: {last[:500]}; see `kubectl logs --previous {pod}`")
+        yield PodProblem(pod, "Crashing", f"pod {pod}: {last[:500]}; see `kubectl logs --previous {pod}`")
 
 
 def _last_words(container: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Written:
+class WriteResult:
     """Result of the writes of a pass."""
 
     applied: list[str] = field(default_factory=list)
@@ -66,9 +66,9 @@ class Writer:
         self._untaken: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """Hash of each applied object, and the parts of it that the API server did not take over."""
 
-    async def apply_all(self, bodies: Iterable[Mapping[str, Any]]) -> Written:
+    async def apply_all(self, bodies: Iterable[Mapping[str, Any]]) -> WriteResult:
         """Apply each object that differs, in order."""
-        written = Written()
+        written = WriteResult()
         for body in bodies:
             label = title(body)
             try:
@@ -110,9 +110,9 @@ class Writer:
         else:
             self._untaken.pop(_key(wanted), None)
 
-    async def delete_all(self, bodies: Iterable[Object]) -> Written:
+    async def delete_all(self, bodies: Iterable[Object]) -> WriteResult:
         """Delete objects, except those that are being deleted already."""
-        written = Written()
+        written = WriteResult()
         for body in bodies:
             if is_deleting(body):
                 continue

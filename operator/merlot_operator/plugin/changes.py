@@ -62,7 +62,7 @@ COSTS: tuple[tuple[str, Cost, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """A field that differs."""
 
     path: str
@@ -77,7 +77,7 @@ class Change:
         return f"{self.cost.value:>9}  spec.{self.path}: {change}\n{'':>11}{self.effect}"
 
 
-def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -> list[Change]:
+def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -> list[FieldChange]:
     """Return the changes between two Tables as the API server holds them, the costliest last. Refused changes name the
     rule."""
     refused = _refused(before, after) | dict(refused_by_operator)
@@ -96,9 +96,9 @@ def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -
     return sorted(differing, key=lambda change: (order.index(change.cost), change.path))
 
 
-def refusals(refused: Mapping[str, str]) -> list[Change]:
+def refusals(refused: Mapping[str, str]) -> list[FieldChange]:
     """Return the refused fields of a Table as changes."""
-    return [Change(path, None, None, Cost.REFUSED, message) for path, message in refused.items()]
+    return [FieldChange(path, None, None, Cost.REFUSED, message) for path, message in refused.items()]
 
 
 def _refused(before: Json, after: Json) -> dict[str, str]:
@@ -150,17 +150,17 @@ def _at(value: Any, path: str) -> Any:
     return None if path else value
 
 
-def _classed(path: str, before: Any, after: Any, refused: Mapping[str, str]) -> Change:
+def _classed(path: str, before: Any, after: Any, refused: Mapping[str, str]) -> FieldChange:
     for start, message in refused.items():
         if path.startswith(start) or start.startswith(path):
-            return Change(path, before, after, Cost.REFUSED, message)
+            return FieldChange(path, before, after, Cost.REFUSED, message)
     for start, cost, effect in COSTS:
         if path == start or path.startswith(start + "."):
-            return Change(path, before, after, cost, effect)
-    return Change(path, before, after, Cost.HOT, "written to shared state")
+            return FieldChange(path, before, after, cost, effect)
+    return FieldChange(path, before, after, Cost.HOT, "written to shared state")
 
 
-def summary(differing: Sequence[Change]) -> str:
+def summary(differing: Sequence[FieldChange]) -> str:
     """Return one line for all changes."""
     if not differing:
         return "nothing changes"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merlot.errors import MerlotError
-from merlot_operator.context import ClusterNote, Context
+from merlot_operator.context import ClusterNote, ReconcileContext
 from merlot_operator.desired.demand import ClusterDemand, cluster_demand
 from merlot_operator.kube.kinds import (
     DEPLOYMENTS,
@@ -19,7 +19,7 @@ from merlot_operator.kube.kinds import (
     labels_of,
     name_of,
 )
-from merlot_operator.kube.writer import Written, title
+from merlot_operator.kube.writer import WriteResult, title
 from merlot_operator.manifests.cluster import CLUSTER, cluster_objects, name_of_role
 from merlot_operator.manifests.parts import MINION
 from merlot_operator.reconcilers.merge_jobs import reconcile_merge_jobs
@@ -27,7 +27,7 @@ from merlot_operator.reconcilers.merge_jobs import reconcile_merge_jobs
 MINIONS_LINGER_S = 60.0
 
 
-async def reconcile_cluster(context: Context, namespace: str) -> float | None:
+async def reconcile_cluster(context: ReconcileContext, namespace: str) -> float | None:
     """Run one pass. Return in how many seconds to look again, or None if the namespace has no cluster any more."""
     demand = cluster_demand(namespace, context.store.of(TABLES, namespace), context.config)
     if demand is None:
@@ -47,7 +47,7 @@ async def reconcile_cluster(context: Context, namespace: str) -> float | None:
     return min(context.config.resync_s, MINIONS_LINGER_S / 2) if is_busy else context.config.resync_s
 
 
-async def _settle(context: Context, namespace: str, num_brokers: int) -> None:
+async def _settle(context: ReconcileContext, namespace: str, num_brokers: int) -> None:
     """Find out where the namespace's state is before any pod is told. While that fails, the Tables show why."""
     try:
         await context.metastores.home(namespace)
@@ -56,7 +56,7 @@ async def _settle(context: Context, namespace: str, num_brokers: int) -> None:
         raise
 
 
-async def _sharing(context: Context, namespace: str) -> tuple[str, ...]:
+async def _sharing(context: ReconcileContext, namespace: str) -> tuple[str, ...]:
     """Return the namespaces that share the state; the last known ones while ZooKeeper is away, which the Tables show
     anyway."""
     try:
@@ -66,13 +66,13 @@ async def _sharing(context: Context, namespace: str) -> tuple[str, ...]:
         return () if note is None else note.shares_with
 
 
-def _note(context: Context, namespace: str, note: ClusterNote) -> None:
+def _note(context: ReconcileContext, namespace: str, note: ClusterNote) -> None:
     if context.clusters.get(namespace) != note:
         context.clusters[namespace] = note
         context.wake_tables(namespace)
 
 
-async def _tear_down(context: Context, namespace: str) -> None:
+async def _tear_down(context: ReconcileContext, namespace: str) -> None:
     """Delete everything after the last Table is gone. The API server itself is asked first: a cache must not decide
     that."""
     if await context.kube.list(TABLES, namespace):
@@ -84,7 +84,7 @@ async def _tear_down(context: Context, namespace: str) -> None:
     context.metastores.leave(namespace)
 
 
-async def _prune(context: Context, namespace: str, wanted: Iterable[Mapping[str, Any]]) -> Written:
+async def _prune(context: ReconcileContext, namespace: str, wanted: Iterable[Mapping[str, Any]]) -> WriteResult:
     """Delete the cluster's objects that are no longer wanted."""
     titles = {title(body) for body in wanted}
     own = [body for kind in WRITTEN for body in context.store.of(kind, namespace) if _is_shared(body)]
@@ -95,7 +95,7 @@ def _is_shared(body: Object) -> bool:
     return CLUSTER.items() <= dict(labels_of(body)).items()
 
 
-def _not_rolled(context: Context, wanted: dict[str, Any]) -> dict[str, Any]:
+def _not_rolled(context: ReconcileContext, wanted: dict[str, Any]) -> dict[str, Any]:
     """Return `wanted`, with the live template if only a new version of the operator would change a Deployment's
     template."""
     if wanted["kind"] != DEPLOYMENTS.name:
@@ -113,7 +113,7 @@ def _not_rolled(context: Context, wanted: dict[str, Any]) -> dict[str, Any]:
     return unchanged
 
 
-def _num_minions(context: Context, demand: ClusterDemand) -> int:
+def _num_minions(context: ReconcileContext, demand: ClusterDemand) -> int:
     """Return one minion per open task, within bounds. No minion is stopped while a task is left, since it may be
     running it, nor for MINIONS_LINGER_S after: between two tasks of a merge the queue is empty."""
     status = context.statuses.of(demand.namespace)

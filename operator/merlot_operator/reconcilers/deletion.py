@@ -15,7 +15,7 @@ from merlot.cluster.manifests import tables as shared_tables
 from merlot.cluster.manifests.tables import FilesLeft
 from merlot.errors import NotFoundError
 from merlot.metastore.protocol import Metastore
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.desired import demand as demands
 from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of, namespace_of
@@ -35,7 +35,7 @@ AGAIN_S = 2.0
 MAX_NAMES = 3
 
 
-async def delete_table(context: Context, body: Object) -> float | None:
+async def delete_table(context: ReconcileContext, body: Object) -> float | None:
     """Run one pass. Return in how many seconds to look again, or None if the deletion is done."""
     if not has_finalizer(body):
         return None
@@ -59,7 +59,7 @@ async def delete_table(context: Context, body: Object) -> float | None:
     return None
 
 
-async def _let_go(context: Context, body: Object, obstacles: Sequence[Obstacle]) -> str | None:
+async def _let_go(context: ReconcileContext, body: Object, obstacles: Sequence[Obstacle]) -> str | None:
     """Return why the Table is let go though something is left, or None if it waits. In a namespace that is being
     deleted nobody comes to mend a problem; obstacles that end by themselves still do."""
     if is_forced(body):
@@ -101,7 +101,7 @@ def _files(left: FilesLeft | None, controllers: Sequence[Object]) -> list[Obstac
     return [Obstacle(f"{text}: {left.error}" if left.error else text, is_problem=bool(left.error))]
 
 
-def _pool(context: Context, body: Object) -> list[Obstacle]:
+def _pool(context: ReconcileContext, body: Object) -> list[Obstacle]:
     """Return an obstacle while the Table's own servers exist."""
     namespace, pool = body["metadata"]["namespace"], demands.pool_of(body)
     if demands.shared_tenant(body) is not None or context.store.get(STATEFUL_SETS, namespace, pool) is None:

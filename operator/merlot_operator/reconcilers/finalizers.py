@@ -10,7 +10,7 @@ from typing import TypeVar
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.metastore.protocol import Metastore
 from merlot_operator import handlers
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.kinds import (
     FINALIZER,
     FORCE_DELETE,
@@ -34,7 +34,7 @@ def has_finalizer(body: Object) -> bool:
     return FINALIZER in (body["metadata"].get("finalizers") or ())
 
 
-async def ensure_finalizer(context: Context, body: Object) -> Object:
+async def ensure_finalizer(context: ReconcileContext, body: Object) -> Object:
     """Return the object with the operator's finalizer, unless its namespace is being deleted and would wait for the
     operator."""
     if has_finalizer(body) or namespace_of(body) in context.going:
@@ -42,7 +42,7 @@ async def ensure_finalizer(context: Context, body: Object) -> Object:
     return await _set(context, body, [*(body["metadata"].get("finalizers") or ()), FINALIZER])
 
 
-async def drop_finalizer(context: Context, body: Object) -> None:
+async def drop_finalizer(context: ReconcileContext, body: Object) -> None:
     """Remove the operator's finalizer. If no other finalizer is left, handle the deletion at once: Kopf's watch may
     have begun too late to report it."""
     rest = [finalizer for finalizer in body["metadata"]["finalizers"] if finalizer != FINALIZER]
@@ -51,7 +51,9 @@ async def drop_finalizer(context: Context, body: Object) -> None:
         handlers.observe(context, kind_of(body), "DELETED", dict(gone))
 
 
-async def clear_shared_state(context: Context, body: Object, forget: Callable[[Metastore], T], skipped: T) -> T:
+async def clear_shared_state(
+    context: ReconcileContext, body: Object, forget: Callable[[Metastore], T], skipped: T
+) -> T:
     """Return the result of `forget`, which removes the object from shared state; `skipped` if shared state is away and
     may be left as it is.
 
@@ -70,7 +72,7 @@ async def clear_shared_state(context: Context, body: Object, forget: Callable[[M
         return skipped
 
 
-async def forget(context: Context, body: Object, delete: Callable[[Metastore, str], object]) -> None:
+async def forget(context: ReconcileContext, body: Object, delete: Callable[[Metastore, str], object]) -> None:
     """Let a deleted object go once `delete` has removed it, by its name, from shared state."""
     if not has_finalizer(body):
         return
@@ -88,13 +90,13 @@ def is_forced(body: Object) -> bool:
     return annotations_of(body).get(FORCE_DELETE) == "true"
 
 
-async def _may_skip_shared_state(context: Context, body: Object) -> bool:
+async def _may_skip_shared_state(context: ReconcileContext, body: Object) -> bool:
     """Return True if a user asks for it, or if the namespace is being deleted with all its contents: its ZooKeeper may
     be gone already."""
     return is_forced(body) or await is_namespace_going(context, namespace_of(body))
 
 
-async def is_namespace_going(context: Context, name: str) -> bool:
+async def is_namespace_going(context: ReconcileContext, name: str) -> bool:
     """Return True if the namespace is being deleted, with everybody who could mend something there."""
     try:
         namespace = await context.kube.get(NAMESPACES, None, name)
@@ -103,7 +105,7 @@ async def is_namespace_going(context: Context, name: str) -> bool:
     return is_deleting(namespace)
 
 
-async def _set(context: Context, body: Object, finalizers: Sequence[str]) -> Object:
+async def _set(context: ReconcileContext, body: Object, finalizers: Sequence[str]) -> Object:
     """Write the finalizers if nobody has changed the object meanwhile: the list holds finalizers of others too."""
     kind, namespace, name = kind_of(body), namespace_of(body), name_of(body)
     metadata = {"resourceVersion": body["metadata"]["resourceVersion"], "finalizers": list(finalizers)}

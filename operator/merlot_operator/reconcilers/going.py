@@ -18,8 +18,18 @@ from merlot.errors import ConflictError, MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot_operator import handlers
 from merlot_operator.config import Config
-from merlot_operator.context import Context
-from merlot_operator.kube.kinds import DECLARED, ROLLUPS, TABLES, UPSERTS, Kind, Object, kind_of, name_of, namespace_of
+from merlot_operator.context import ReconcileContext
+from merlot_operator.kube.kinds import (
+    DECLARED,
+    ROLLUPS,
+    TABLES,
+    UPSERTS,
+    Object,
+    ResourceKind,
+    kind_of,
+    name_of,
+    namespace_of,
+)
 from merlot_operator.reconcilers.deletion import forget_table
 from merlot_operator.reconcilers.finalizers import drop_finalizer, has_finalizer, is_namespace_going
 
@@ -28,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 ATTEMPTS = 3
 """Attempts to drop a finalizer from an object that others change too."""
 
-_FORGET: Mapping[Kind, Callable[[Metastore, Object], object]] = {
+_FORGET: Mapping[ResourceKind, Callable[[Metastore, Object], object]] = {
     TABLES: forget_table,
     ROLLUPS: lambda store, body: shared_rollups.delete_rollup(store, name_of(body)),
     UPSERTS: lambda store, body: shared_upserts.delete_upsert(store, name_of(body)),
@@ -40,7 +50,7 @@ def outlives(config: Config, namespace: str) -> bool:
     return config.is_cluster_wide and config.release.partition("/")[0] != namespace
 
 
-async def reconcile_namespace(context: Context, namespace: str, _: str) -> float | None:
+async def reconcile_namespace(context: ReconcileContext, namespace: str, _: str) -> float | None:
     """Run one pass, after something was deleted in the namespace."""
     if outlives(context.config, namespace):
         return None
@@ -57,14 +67,14 @@ async def reconcile_namespace(context: Context, namespace: str, _: str) -> float
     return None
 
 
-async def let_go_of_own(context: Context) -> None:
+async def let_go_of_own(context: ReconcileContext) -> None:
     """Let the objects of the operator's own namespace go before the operator ends: it may end with its namespace."""
     own = context.config.release.partition("/")[0]
     if any(context.store.of(kind, own) for kind in DECLARED):
         await reconcile_namespace(context, own, "")
 
 
-async def _let_go(context: Context, body: Object) -> None:
+async def _let_go(context: ReconcileContext, body: Object) -> None:
     kind, namespace, name = kind_of(body), namespace_of(body), name_of(body)
     for attempt in range(ATTEMPTS):
         live = context.store.get(kind, namespace, name)
@@ -79,7 +89,7 @@ async def _let_go(context: Context, body: Object) -> None:
             _LOG.info("object goes with its namespace object=%s/%s/%s", kind.plural, namespace, name)
 
 
-async def _clean(context: Context, body: Object) -> None:
+async def _clean(context: ReconcileContext, body: Object) -> None:
     """Remove the object's state from ZooKeeper, if ZooKeeper is still there."""
     forget = _FORGET[kind_of(body)]
     try:

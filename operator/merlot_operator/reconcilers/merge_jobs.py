@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.errors import MerlotError
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.desired.batch_runs import is_end
 from merlot_operator.desired.demand import ClusterDemand, owner_reference
 from merlot_operator.kube.kinds import JOBS, TABLES, Object, annotations_of, is_deleting, name_of
-from merlot_operator.kube.writer import Written, title
+from merlot_operator.kube.writer import WriteResult, title
 from merlot_operator.manifests.merge import TASK, MergePod, merge_job, merge_job_name
 
 
@@ -43,9 +43,9 @@ def plan(
     return MergeJobPlan(tuple(started), tuple(job for job in obsolete if not is_deleting(job)))
 
 
-async def reconcile_merge_jobs(context: Context, demand: ClusterDemand) -> Written:
+async def reconcile_merge_jobs(context: ReconcileContext, demand: ClusterDemand) -> WriteResult:
     """Create and delete Jobs. While the controller is silent the tasks are unknown, so nothing is done."""
-    namespace, written = demand.namespace, Written()
+    namespace, written = demand.namespace, WriteResult()
     status = context.statuses.of(namespace)
     if not status.is_known:
         return written

@@ -10,10 +10,10 @@ import asyncio
 import logging
 
 from merlot.errors import ConflictError, NotFoundError
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.client import ForbiddenError
 from merlot_operator.kube.kinds import DECLARED, LEASES, Object
-from merlot_operator.kube.ownership import MARK, Owner, Standing, mark, owner_of, standing
+from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, mark, owner_of, standing
 from merlot_operator.metrics import SERVED
 from merlot_operator.reconcilers.waiting import tell_conditions
 from merlot_operator.status.conditions import Condition
@@ -25,21 +25,21 @@ SILENT_S = 30.0
 """Seconds within which a living owner has judged an object."""
 
 
-async def is_ours(context: Context, namespace: str) -> bool:
+async def is_ours(context: ReconcileContext, namespace: str) -> bool:
     """Return True if this operator may write in the namespace, which it takes if it may. Raise ConflictError if another
     operator takes it first."""
     async with context.taking.setdefault(namespace, asyncio.Lock()):  # Many passes begin at once in a new namespace.
         return await _is_ours(context, namespace)
 
 
-async def _is_ours(context: Context, namespace: str) -> bool:
+async def _is_ours(context: ReconcileContext, namespace: str) -> bool:
     live = context.store.get(LEASES, namespace, MARK)
     owner, has_owned = owner_of(live), namespace in context.owned
     match standing(owner, context.owner, has_owned=has_owned, takes_over=context.config.takes_over):
-        case Standing.STRANGER if owner is not None:
+        case NamespaceRole.STRANGER if owner is not None:
             _leave(context, namespace, owner)
             return False
-        case Standing.HEIR if live is not None or _is_anything_declared(context, namespace):
+        case NamespaceRole.HEIR if live is not None or _is_anything_declared(context, namespace):
             await _take(context, namespace, live)
     if context.progress.left_to_others.pop(namespace, None) is not None:
         _LOG.info("namespace is served again namespace=%s", namespace)
@@ -47,7 +47,7 @@ async def _is_ours(context: Context, namespace: str) -> bool:
     return True
 
 
-async def _take(context: Context, namespace: str, live: Object | None) -> None:
+async def _take(context: ReconcileContext, namespace: str, live: Object | None) -> None:
     """Write the mark. Raise ConflictError if another operator was faster."""
     wanted = mark(namespace, context.owner, context.clock.now_ms())
     try:
@@ -73,7 +73,7 @@ async def _take(context: Context, namespace: str, live: Object | None) -> None:
     _LOG.info("namespace is owned namespace=%s owner=%s before=%s", namespace, context.owner, owner_of(live))
 
 
-def _leave(context: Context, namespace: str, owner: Owner) -> None:
+def _leave(context: ReconcileContext, namespace: str, owner: Owner) -> None:
     text = f"{owner} serves it"
     if context.progress.left_to_others.get(namespace) != text:
         _LOG.error("namespace is left to another operator namespace=%s owner=%s", namespace, owner)
@@ -81,7 +81,7 @@ def _leave(context: Context, namespace: str, owner: Owner) -> None:
     SERVED.labels(namespace).set(0)
 
 
-async def tell_of_owner(context: Context, body: Object) -> float:
+async def tell_of_owner(context: ReconcileContext, body: Object) -> float:
     """Say in an object's events and conditions why this operator leaves it alone; return in how many seconds to look
     again."""
     namespace = body["metadata"]["namespace"]
@@ -102,7 +102,7 @@ async def tell_of_owner(context: Context, body: Object) -> float:
     return SILENT_S
 
 
-async def let_go(context: Context, namespace: str) -> None:
+async def let_go(context: ReconcileContext, namespace: str) -> None:
     """Delete the mark once nothing is declared any more and everything is torn down, so that the next operator may
     serve."""
     live = context.store.get(LEASES, namespace, MARK)
@@ -114,5 +114,5 @@ async def let_go(context: Context, namespace: str) -> None:
         _LOG.info("namespace is left, nothing is declared in it namespace=%s", namespace)
 
 
-def _is_anything_declared(context: Context, namespace: str) -> bool:
+def _is_anything_declared(context: ReconcileContext, namespace: str) -> bool:
     return any(context.store.of(kind, namespace) for kind in DECLARED)

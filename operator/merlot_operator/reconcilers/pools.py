@@ -9,7 +9,7 @@ from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import handlers
-from merlot_operator.context import Context, PoolNote
+from merlot_operator.context import PoolNote, ReconcileContext
 from merlot_operator.desired.demand import PoolDemand, own_pool, pool_demand, pool_of
 from merlot_operator.kube.client import TooManyRequestsError
 from merlot_operator.kube.kinds import (
@@ -19,8 +19,8 @@ from merlot_operator.kube.kinds import (
     STATEFUL_SETS,
     TABLES,
     WRITTEN,
-    Kind,
     Object,
+    ResourceKind,
     is_deleting,
     name_of,
 )
@@ -37,7 +37,7 @@ STUCK_S = 900.0
 IMMUTABLE = "updates to statefulset spec for fields other than"
 
 
-async def reconcile_pool(context: Context, namespace: str, pool: str) -> float | None:
+async def reconcile_pool(context: ReconcileContext, namespace: str, pool: str) -> float | None:
     """Run one pass. Return in how many seconds to look again, or None if no Table wants the pool any more."""
     demand = pool_demand(namespace, pool, context.store.of(TABLES, namespace), context.config)
     if demand is None:
@@ -81,13 +81,13 @@ def _is_named(pool: str, tables: Iterable[Object]) -> bool:
     return any(pool_of(table) == pool and not is_deleting(table) for table in tables)
 
 
-def _lacks_pods(context: Context, demand: PoolDemand) -> bool:
+def _lacks_pods(context: ReconcileContext, demand: PoolDemand) -> bool:
     live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
     pods = context.store.with_label(PODS, demand.namespace, POOL, demand.name)
     return live is not None and len(pods) < int(live["spec"]["replicas"])
 
 
-async def _refused(context: Context, demand: PoolDemand) -> str | None:
+async def _refused(context: ReconcileContext, demand: PoolDemand) -> str | None:
     """Return why missing pods or claims are not created; None if nothing is missing or no reason is known."""
     live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
     if live is None:
@@ -98,7 +98,7 @@ async def _refused(context: Context, demand: PoolDemand) -> str | None:
     return None
 
 
-def _is_stuck(context: Context, pool: tuple[str, str], steps: tuple[str, ...]) -> bool:
+def _is_stuck(context: ReconcileContext, pool: tuple[str, str], steps: tuple[str, ...]) -> bool:
     now = context.clock.monotonic()
     before, since = context.waiting.get(pool, ((), now))
     if before != steps:
@@ -107,13 +107,13 @@ def _is_stuck(context: Context, pool: tuple[str, str], steps: tuple[str, ...]) -
     return bool(steps) and now - since > STUCK_S
 
 
-def _note(context: Context, demand: PoolDemand, note: PoolNote) -> None:
+def _note(context: ReconcileContext, demand: PoolDemand, note: PoolNote) -> None:
     if context.pools.get((demand.namespace, demand.name)) != note:
         context.pools[(demand.namespace, demand.name)] = note
         context.wake_tables(demand.namespace, demand.name)
 
 
-async def _advance(context: Context, demand: PoolDemand) -> tuple[rollout.PoolPlan, list[MerlotError]]:
+async def _advance(context: ReconcileContext, demand: PoolDemand) -> tuple[rollout.PoolPlan, list[MerlotError]]:
     """Take the next step of the plan; return the plan and what failed. An object that cannot be written holds up no
     other, but a pod is restarted only if the StatefulSet that recreates it was written."""
     wanted = stateful_set(demand, context.config, demand.replicas)
@@ -139,7 +139,9 @@ async def _attempt(problems: list[MerlotError], step: Awaitable[None]) -> None:
         problems.append(error)
 
 
-async def _grow_all(context: Context, demand: PoolDemand, plan: rollout.PoolPlan, problems: list[MerlotError]) -> None:
+async def _grow_all(
+    context: ReconcileContext, demand: PoolDemand, plan: rollout.PoolPlan, problems: list[MerlotError]
+) -> None:
     """Grow the claims before the StatefulSet. If they cannot grow, new claims are made as large as the existing
     ones."""
     live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
@@ -151,7 +153,7 @@ async def _grow_all(context: Context, demand: PoolDemand, plan: rollout.PoolPlan
         await _attempt(problems, _orphan(context, demand, live))
 
 
-async def _mark(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
+async def _mark(context: ReconcileContext, namespace: str, plan: rollout.PoolPlan) -> None:
     try:
         await _mark_servers(context, namespace, plan)
     except UnavailableError:
@@ -160,7 +162,7 @@ async def _mark(context: Context, namespace: str, plan: rollout.PoolPlan) -> Non
         raise
 
 
-async def _mark_servers(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
+async def _mark_servers(context: ReconcileContext, namespace: str, plan: rollout.PoolPlan) -> None:
     for server, leaving in plan.drain.items():
         fence = await context.metastores.fence(namespace)
         await context.statuses.drain(namespace, server, fence, leaving=leaving)
@@ -168,12 +170,12 @@ async def _mark_servers(context: Context, namespace: str, plan: rollout.PoolPlan
         await context.statuses.undrain(namespace, server, await context.metastores.fence(namespace))
 
 
-def _numbered(context: Context, kind: Kind, demand: PoolDemand) -> list[Object]:
+def _numbered(context: ReconcileContext, kind: ResourceKind, demand: PoolDemand) -> list[Object]:
     labelled = context.store.with_label(kind, demand.namespace, POOL, demand.name)
     return [body for body in labelled if is_numbered(name_of(body), demand.name)]
 
 
-def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
+def _state(context: ReconcileContext, demand: PoolDemand) -> rollout.PoolState:
     namespace = demand.namespace
     cluster = context.statuses.of(namespace)
     pods, claims = (_numbered(context, kind, demand) for kind in (PODS, CLAIMS))
@@ -192,7 +194,7 @@ def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
     )
 
 
-async def _apply(context: Context, demand: PoolDemand, replicas: int, problems: list[MerlotError]) -> None:
+async def _apply(context: ReconcileContext, demand: PoolDemand, replicas: int, problems: list[MerlotError]) -> None:
     written = await context.writer.apply_all(pool_objects(demand, context.config, replicas))
     for error in written.problems.values():
         live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
@@ -201,7 +203,7 @@ async def _apply(context: Context, demand: PoolDemand, replicas: int, problems: 
     problems += written.problems.values()
 
 
-async def _orphan(context: Context, demand: PoolDemand, live: Object) -> None:
+async def _orphan(context: ReconcileContext, demand: PoolDemand, live: Object) -> None:
     """Delete the StatefulSet but not its pods and claims; the next StatefulSet of its name takes them over."""
     if is_deleting(live):
         return
@@ -210,12 +212,12 @@ async def _orphan(context: Context, demand: PoolDemand, live: Object) -> None:
     await _tell(context, demand, "PoolRecreated", message)
 
 
-async def _grow(context: Context, claim: Object, storage: str) -> None:
+async def _grow(context: ReconcileContext, claim: Object, storage: str) -> None:
     body: dict[str, Any] = {"spec": {"resources": {"requests": {"storage": storage}}}}
     context.store.keep(await context.kube.patch(CLAIMS, claim["metadata"]["namespace"], name_of(claim), body))
 
 
-async def _restart(context: Context, demand: PoolDemand, wanted: Object, planned: rollout.PoolPlan) -> None:
+async def _restart(context: ReconcileContext, demand: PoolDemand, wanted: Object, planned: rollout.PoolPlan) -> None:
     """Evict a pod, unless the controller's status of this moment speaks against it. The disruption budget covers pods
     that a drain of their node has taken meanwhile."""
     context.wake_changed(demand.namespace, await context.statuses.refresh(demand.namespace))
@@ -232,14 +234,14 @@ async def _restart(context: Context, demand: PoolDemand, wanted: Object, planned
     await _tell(context, demand, "PodRestarted", f"pod {name_of(restart.pod)} is restarted: {restart.reason}")
 
 
-async def _tell(context: Context, demand: PoolDemand, reason: str, message: str) -> None:
+async def _tell(context: ReconcileContext, demand: PoolDemand, reason: str, message: str) -> None:
     for name in demand.tables[:5]:
         table = context.store.get(TABLES, demand.namespace, name)
         if table is not None:
             await context.events.normal(table, reason, message)
 
 
-def _is_still_needed(context: Context, namespace: str, pool: str) -> bool:
+def _is_still_needed(context: ReconcileContext, namespace: str, pool: str) -> bool:
     """Return True if Tables that moved to another pool still have segments on this pool."""
     if context.store.get(STATEFUL_SETS, namespace, pool) is None:
         return False
@@ -253,7 +255,7 @@ def _is_still_needed(context: Context, namespace: str, pool: str) -> bool:
     return any(status["servers"].get(server, {}).get("assigned") for status in statuses for server in servers)
 
 
-async def _tear_down(context: Context, namespace: str, pool: str) -> None:
+async def _tear_down(context: ReconcileContext, namespace: str, pool: str) -> None:
     """Delete a pool that no Table wants; its claims go with the StatefulSet if its retention policy says so. The API
     server itself is asked first: a cache must not decide that."""
     tables = await context.kube.list(TABLES, namespace)

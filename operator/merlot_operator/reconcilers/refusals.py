@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from merlot_operator.context import Context, Trial
+from merlot_operator.context import FailedAttempt, ReconcileContext
 from merlot_operator.kube.events import ms_of
 from merlot_operator.kube.kinds import Object, name_of
 
@@ -23,13 +23,13 @@ LONGEST_PAUSE_S = 30.0
 """Longest pause between two attempts to create a refused Job: after a quota is raised nobody waits long."""
 
 
-def next_trial(before: Trial | None, message: str, now_s: float) -> Trial:
+def next_trial(before: FailedAttempt | None, message: str, now_s: float) -> FailedAttempt:
     """Return the trial after one more failed attempt, with a doubled pause. Pure."""
     pause_s = FIRST_PAUSE_S if before is None else min(LONGEST_PAUSE_S, 2 * before.pause_s)
-    return Trial(message, pause_s, now_s + pause_s)
+    return FailedAttempt(message, pause_s, now_s + pause_s)
 
 
-async def refusal(context: Context, owner: Object) -> str | None:
+async def refusal(context: ReconcileContext, owner: Object) -> str | None:
     """Return why an object that has lacked pods for a while gets none; None if no recent event says so."""
     now = context.clock.monotonic()
     since = context.lacking.setdefault(owner["metadata"]["uid"], now)
@@ -42,7 +42,7 @@ async def refusal(context: Context, owner: Object) -> str | None:
     return f"{owner['kind']} {name_of(owner)}: {newest.get('message', 'its pods cannot be created')}"
 
 
-def complete(context: Context, owner: Object) -> None:
+def complete(context: ReconcileContext, owner: Object) -> None:
     """Note that the object lacks no pods."""
     context.lacking.pop(owner["metadata"]["uid"], None)
 

@@ -10,7 +10,7 @@ from merlot.cluster.manifests import rollups as shared_rollups
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.controllers.statuses import ClusterStatus
 from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.events import timestamp
@@ -43,7 +43,7 @@ LEVEL_FIELDS = (
 )
 
 
-async def reconcile_rollup(context: Context, namespace: str, name: str) -> float | None:
+async def reconcile_rollup(context: ReconcileContext, namespace: str, name: str) -> float | None:
     """Run one pass. Return in how many seconds to look again, or None if the object is gone."""
     body = context.store.get(ROLLUPS, namespace, name)
     if body is None:
@@ -72,7 +72,7 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
     return WAITING_S if problem else context.config.resync_s
 
 
-async def _retried(context: Context, body: Object) -> Json:
+async def _retried(context: ReconcileContext, body: Object) -> Json:
     """Retry failed tasks if the annotation asks for it; return the annotation's value that was acted upon. If the
     controller does not answer, the next pass asks again."""
     name, namespace = name_of(body), body["metadata"]["namespace"]
@@ -209,7 +209,7 @@ def _ready(
 
 
 def _degraded(
-    refusal: Refusal | None, problem: str | None, said: tuple[str, str], troubles: Sequence[pod_facts.Problem]
+    refusal: Refusal | None, problem: str | None, said: tuple[str, str], troubles: Sequence[pod_facts.PodProblem]
 ) -> Condition:
     state, message = said
     if refusal is not None:

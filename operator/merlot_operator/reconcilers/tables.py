@@ -23,7 +23,7 @@ from merlot.spec.upsert import UpsertConfig
 from merlot_operator import restrictions
 from merlot_operator.accepted import as_run, spec_of, text_of
 from merlot_operator.config import Config
-from merlot_operator.context import Context, Trial
+from merlot_operator.context import FailedAttempt, ReconcileContext
 from merlot_operator.desired import batch_runs
 from merlot_operator.desired import demand as demands
 from merlot_operator.kube.kinds import (
@@ -51,7 +51,7 @@ from merlot_operator.reconcilers.refusals import complete, next_trial, refusal
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table import table_conditions, table_status
-from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.status.table_facts import Refusal, SpecVerdict, TableStatusFacts
 from merlot_operator.status.table_problems import UNCONFIRMED
 from merlot_operator.status.upsert_links import table_condition, upsert_of
 
@@ -65,7 +65,7 @@ MAX_MESSAGE = 2000
 COUNTS = ("segments", "totalDocs", "sizeBytes", "size")
 
 
-async def reconcile_table(context: Context, namespace: str, name: str) -> float | None:
+async def reconcile_table(context: ReconcileContext, namespace: str, name: str) -> float | None:
     """Run one pass. Return in how many seconds to look again, or None if the Table is gone."""
     body = context.store.get(TABLES, namespace, name)
     if body is None:
@@ -86,7 +86,7 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     plan = await _plan_batches(context, body, running, revision)
     if not _is_surrounded(context, body):
         return SOON_S  # Meanwhile a pass over the cluster, which nobody wanted for a moment, has torn it down.
-    facts = _facts(context, body, Verdict(refusal, problem, revision, accepted), running, plan.runs)
+    facts = _facts(context, body, SpecVerdict(refusal, problem, revision, accepted), running, plan.runs)
     body = await _write_status(context, body, facts)
     refused = {} if running is None else await _run_batches(context, body, running, plan)
     if refused:
@@ -96,7 +96,7 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     return _again_s(context, facts, plan)
 
 
-def _is_surrounded(context: Context, body: Object) -> bool:
+def _is_surrounded(context: ReconcileContext, body: Object) -> bool:
     """Return True if the Table's cluster and pool have had their first pass, whose results are part of the status."""
     namespace = body["metadata"]["namespace"]
     has_notes = namespace in context.clusters and (namespace, demands.pool_of(body)) in context.pools
@@ -136,20 +136,24 @@ def accept(body: Object) -> tuple[Table | None, Refusal | None]:
 
 
 async def _publish_config(
-    context: Context, namespace: str, table: Table, known: int | None, declared: UpsertConfig | None = None
+    context: ReconcileContext,
+    namespace: str,
+    table: Table,
+    last_revision: int | None,
+    declared: UpsertConfig | None = None,
 ) -> tuple[int | None, Refusal | None, str | None]:
-    """Write the desired config. Return its revision, why it is refused, and why it could not be written. `known` is the
-    last revision; `declared` is the UpsertConfig that the table names."""
+    """Write the desired config. Return its revision, why it is refused, and why it could not be written. `last_revision`
+    is returned if nothing was written; `declared` is the UpsertConfig that the table names."""
     try:
         record = await context.metastores.call(
             namespace, lambda store: _put(store, table, namespace, context.config, declared)
         )
     except NotAllowedError as error:
-        return known, Refusal("NotAllowed", str(error)), None
+        return last_revision, Refusal("NotAllowed", str(error)), None
     except InvalidInputError as error:
-        return known, Refusal("ChangeRefused", str(error)), None
+        return last_revision, Refusal("ChangeRefused", str(error)), None
     except MerlotError as error:
-        return known, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
+        return last_revision, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
     return record.revision, None, None
 
 
@@ -178,7 +182,7 @@ def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | N
 
 
 async def _plan_batches(
-    context: Context, body: Object, table: Table | None, revision: int | None
+    context: ReconcileContext, body: Object, table: Table | None, revision: int | None
 ) -> batch_runs.BatchPlan:
     """Plan the batch runs. `table` is the Table as it is run; None if it is not run."""
     namespace, name = body["metadata"]["namespace"], name_of(body)
@@ -217,7 +221,7 @@ async def _plan_batches(
     return batch_runs.plan(facts)
 
 
-async def _refused(context: Context, jobs: Iterable[Object], pods: Sequence[Object]) -> dict[str, str]:
+async def _refused(context: ReconcileContext, jobs: Iterable[Object], pods: Sequence[Object]) -> dict[str, str]:
     """Return the Jobs that get no pod, each with the reason."""
     reasons = {}
     for body in jobs:
@@ -228,7 +232,9 @@ async def _refused(context: Context, jobs: Iterable[Object], pods: Sequence[Obje
     return reasons
 
 
-async def _run_batches(context: Context, body: Object, table: Table, plan: batch_runs.BatchPlan) -> dict[str, str]:
+async def _run_batches(
+    context: ReconcileContext, body: Object, table: Table, plan: batch_runs.BatchPlan
+) -> dict[str, str]:
     """Create the Jobs of active runs, and delete those of runs that were replaced. Return why some Jobs cannot be
     created."""
     refused = {}
@@ -256,7 +262,7 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: batch
     return refused
 
 
-async def _tried(context: Context, body: Object, table: Table, run: BatchPod) -> Trial | None:
+async def _tried(context: ReconcileContext, body: Object, table: Table, run: BatchPod) -> FailedAttempt | None:
     """Create the Job if its next trial is due; return the failed trial, or None if the Job exists."""
     key, now_s = f"{run.namespace}/{run.job}", context.clock.monotonic()
     before = context.trials.get(key)
@@ -279,7 +285,7 @@ def _secrets(table: Table) -> list[str]:
     return [] if store is None or store.secret_ref is None else [store.secret_ref]
 
 
-async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
+async def _ensure_job(context: ReconcileContext, body: Object, run: BatchPod) -> None:
     """Create the Job once; afterwards only suspend and resume it, since its template cannot change."""
     live = context.store.get(JOBS, run.namespace, run.job)
     if live is None:
@@ -292,17 +298,17 @@ async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
 
 
 def _facts(
-    context: Context,
+    context: ReconcileContext,
     body: Object,
-    verdict: Verdict,
+    verdict: SpecVerdict,
     running: Table | None,
     runs: Sequence[dict[str, Any]],
-) -> TableFacts:
+) -> TableStatusFacts:
     namespace, name = body["metadata"]["namespace"], name_of(body)
     pool_name = demands.pool_of(body)
     status = body.get("status") or {}
     old = {condition["type"]: condition for condition in status.get("conditions") or ()}
-    return TableFacts(
+    return TableStatusFacts(
         namespace=namespace,
         name=name,
         verdict=verdict,
@@ -328,7 +334,7 @@ def _facts(
     )
 
 
-def _upsert(context: Context, body: Object) -> Condition | None:
+def _upsert(context: ReconcileContext, body: Object) -> Condition | None:
     name = config_ref(body)
     if name is None:
         return None
@@ -336,7 +342,7 @@ def _upsert(context: Context, body: Object) -> Condition | None:
     return table_condition(name, config, accept(body)[0])
 
 
-async def _write_status(context: Context, body: Object, facts: TableFacts) -> Object:
+async def _write_status(context: ReconcileContext, body: Object, facts: TableStatusFacts) -> Object:
     """Write the status if it changed; return the Table with it. From then on the accepted spec in the status is run."""
     namespace, before_pool = facts.namespace, demands.pool_of(body)
     status = table_status(facts)
@@ -352,7 +358,7 @@ async def _write_status(context: Context, body: Object, facts: TableFacts) -> Ob
     return body
 
 
-def _again_s(context: Context, facts: TableFacts, plan: batch_runs.BatchPlan) -> float:
+def _again_s(context: ReconcileContext, facts: TableStatusFacts, plan: batch_runs.BatchPlan) -> float:
     again_s = context.config.resync_s
     if facts.verdict.problem is not None or any(run["state"] in UNSTARTED for run in facts.runs):
         again_s = min(again_s, BUSY_S)

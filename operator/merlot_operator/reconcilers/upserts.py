@@ -10,7 +10,7 @@ from merlot.errors import InvalidInputError, MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.upsert import UpsertConfig
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.kinds import TABLES, UPSERTS, Object, as_written, config_ref, is_deleting, name_of
 from merlot_operator.reconcilers.finalizers import ensure_finalizer, forget
 from merlot_operator.reconcilers.rollups import WAITING_S
@@ -18,10 +18,10 @@ from merlot_operator.reconcilers.tables import accept
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.upsert_links import degraded_by
-from merlot_operator.status.upserts import UpsertFacts, upsert_conditions, upsert_ready, upsert_status
+from merlot_operator.status.upserts import UpsertStatusFacts, upsert_conditions, upsert_ready, upsert_status
 
 
-async def reconcile_upsert(context: Context, namespace: str, name: str) -> float | None:
+async def reconcile_upsert(context: ReconcileContext, namespace: str, name: str) -> float | None:
     """Run one pass. Return in how many seconds to look again, or None if the object is gone."""
     body = context.store.get(UPSERTS, namespace, name)
     if body is None:
@@ -48,7 +48,7 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         degraded = Condition("Degraded", True, "MetastoreUnavailable", f"{error}; {step}")
     names, cluster = sorted(map(name_of, linked)), context.statuses.of(namespace)
     answers = {name: cluster.tables[name].get("upsert") for name in names if name in cluster.tables}
-    facts = UpsertFacts(
+    facts = UpsertStatusFacts(
         tables=names,
         words={name: word for name, word in answers.items() if word is not None},
         revision=revision,

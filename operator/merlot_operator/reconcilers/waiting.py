@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.kinds import FORCE_DELETE, Object
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
@@ -22,12 +22,12 @@ class Obstacle:
     is_problem: bool
 
 
-async def tell_waiting(context: Context, body: Object, obstacles: Sequence[Obstacle]) -> Object:
+async def tell_waiting(context: ReconcileContext, body: Object, obstacles: Sequence[Obstacle]) -> Object:
     """Write the conditions of a deletion that waits; return the object. The rest of its status stays."""
     return await tell_conditions(context, body, waiting_conditions(obstacles))
 
 
-async def tell_conditions(context: Context, body: Object, changed: Sequence[Condition]) -> Object:
+async def tell_conditions(context: ReconcileContext, body: Object, changed: Sequence[Condition]) -> Object:
     """Write these conditions; return the object. The rest of its status stays."""
     before = dict(body.get("status") or {})
     conditions = {entry["type"]: _read(entry) for entry in before.pop("conditions", ())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.events import timestamp
 from merlot_operator.kube.kinds import Object, kind_of, name_of, namespace_of
 from merlot_operator.status.conditions import Condition, news, rendered, status_patch
@@ -22,7 +22,7 @@ UNWANTED = ("MessagesLost", COMMITS_FAIL, KEYS_MOVED)
 
 
 async def write_status(
-    context: Context, body: Object, conditions: Sequence[Condition], status: Mapping[str, Any]
+    context: ReconcileContext, body: Object, conditions: Sequence[Condition], status: Mapping[str, Any]
 ) -> Object:
     """Write the status; return the object with it. `status` is everything but conditions and generation. A member of
     the old status that is missing in it is removed."""
@@ -41,7 +41,7 @@ async def write_status(
     return written
 
 
-async def _tell_of_pruned(context: Context, body: Object, patch: Mapping[str, Any], written: Object) -> None:
+async def _tell_of_pruned(context: ReconcileContext, body: Object, patch: Mapping[str, Any], written: Object) -> None:
     """Warn of status fields that an older CRD does not know: the API server drops them silently, so they would be
     written again and again."""
     stored = written.get("status") or {}
@@ -51,7 +51,7 @@ async def _tell_of_pruned(context: Context, body: Object, patch: Mapping[str, An
         await context.events.warning(body, "DefinitionOutdated", text)
 
 
-async def _tell(context: Context, body: Object, condition: Mapping[str, Any]) -> None:
+async def _tell(context: ReconcileContext, body: Object, condition: Mapping[str, Any]) -> None:
     reason, text = condition["reason"], condition["message"] or condition["reason"]
     is_wanted = condition["type"] == "Consuming" and reason in WANTED
     is_bad = BAD_NEWS.get(condition["type"]) == condition["status"] and not is_wanted

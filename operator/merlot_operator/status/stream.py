@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from merlot_operator.status.conditions import Condition, Json
-from merlot_operator.status.table_facts import TableFacts
+from merlot_operator.status.table_facts import TableStatusFacts
 
 REASONS: Mapping[str, str] = {
     "REFUSED": "CredentialsRefused",
@@ -32,7 +32,7 @@ MAX_TOLD = 5
 MAX_ERROR = 300
 
 
-def consuming(facts: TableFacts) -> Condition | None:
+def consuming(facts: TableStatusFacts) -> Condition | None:
     """Return the condition Consuming: True if every partition is consumed. None if the table has no stream."""
     if not facts.has_stream:
         return None
@@ -67,12 +67,12 @@ def consuming(facts: TableFacts) -> Condition | None:
     return condition(True, "Consuming", f"{word['partitions']} partitions")
 
 
-def stream_word(facts: TableFacts) -> Mapping[str, Any] | None:
+def stream_word(facts: TableStatusFacts) -> Mapping[str, Any] | None:
     """Return the controller's answer about the stream."""
     return None if facts.table is None else facts.table.get("stream")
 
 
-def stream_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def stream_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield why the stream is not consumed, not committed, or in wrong partitions, unless somebody asked for that."""
     condition = consuming(facts)
     if condition is None or condition.reason in STREAM_CHOSEN:

@@ -22,7 +22,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SpecVerdict:
     """Result of judging and writing the declared spec."""
 
     refusal: Refusal | None = None
@@ -35,12 +35,12 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFacts:
+class TableStatusFacts:
     """Facts from which a Table's status is derived."""
 
     namespace: str
     name: str
-    verdict: Verdict
+    verdict: SpecVerdict
     is_declared_run: bool
     """True if the declared spec is the accepted one."""
     cluster: ClusterStatus

@@ -11,7 +11,7 @@ from merlot_operator.kube.events import ms_of
 from merlot_operator.kube.kinds import Object, name_of
 from merlot_operator.status.conditions import human_size
 from merlot_operator.status.stream import stream_problems
-from merlot_operator.status.table_facts import TableFacts
+from merlot_operator.status.table_facts import TableStatusFacts
 from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 
 UNKNOWN_TABLE = "the controller does not know the table yet"
@@ -24,7 +24,7 @@ CHOSEN = ("Suspended", "ScaledToZero", "NotAccepted")
 """Reasons that end when somebody changes the manifest."""
 
 
-def obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def obstacles(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield why queries are not answered in full, causes before their effects. Brokers and the controller decide: a
     refused change, a pod that loads, or a segment that is not part of the table yet takes nothing from the answers."""
     if facts.verdict.revision is None:
@@ -54,18 +54,18 @@ def obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "SegmentsUnavailable", f"{missing} of {total} segments have no live server that holds them{cause}"
 
 
-def _unserved(facts: TableFacts) -> tuple[str, str]:
+def _unserved(facts: TableStatusFacts) -> tuple[str, str]:
     """Return why the table is not served: no spec of it has been accepted and written yet."""
     if facts.verdict.refusal is not None:
         return "NotAccepted", "the table is not accepted; see condition Accepted"
     return "MetastoreUnavailable", facts.verdict.problem or "its config is not in ZooKeeper yet"
 
 
-def _has_live_server(facts: TableFacts) -> bool:
+def _has_live_server(facts: TableStatusFacts) -> bool:
     return facts.table is not None and any(server["live"] for server in facts.table["servers"].values())
 
 
-def _no_broker(facts: TableFacts) -> str:
+def _no_broker(facts: TableStatusFacts) -> str:
     if facts.cluster_note.num_brokers or facts.brokers:
         return _pods_message("broker", facts.brokers)
     return "spec.tenants.broker.replicas is 0: brokers are stopped; ask for one or more to go on"
@@ -78,7 +78,7 @@ def _pods_message(role: str, pods: Sequence[Object]) -> str:
     return f"{len(pods)} {role} pods start" if pods else f"no {role} pod is there yet"
 
 
-def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield what is wrong, the gravest problem first."""
     if facts.verdict.refusal is not None:
         yield facts.verdict.refusal.reason, facts.verdict.refusal.message
@@ -121,7 +121,7 @@ def _store_problems(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "StoreUnavailable", f"{table['storeProblem']}; see spec.deepStore"
 
 
-def _refused_pods(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def _refused_pods(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield pods that Kubernetes' own controllers cannot create, because of a quota, pod security or an admission
     plugin, and rollouts that do not end."""
     if facts.pool_note.refused is not None:
@@ -135,7 +135,7 @@ def _refused_pods(facts: TableFacts) -> Iterator[tuple[str, str]]:
                 yield "RolloutStuck", f"Deployment {name}: {condition.get('message', 'its pods do not become ready')}"
 
 
-def _overdue(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def _overdue(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield a problem if the table has not been ready for OVERDUE_MS, whatever the obstacle: somebody has to look."""
     obstacle = next(obstacles(facts), None)
     since = facts.ready_before.get("lastTransitionTime")
@@ -145,7 +145,7 @@ def _overdue(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "NotReadyInTime", f"not ready since {since}: {obstacle[1]}"
 
 
-def _memory_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def _memory_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield servers that will run out of memory when their keys grow, and compactions that fail."""
     upsert = None if facts.table is None else facts.table.get("upsert")
     if upsert is not None and upsert["short"]:
@@ -155,7 +155,7 @@ def _memory_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "CompactionFails", compaction_problem(compaction)
 
 
-def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def _pruning_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield what keeps brokers from pruning. Answers are right all the same, but every query reads more segments."""
     brokers = {} if facts.table is None else facts.table["brokers"]
     impairments = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
@@ -185,7 +185,7 @@ def _sharing(others: Sequence[str]) -> str:
     )
 
 
-def _batch_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def _batch_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     for name, run in last_runs(facts.runs).items():
         if run["state"] == "Failed":
             yield "BatchFailed", f"batch {name}: {run.get('message', 'failed')}; see `kubectl logs job/{run['job']}`"

@@ -20,7 +20,7 @@ UNUSED = ("NoTable", "Waiting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpsertFacts:
+class UpsertStatusFacts:
     """Facts from which an UpsertConfig's status is derived."""
 
     tables: Sequence[str]
@@ -35,7 +35,7 @@ class UpsertFacts:
     """Time to live that is declared."""
 
 
-def upsert_conditions(facts: UpsertFacts) -> list[Condition]:
+def upsert_conditions(facts: UpsertStatusFacts) -> list[Condition]:
     """Return the conditions: it is in force, its snapshots are current, it is being backfilled, memory suffices, and
     compaction succeeds."""
     return [_executed(facts), _snapshots(facts), _backfill(facts), _memory(facts), _compaction(facts)]
@@ -54,7 +54,7 @@ def upsert_ready(accepted: Condition, degraded: Condition, executed: Condition) 
     return Condition("Ready", True, "Accepted", "tables that name it follow it from their next segment on")
 
 
-def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) -> Json:
+def upsert_status(facts: UpsertStatusFacts, before: Mapping[str, Any], refused: bool) -> Json:
     """Return the status without its conditions."""
     status: Json = {"tables": list(facts.tables), "revision": facts.revision, "ttl": facts.ttl or None}
     if facts.problem is not None:
@@ -75,7 +75,7 @@ def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) 
     return {name: value for name, value in status.items() if value not in (None, "", [])}
 
 
-def _state(facts: UpsertFacts) -> str:
+def _state(facts: UpsertStatusFacts) -> str:
     """Return a word, or two, for what matters most."""
     if not facts.tables:
         return "NoTable"
@@ -88,7 +88,7 @@ def _state(facts: UpsertFacts) -> str:
     return executed.reason if executed.holds is not True else "Executed"
 
 
-def _executed(facts: UpsertFacts) -> Condition:
+def _executed(facts: UpsertStatusFacts) -> Condition:
     def condition(holds: bool | None, reason: str, message: str = "") -> Condition:
         return Condition("Executed", holds, reason, message)
 
@@ -111,12 +111,12 @@ def _executed(facts: UpsertFacts) -> Condition:
     return condition(True, "Executed", f"{counts} of {', '.join(facts.tables)}")
 
 
-def _is_old(name: str, facts: UpsertFacts) -> bool:
+def _is_old(name: str, facts: UpsertStatusFacts) -> bool:
     word = facts.words.get(name)
     return word is None or facts.revision is None or word["revision"] < facts.revision
 
 
-def _snapshots(facts: UpsertFacts) -> Condition:
+def _snapshots(facts: UpsertStatusFacts) -> Condition:
     snapshots = {name: word["snapshots"] for name, word in facts.words.items()}
     if snapshots and not any(snapshot["wanted"] for snapshot in snapshots.values()):
         return Condition("SnapshotsCurrent", False, "Disabled", "snapshot: ENABLE would have them written")
@@ -133,13 +133,13 @@ def _snapshots(facts: UpsertFacts) -> Condition:
     return Condition("SnapshotsCurrent", True, "Current")
 
 
-def _fillings(facts: UpsertFacts) -> Iterator[tuple[str, Word]]:
+def _fillings(facts: UpsertStatusFacts) -> Iterator[tuple[str, Word]]:
     """Return each table's backfill, those that are under way first."""
     fillings = [(name, word["backfill"]) for name, word in sorted(facts.words.items()) if word.get("backfill")]
     return iter(sorted(fillings, key=lambda item: item[1]["step"] == DONE))
 
 
-def _backfill(facts: UpsertFacts) -> Condition:
+def _backfill(facts: UpsertStatusFacts) -> Condition:
     name, filling = next(_fillings(facts), ("", None))
     if filling is None:
         return Condition("BackfillProgressing", False, "NoBackfill")
@@ -155,7 +155,7 @@ def _backfill(facts: UpsertFacts) -> Condition:
     return Condition("BackfillProgressing", True, reason, message)
 
 
-def _memory(facts: UpsertFacts) -> Condition:
+def _memory(facts: UpsertStatusFacts) -> Condition:
     short = {server["server"]: server for word in facts.words.values() for server in word["short"]}
     if short:
         servers = [server for _, server in sorted(short.items())]
@@ -165,7 +165,7 @@ def _memory(facts: UpsertFacts) -> Condition:
     return Condition("MemorySufficient", True, "Sufficient")
 
 
-def _compaction(facts: UpsertFacts) -> Condition:
+def _compaction(facts: UpsertStatusFacts) -> Condition:
     compactions = {
         name: compaction for name, word in sorted(facts.words.items()) if (compaction := word.get("compaction"))
     }

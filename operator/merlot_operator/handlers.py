@@ -73,9 +73,9 @@ def wake(context: ReconcileContext, kind: ResourceKind, body: Object) -> None:
         if kind is TABLES:
             context.wake_cluster(namespace)
             context.wake_pool(namespace, pool_of(body))
-            _wake_those_that_name(context, body)
+            _wake_dependents(context, body)
         elif kind is UPSERTS:
-            _wake_those_that_it_rules(context, body)
+            _wake_its_tables(context, body)
         return
     labels = labels_of(body)
     if kind is LEASES:
@@ -101,7 +101,7 @@ def wake_all(context: ReconcileContext, namespace: str) -> None:
             wake(context, kind, body)
 
 
-def _wake_those_that_name(context: ReconcileContext, table: Object) -> None:
+def _wake_dependents(context: ReconcileContext, table: Object) -> None:
     """Wake what waits for a Table or shows it in a status: objects arrive in any order."""
     namespace = namespace_of(table)
     for rollup in context.store.of(ROLLUPS, namespace):
@@ -112,7 +112,7 @@ def _wake_those_that_name(context: ReconcileContext, table: Object) -> None:
             context.queue.wake(QueueKey(Subject.UPSERT, namespace, name_of(config)), SETTLE_S)
 
 
-def _wake_those_that_it_rules(context: ReconcileContext, config: Object) -> None:
+def _wake_its_tables(context: ReconcileContext, config: Object) -> None:
     for table in context.store.of(TABLES, namespace_of(config)):
         if config_ref(table) == name_of(config):
             context.wake_table(namespace_of(config), name_of(table), SETTLE_S)

@@ -139,7 +139,7 @@ def _run(chosen: argparse.Namespace) -> JobReport:
     if applied is not None:
         applied.check(declared, deep_store)
         check_stretch(_stretch(chosen), table)
-    with failures.told():
+    with failures.translated():
         return _build(table, ingestion, deep_store, chosen)
 
 
@@ -149,7 +149,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
     line.show("  starting Spark")
     spark = None
     try:
-        with interrupts.held_back():
+        with interrupts.postponed_interrupt():
             spark = create_session(chosen.master, is_short=chosen.short, settings=_pairs(chosen.conf))
         line.clear()
         session_seconds = time.monotonic() - started

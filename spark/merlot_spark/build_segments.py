@@ -32,7 +32,7 @@ from merlot.spec.shape import Shape, shape_of
 from merlot.spec.table import PushType, Table
 from merlot.store.deepstore import DeepStore
 from merlot_spark import executor, failures, frames, parcels, serving
-from merlot_spark.expressions import tried_apart
+from merlot_spark.expressions import without_hoisting
 from merlot_spark.frames import Prepared
 from merlot_spark.preparing import PrepareTask, TaskCounts
 from merlot_spark.progress import JobProgress
@@ -282,7 +282,7 @@ def _in_order(names: Collection[str], table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.spec.table_schema.names if name in names)
 
 
-def together(prepared: DataFrame, order: PrepareTask) -> DataFrame:
+def shuffled(prepared: DataFrame, order: PrepareTask) -> DataFrame:
     """Move each parcel to the task that builds from it, sorted by lot."""
     return prepared.repartitionById(order.num_tasks, parcels.TASK).sortWithinPartitions(parcels.LOT)
 
@@ -300,11 +300,11 @@ def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str,
         name_suffix=options.stretch.name_suffix,
         is_dry_run=options.is_dry_run,
     )
-    results = together(prepared, order).mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
+    results = shuffled(prepared, order).mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
     group = f"merlot-{uuid.uuid4()}"
     context.setJobGroup(group, f"build segments of {table.raw_name}", interruptOnCancel=True)
     try:
-        with failures.told(), tried_apart(spark):
+        with failures.translated(), without_hoisting(spark):
             if not options.show_progress:
                 return _collect(results.collect())
             with JobProgress(context, group, lambda: segments.value):

@@ -139,7 +139,7 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.set(name, str(before))
 
 
-def tried_apart(spark: SparkSession) -> AbstractContextManager[None]:
+def without_hoisting(spark: SparkSession) -> AbstractContextManager[None]:
     """Turn off Spark's elimination of common subexpressions, for a job that tries expressions. Spark would evaluate
     what occurs in two of them beforehand, and a failure there would end the job."""
     return setting(spark, HOISTING, "false")

@@ -1,4 +1,4 @@
-"""Translate Spark's errors into Merlot's, with the cause in the first line. Pure, but for `told`.
+"""Translate Spark's errors into Merlot's, with the cause in the first line. Pure, but for `translated`.
 
 Spark reports a failure in Python on an executor by the traceback's text, and a failure in the JVM by an error of its
 own or by py4j's, whose text alone has the causes. Merlot's own errors come through as they were raised. Failures by the
@@ -29,7 +29,7 @@ _OF_THE_MACHINE = ("ArrowMemoryError", "ArrowCancelled")
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Raise Spark's errors of the block as Merlot's."""
     try:
         yield

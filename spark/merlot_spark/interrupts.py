@@ -36,7 +36,7 @@ def keep_quiet() -> None:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def postponed_interrupt() -> Iterator[None]:
     """Hold back the first interrupt within the block until its end; raise a second one at once. Main thread only."""
     interrupts: list[int] = []
 

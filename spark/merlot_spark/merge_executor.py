@@ -69,7 +69,7 @@ def _config(text: str) -> MergeTaskConfig:
     return MergeTaskConfig.model_validate_json(text)
 
 
-def cut(order: MergeOrder) -> BatchFunction:
+def divide(order: MergeOrder) -> BatchFunction:
     """Return a function from inputs' numbers to pieces: (shard, segment file)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

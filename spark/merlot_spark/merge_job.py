@@ -45,11 +45,11 @@ def merge(spark: SparkSession, order: MergeOrder) -> list[dict[str, Any]]:
     """Build and upload the outputs of the order's inputs; return the outputs' records, sorted by name."""
     # A task per input. Their records travel with the order: an RDD of Python's would start workers of its own.
     numbers = spark.range(0, len(order.inputs), 1, max(1, len(order.inputs)))
-    pieces = numbers.mapInArrow(merge_executor.cut(order), from_arrow_schema(merge_executor.PIECE_SCHEMA))
+    pieces = numbers.mapInArrow(merge_executor.divide(order), from_arrow_schema(merge_executor.PIECE_SCHEMA))
     shard = merge_executor.SHARD
     grouped = pieces.repartition(order.config.num_shards + 1, shard).sortWithinPartitions(shard)
     built = grouped.mapInArrow(merge_executor.build(order), from_arrow_schema(merge_executor.RECORD_SCHEMA))
-    with failures.told():
+    with failures.translated():
         rows = list(built.collect())
     return sorted((json.loads(row.record) for row in rows), key=lambda record: str(record["name"]))
 
@@ -79,7 +79,7 @@ def _run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         inputs=tuple(json.dumps(record) for record in document["inputs"]),
     )
     settings = PIECE_BY_PIECE | dict(text.partition("=")[::2] for text in chosen.conf)
-    with failures.told():
+    with failures.translated():
         spark = create_session(chosen.master, is_short=True, settings=settings)
         try:
             return merge(spark, order)

@@ -57,7 +57,7 @@ class Lot:
         if self._waiting:
             self._write_run()
         sizes = lots.sizes(self._counts, self.spec)
-        for size, rows in zip(sizes, _cut(self._merged(), [size.num_rows for size in sizes]), strict=True):
+        for size, rows in zip(sizes, _in_sizes(self._merged(), [size.num_rows for size in sizes]), strict=True):
             yield lots.part_of(size, rows, self.spec)
 
     def _write_run(self) -> None:
@@ -155,7 +155,7 @@ class _SortedRun:
         self._file.close()
 
 
-def _cut(pieces: Iterable[pa.Table], sizes: Sequence[int]) -> Iterator[pa.Table]:
+def _in_sizes(pieces: Iterable[pa.Table], sizes: Sequence[int]) -> Iterator[pa.Table]:
     """Yield the rows of the pieces as tables of these sizes."""
     waiting: list[pa.Table] = []
     ahead = iter(pieces)

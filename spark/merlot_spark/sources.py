@@ -144,5 +144,5 @@ def _show(batches: Iterator[pa.RecordBatch], *, request: Request, columns: SqlCo
 def _prepare_judged(
     batches: Iterator[pa.RecordBatch], *, expressions: Expressions, task: PrepareTask
 ) -> Iterator[pa.RecordBatch]:
-    judged = map(expressions.judge, sql_columns.together(batches))
+    judged = map(expressions.judge, sql_columns.recombined(batches))
     yield from preparing.prepare(judged, task)

@@ -96,7 +96,7 @@ def of(planned: SourcePlan, table: Table, expressions: Expressions, referenced: 
     return SqlColumns(kinds, typed)
 
 
-def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def recombined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield the rows that waited, each batch with the columns that Spark computed for it."""
     pending: list[pa.Table] = []
     for batch in batches:

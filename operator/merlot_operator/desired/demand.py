@@ -21,10 +21,10 @@ from merlot_operator.restrictions import allowed
 DEFAULT_TENANT = "default"
 DEFAULT_STORAGE = "10Gi"
 MAX_POOL_NAME = 48
+"""Longest name of a StatefulSet: its pods have a label of its name, a dash and eleven characters; labels hold 63."""
 MAX_TENANT = 63
-"""Longest name of a tenant, as of `spec.tenants.server.name`: a Table's own tenant is written there, and its name may
-be as long."""
-"""A StatefulSet's pods carry a label of its name, a dash and eleven characters; labels hold 63."""
+"""Longest name of a tenant, as of `spec.tenants.server.name`: a Table's own tenant is written there, and its name
+may be as long."""
 
 
 @dataclass(frozen=True, slots=True)

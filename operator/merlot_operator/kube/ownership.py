@@ -38,11 +38,11 @@ class Owner:
 
 
 class NamespaceRole(Enum):
-    """The relation of an operator to a namespace."""
+    """Relation of an operator to a namespace."""
 
     OWNER = auto()
     HEIR = auto()
-    """It may become the owner."""
+    """Operator that may become the owner."""
     STRANGER = auto()
 
 

@@ -142,8 +142,10 @@ async def _publish_config(
     last_revision: int | None,
     declared: UpsertConfig | None = None,
 ) -> tuple[int | None, Refusal | None, str | None]:
-    """Write the desired config. Return its revision, why it is refused, and why it could not be written. `last_revision`
-    is returned if nothing was written; `declared` is the UpsertConfig that the table names."""
+    """Write the desired config. Return its revision, why it is refused, and why it could not be written.
+
+    `last_revision` is returned if nothing was written. `declared` is the UpsertConfig that the table names.
+    """
     try:
         record = await context.metastores.call(
             namespace, lambda store: _put(store, table, namespace, context.config, declared)

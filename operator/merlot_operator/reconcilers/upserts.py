@@ -50,7 +50,7 @@ async def reconcile_upsert(context: ReconcileContext, namespace: str, name: str)
     answers = {name: cluster.tables[name].get("upsert") for name in names if name in cluster.tables}
     facts = UpsertStatusFacts(
         tables=names,
-        words={name: word for name, word in answers.items() if word is not None},
+        answers={name: answer for name, answer in answers.items() if answer is not None},
         revision=revision,
         problem=cluster.problem,
         ttl=_ttl(body),

@@ -44,30 +44,30 @@ def consuming(facts: TableStatusFacts) -> Condition | None:
         return condition(False, "Suspended", "spec.suspend is true")
     if facts.asks_for_no_server and not facts.pool_note.wanted:
         return condition(False, "ScaledToZero", "spec.tenants.server.replicas is 0")
-    word = stream_word(facts)
-    if word is None:
+    answer = stream_answer(facts)
+    if answer is None:
         return condition(
             None, "ControllerUnavailable", facts.cluster.problem or "the controller tells nothing of it yet"
         )
-    if word["paused"]:
+    if answer["paused"]:
         return condition(False, "Paused", f"somebody paused it; kubectl merlot stream resume {facts.name} goes on")
-    if word["consumed"] < word["partitions"] or not word["partitions"]:
-        return condition(*_obstacle(word))
-    stuck = [partition for partition in word["worst"] if partition.get("problem") == NOT_COMMITTED]
+    if answer["consumed"] < answer["partitions"] or not answer["partitions"]:
+        return condition(*_obstacle(answer))
+    stuck = [partition for partition in answer["worst"] if partition.get("problem") == NOT_COMMITTED]
     if stuck:
         return condition(True, COMMITS_FAIL, "; ".join(_errors(stuck)))
-    if word.get("misplaced"):
+    if answer.get("misplaced"):
         text = "by spec.partitioning rows of keys are in other partitions, where they replace nothing of their keys"
-        return condition(True, KEYS_MOVED, f"{word['misplaced']} rows: {text}; did the topic get more partitions?")
-    if word["lost"]:
-        text = f"{word['numLost']} messages were gone before they were consumed: {'; '.join(lost_ranges(word))}"
+        return condition(True, KEYS_MOVED, f"{answer['misplaced']} rows: {text}; did the topic get more partitions?")
+    if answer["lost"]:
+        text = f"{answer['numLost']} messages were gone before they were consumed: {'; '.join(lost_ranges(answer))}"
         return condition(True, "MessagesLost", text)
-    if word["catchingUp"]:
-        return condition(True, "CatchingUp", f"{word['partitions']} partitions, some of them far behind")
-    return condition(True, "Consuming", f"{word['partitions']} partitions")
+    if answer["catchingUp"]:
+        return condition(True, "CatchingUp", f"{answer['partitions']} partitions, some of them far behind")
+    return condition(True, "Consuming", f"{answer['partitions']} partitions")
 
 
-def stream_word(facts: TableStatusFacts) -> Mapping[str, Any] | None:
+def stream_answer(facts: TableStatusFacts) -> Mapping[str, Any] | None:
     """Return the controller's answer about the stream."""
     return None if facts.table is None else facts.table.get("stream")
 
@@ -81,42 +81,42 @@ def stream_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
         yield condition.reason, condition.message
 
 
-def stream_status(word: Mapping[str, Any]) -> Json:
+def stream_status(answer: Mapping[str, Any]) -> Json:
     """Return the member `stream` of the status."""
-    errors = [word.get("error") or "", *(partition.get("error") or "" for partition in word["worst"])]
+    errors = [answer.get("error") or "", *(partition.get("error") or "" for partition in answer["worst"])]
     status: Json = {
-        "partitions": word["partitions"],
-        "consumed": word["consumed"],
-        "lag": _lag_text(word["lag"], word["lagMs"]),
-        "lagMessages": word["lag"],
-        "lagSeconds": word["lagMs"] // 1000,
-        "badMessages": word["bad"] or None,
-        "lostMessages": word["numLost"] or None,
-        "lost": lost_ranges(word) or None,
-        "behind": [_behind(partition) for partition in word["worst"]] or None,
+        "partitions": answer["partitions"],
+        "consumed": answer["consumed"],
+        "lag": _lag_text(answer["lag"], answer["lagMs"]),
+        "lagMessages": answer["lag"],
+        "lagSeconds": answer["lagMs"] // 1000,
+        "badMessages": answer["bad"] or None,
+        "lostMessages": answer["numLost"] or None,
+        "lost": lost_ranges(answer) or None,
+        "behind": [_behind(partition) for partition in answer["worst"]] or None,
         "lastError": next((text[:MAX_ERROR] for text in errors if text), None),
     }
     return {name: value for name, value in status.items() if value is not None}
 
 
-def lost_ranges(word: Mapping[str, Any]) -> list[str]:
+def lost_ranges(answer: Mapping[str, Any]) -> list[str]:
     """Return texts such as `partition 3: offsets 120 to 450`, for the last few ranges."""
-    return [f"partition {number}: offsets {first} to {last - 1}" for number, first, last in word["lost"]]
+    return [f"partition {number}: offsets {first} to {last - 1}" for number, first, last in answer["lost"]]
 
 
-def _obstacle(word: Mapping[str, Any]) -> tuple[bool | None, str, str]:
+def _obstacle(answer: Mapping[str, Any]) -> tuple[bool | None, str, str]:
     """Return why partitions are not consumed, as status, reason and message; of several reasons the most urgent."""
-    idle = [partition for partition in word["worst"] if partition["state"] not in CONSUMED]
+    idle = [partition for partition in answer["worst"] if partition["state"] not in CONSUMED]
     reasons = [REASONS.get(partition["problem"], FAILED) for partition in idle if partition.get("problem")]
-    counts = f"{word['consumed']} of {word['partitions']} partitions are consumed"
+    counts = f"{answer['consumed']} of {answer['partitions']} partitions are consumed"
     if reasons:
         reason = min(reasons, key=[*REASONS.values(), FAILED].index)
         return False, reason, "; ".join([counts, *_errors(idle)])
-    if word.get("error"):
-        return False, REASONS.get(word["problem"], FAILED), f"the stream cannot be looked at: {word['error']}"
-    if not word["looked"]:
+    if answer.get("error"):
+        return False, REASONS.get(answer["problem"], FAILED), f"the stream cannot be looked at: {answer['error']}"
+    if not answer["looked"]:
         return None, "Starting", "no server has looked at the stream yet"
-    if not word["partitions"]:
+    if not answer["partitions"]:
         return False, "NoPartitions", "the stream has no partitions"
     if not idle or any(partition["state"] in ("STARTING", "PAUSED") for partition in idle):
         return None, "Starting", counts

@@ -10,7 +10,7 @@ from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.kinds import POOL, SELECTOR
 from merlot_operator.manifests.cluster import broker_url
 from merlot_operator.status.conditions import Condition, Json, human_size
-from merlot_operator.status.stream import consuming, stream_status, stream_word
+from merlot_operator.status.stream import consuming, stream_answer, stream_status
 from merlot_operator.status.table_facts import TableStatusFacts
 from merlot_operator.status.table_problems import last_runs, obstacles, problems
 
@@ -58,8 +58,8 @@ def table_status(facts: TableStatusFacts) -> Json:
         if (indexes := facts.table.get("indexes")) is not None:
             status["indexes"] = f"{indexes['built']}/{indexes['wanted']}"
         status["segmentsUnpartitioned"] = facts.table.get("unpartitioned") or None
-    if facts.has_stream and (word := stream_word(facts)) is not None:
-        status["stream"] = stream_status(word)
+    if facts.has_stream and (answer := stream_answer(facts)) is not None:
+        status["stream"] = stream_status(answer)
     if facts.runs:
         status["lastBatch"] = f"{facts.runs[0]['name']} {facts.runs[0]['state']}"
     return {name: value for name, value in status.items() if value not in ([], None)}

@@ -13,7 +13,7 @@ from merlot_operator.kube.events import timestamp
 from merlot_operator.status.conditions import Condition, Json, human_size
 from merlot_operator.status.table_problems import compaction_problem, shortage
 
-Word = Mapping[str, Any]
+UpsertAnswer = Mapping[str, Any]
 DONE = "DONE"
 UNUSED = ("NoTable", "Waiting")
 """Reasons of Executed for which the UpsertConfig applies to no table."""
@@ -25,7 +25,7 @@ class UpsertStatusFacts:
 
     tables: Sequence[str]
     """Tables that name the UpsertConfig."""
-    words: Mapping[str, Word]
+    answers: Mapping[str, UpsertAnswer]
     """The controller's answer about the upserts of each table, except of tables that it does not know yet."""
     revision: int | None
     """Revision of the manifest in shared state."""
@@ -62,24 +62,24 @@ def upsert_status(facts: UpsertStatusFacts, before: Mapping[str, Any], refused: 
         status |= {name: before[name] for name in retained if name in before}
         status["state"] = "Refused" if refused else before.get("state")
     else:
-        words = facts.words
-        oldest = [word["snapshots"].get("oldestMs") for word in words.values()]
+        answers = facts.answers
+        oldest = [answer["snapshots"].get("oldestMs") for answer in answers.values()]
         times = [millis for millis in oldest if millis is not None]
         status |= {
             "state": "Refused" if refused else _state(facts),
-            "keys": sum(word["keys"] for word in words.values()) if words else None,
-            "memory": human_size(sum(word["memoryBytes"] for word in words.values())) if words else None,
+            "keys": sum(answer["keys"] for answer in answers.values()) if answers else None,
+            "memory": human_size(sum(answer["memoryBytes"] for answer in answers.values())) if answers else None,
             "snapshot": timestamp(min(times)) if times else None,
-            "perTable": [_table(name, word) for name, word in sorted(words.items())],
+            "perTable": [_table(name, answer) for name, answer in sorted(answers.items())],
         }
     return {name: value for name, value in status.items() if value not in (None, "", [])}
 
 
 def _state(facts: UpsertStatusFacts) -> str:
-    """Return a word, or two, for what matters most."""
+    """Return the state in a word or two: what matters most."""
     if not facts.tables:
         return "NoTable"
-    if any(word["short"] for word in facts.words.values()):
+    if any(answer["short"] for answer in facts.answers.values()):
         return "MemoryShort"
     for _, filling in _fillings(facts):
         if filling["step"] != DONE:
@@ -96,15 +96,15 @@ def _executed(facts: UpsertStatusFacts) -> Condition:
         return condition(False, "NoTable", "no Table names it in spec.upsert.configRef")
     if facts.problem is not None:
         return condition(None, "ControllerUnavailable", facts.problem)
-    waiting = [f"{name}: {word['waitsFor']}" for name, word in facts.words.items() if word["waitsFor"]]
+    waiting = [f"{name}: {answer['waitsFor']}" for name, answer in facts.answers.items() if answer["waitsFor"]]
     if waiting:
         return condition(False, "Waiting", "; ".join(waiting))
     old = [name for name in facts.tables if _is_old(name, facts)]
     if old:
         return condition(False, "Progressing", f"the controller has not taken it up yet for {', '.join(old)}")
-    behind = [f"{name}: {', '.join(word['behind'])}" for name, word in facts.words.items() if word["behind"]]
-    total = sum(word["replicas"] for word in facts.words.values())
-    in_force = sum(word["inForce"] for word in facts.words.values())
+    behind = [f"{name}: {', '.join(answer['behind'])}" for name, answer in facts.answers.items() if answer["behind"]]
+    total = sum(answer["replicas"] for answer in facts.answers.values())
+    in_force = sum(answer["inForce"] for answer in facts.answers.values())
     counts = f"in force on {in_force} of {total} replicas of partitions"
     if behind or not total:
         return condition(False, "Progressing", "; ".join([counts, *behind]))
@@ -112,12 +112,12 @@ def _executed(facts: UpsertStatusFacts) -> Condition:
 
 
 def _is_old(name: str, facts: UpsertStatusFacts) -> bool:
-    word = facts.words.get(name)
-    return word is None or facts.revision is None or word["revision"] < facts.revision
+    answer = facts.answers.get(name)
+    return answer is None or facts.revision is None or answer["revision"] < facts.revision
 
 
 def _snapshots(facts: UpsertStatusFacts) -> Condition:
-    snapshots = {name: word["snapshots"] for name, word in facts.words.items()}
+    snapshots = {name: answer["snapshots"] for name, answer in facts.answers.items()}
     if snapshots and not any(snapshot["wanted"] for snapshot in snapshots.values()):
         return Condition("SnapshotsCurrent", False, "Disabled", "snapshot: ENABLE would have them written")
     errors = [f"{name}: {snapshot['error']}" for name, snapshot in sorted(snapshots.items()) if snapshot.get("error")]
@@ -133,9 +133,9 @@ def _snapshots(facts: UpsertStatusFacts) -> Condition:
     return Condition("SnapshotsCurrent", True, "Current")
 
 
-def _fillings(facts: UpsertStatusFacts) -> Iterator[tuple[str, Word]]:
+def _fillings(facts: UpsertStatusFacts) -> Iterator[tuple[str, UpsertAnswer]]:
     """Return each table's backfill, those that are under way first."""
-    fillings = [(name, word["backfill"]) for name, word in sorted(facts.words.items()) if word.get("backfill")]
+    fillings = [(name, answer["backfill"]) for name, answer in sorted(facts.answers.items()) if answer.get("backfill")]
     return iter(sorted(fillings, key=lambda item: item[1]["step"] == DONE))
 
 
@@ -156,24 +156,24 @@ def _backfill(facts: UpsertStatusFacts) -> Condition:
 
 
 def _memory(facts: UpsertStatusFacts) -> Condition:
-    short = {server["server"]: server for word in facts.words.values() for server in word["short"]}
+    short = {server["server"]: server for answer in facts.answers.values() for server in answer["short"]}
     if short:
         servers = [server for _, server in sorted(short.items())]
         return Condition("MemorySufficient", False, "MemoryShort", shortage(servers))
-    if not facts.words:
+    if not facts.answers:
         return Condition("MemorySufficient", None, "Unknown")
     return Condition("MemorySufficient", True, "Sufficient")
 
 
 def _compaction(facts: UpsertStatusFacts) -> Condition:
     compactions = {
-        name: compaction for name, word in sorted(facts.words.items()) if (compaction := word.get("compaction"))
+        name: compaction for name, answer in sorted(facts.answers.items()) if (compaction := answer.get("compaction"))
     }
     if not compactions:
         reason, text = (
-            ("Disabled", "compaction would take rows out that were replaced") if facts.words else ("Unknown", "")
+            ("Disabled", "compaction would take rows out that were replaced") if facts.answers else ("Unknown", "")
         )
-        return Condition("CompactionSucceeding", False if facts.words else None, reason, text)
+        return Condition("CompactionSucceeding", False if facts.answers else None, reason, text)
     failing = [
         f"{name}: {compaction_problem(compaction)}" for name, compaction in compactions.items() if compaction["failing"]
     ]
@@ -184,17 +184,17 @@ def _compaction(facts: UpsertStatusFacts) -> Condition:
     return Condition("CompactionSucceeding", True, "Succeeding")
 
 
-def _table(name: str, word: Word) -> Json:
-    worst, filling, compaction = word.get("worst"), word.get("backfill"), word.get("compaction") or {}
+def _table(name: str, answer: UpsertAnswer) -> Json:
+    worst, filling, compaction = answer.get("worst"), answer.get("backfill"), answer.get("compaction") or {}
     entry: Json = {
         "table": name,
-        **{count: word[count] for count in ("keys", "valid", "invalid", "expired")},
-        "memoryBytes": word["memoryBytes"],
+        **{count: answer[count] for count in ("keys", "valid", "invalid", "expired")},
+        "memoryBytes": answer["memoryBytes"],
         "worstPartition": None if worst is None else worst["partition"],
         "worstPartitionBytes": None if worst is None else worst["memoryBytes"],
-        "replicas": word["replicas"],
-        "replicasInForce": word["inForce"],
-        "ttl": word["ttl"],
+        "replicas": answer["replicas"],
+        "replicasInForce": answer["inForce"],
+        "ttl": answer["ttl"],
         "backfill": None if filling is None else filling["step"],
         "segmentsRewritten": compaction.get("rewritten"),
         "segmentsRemoved": compaction.get("removed"),

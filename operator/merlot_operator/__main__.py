@@ -38,7 +38,7 @@ from merlot_operator.workqueue import WorkQueue
 
 _LOG = logging.getLogger(__name__)
 
-LAST_S = 5.0
+STOP_S = 5.0
 """Seconds for the work that has to be done before the operator ends."""
 
 
@@ -69,7 +69,7 @@ async def operate(config: Config) -> None:
     await health.start(config.liveness_port)
     insights = Insights()
     loop = asyncio.create_task(_run(context, insights), name="reconcile")
-    loop.add_done_callback(_die_with)
+    loop.add_done_callback(_end_with_loop)
     _register_stop(registry, context, loop)
     _LOG.info("operator starts namespaces=%s", ",".join(config.namespaces) or "all")
     before = asyncio.all_tasks()
@@ -132,18 +132,18 @@ def _register_stop(registry: kopf.OperatorRegistry, context: ReconcileContext, l
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: object) -> None:
         with contextlib.suppress(MerlotError, TimeoutError):
-            async with asyncio.timeout(LAST_S):
+            async with asyncio.timeout(STOP_S):
                 await let_go_of_own(context)
         await _stop(loop)
 
 
 async def _stop(loop: asyncio.Task[None]) -> None:
-    loop.remove_done_callback(_die_with)
+    loop.remove_done_callback(_end_with_loop)
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
 
 
-def _die_with(loop: asyncio.Task[None]) -> None:
+def _end_with_loop(loop: asyncio.Task[None]) -> None:
     """End the process: without its reconcile loop the operator is useless, and kubelet starts it again."""
     if not loop.cancelled():
         _LOG.critical("the reconcile loop ended", exc_info=loop.exception())

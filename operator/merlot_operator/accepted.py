@@ -13,7 +13,7 @@ from typing import Any
 
 from merlot_operator.kube.kinds import Object
 
-MOST_KNOWN = 4096
+MAX_PARSED = 4096
 """Number of parsed specs that are cached."""
 
 
@@ -44,7 +44,7 @@ def all_run(tables: Iterable[Object]) -> list[Object]:
     return [as_run(table) for table in tables if spec_of(table) is not None]
 
 
-@lru_cache(MOST_KNOWN)
+@lru_cache(MAX_PARSED)
 def _parsed(text: str) -> Mapping[str, Any]:
     spec: Mapping[str, Any] = json.loads(text)
     return spec

@@ -123,7 +123,7 @@ class ControllerClient:
         """Return a table as it is applied. Raise NotFoundError if there is none of this name."""
         answer = self.get(f"/tables/{urllib.parse.quote(name)}/manifest")
         if not isinstance(answer, dict) or "manifest" not in answer:
-            raise self._stranger("GET", "the answer is no manifest")
+            raise self._not_a_controller("GET", "the answer is no manifest")
         return AppliedTable(manifest.from_stored(answer["manifest"]), answer.get("deepStore"), answer.get("shape"))
 
     def publish(self, order: PublishOrder) -> Publication:
@@ -172,7 +172,7 @@ class ControllerClient:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.loads(answer.read() or b"null")
         except ValueError as error:
-            raise self._stranger(method, "the answer is not JSON") from error
+            raise self._not_a_controller(method, "the answer is not JSON") from error
         except urllib.error.HTTPError as error:
             family = _FAMILIES.get(error.code, UnavailableError)
             raise family(f"{method} {self.url}{path} answered {error.code}: {_reason(error)}") from error
@@ -184,7 +184,7 @@ class ControllerClient:
                 ) from error
             raise UnavailableError(f"controller cannot be reached url={self.url} reason={reason}") from error
 
-    def _stranger(self, method: str, what: str) -> InvalidInputError:
+    def _not_a_controller(self, method: str, what: str) -> InvalidInputError:
         return InvalidInputError(
             f"this is no controller of Merlot url={self.url} reason: {method}: {what}; check --controller"
         )

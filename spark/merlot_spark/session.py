@@ -44,7 +44,7 @@ WARM_WORKERS: Mapping[str, str] = {"spark.python.daemon.module": "merlot_spark.w
 surely have that module."""
 
 
-TOLD_BY_EXCEPTIONS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of pyspark that repeat an error as 9 KB of JSON, with the frames of the JVM's stack."""
 
 
@@ -55,7 +55,7 @@ def create_session(
 
     `is_short` is for local jobs of less than a minute or so: see SHORT_JVM."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for name in TOLD_BY_EXCEPTIONS:
+    for name in REPEATING_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     chosen = dict(SETTINGS)
     if master.startswith(("local", "k8s:")):

@@ -188,10 +188,10 @@ def lacks_pods(job: Object, pods: Sequence[Object]) -> bool:
     """Return True if a Job that should run has no pod."""
     status = job.get("status", {})
     is_over = any(map(is_end, status.get("conditions") or ())) or bool(job["spec"].get("suspend"))
-    return not (is_over or is_deleting(job) or status.get("active") or _own(job, pods))
+    return not (is_over or is_deleting(job) or status.get("active") or _pods_of(job, pods))
 
 
-def _own(job: Object, pods: Sequence[Object]) -> list[Object]:
+def _pods_of(job: Object, pods: Sequence[Object]) -> list[Object]:
     """Return the pods of a Job: the driver, whose name begins with the Job's, and executors, whose names begin with the
     driver's."""
     return [pod for pod in pods if name_of(pod).startswith(f"{name_of(job)}-")]
@@ -202,9 +202,9 @@ def _under_way(job: Object, facts: BatchFacts) -> dict[str, str]:
     if job["spec"].get("suspend"):
         return {"state": State.SUSPENDED.value}
     if not lacks_pods(job, facts.pods):
-        problem = next(iter(pod_facts.problems(_own(job, facts.pods), now_ms=facts.now_ms)), None)
+        problem = next(iter(pod_facts.problems(_pods_of(job, facts.pods), now_ms=facts.now_ms)), None)
         failed = _report(name_of(job), facts.pods).get("error")
-        before = f"it is tried again after: {failed}" if failed and _is_tried_again(job, facts.pods) else None
+        before = f"it is tried again after: {failed}" if failed and _is_retried(job, facts.pods) else None
         message = before if problem is None else problem.message
         return {"state": State.RUNNING.value, **({} if message is None else {"message": message[:2000]})}
     since = job.get("status", {}).get("startTime") or job["metadata"].get("creationTimestamp")
@@ -227,7 +227,7 @@ def _report(job: str, pods: Sequence[Object]) -> dict[str, Any]:
     reports: list[tuple[str, dict[str, Any]]] = []
     for pod in _drivers(job, pods):
         for ended in _ends(pod):
-            report = _parsed(ended.get("message") or "") or _how_it_ended(ended)
+            report = _parsed(ended.get("message") or "") or _exit_report(ended)
             if report:
                 reports.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", report))
     return max(reports, key=lambda item: item[0])[1] if reports else {}
@@ -249,7 +249,7 @@ def _ends(pod: Object) -> list[dict[str, Any]]:
     return [state["terminated"] for state in states if state.get("terminated")]
 
 
-def _is_tried_again(job: Object, pods: Sequence[Object]) -> bool:
+def _is_retried(job: Object, pods: Sequence[Object]) -> bool:
     """Return True if Kubernetes makes another pod after those that failed: the Job's own end comes a moment after
     theirs."""
     codes = [state.get("exitCode", 0) for pod in _drivers(name_of(job), pods) for state in _ends(pod)]
@@ -259,7 +259,7 @@ def _is_tried_again(job: Object, pods: Sequence[Object]) -> bool:
     return fatal.isdisjoint(codes) and num_failed <= job["spec"].get("backoffLimit", DEFAULT_RETRIES)
 
 
-def _how_it_ended(ended: Mapping[str, Any]) -> dict[str, Any]:
+def _exit_report(ended: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report for a container that left no message, for the most part because it was killed."""
     code = ended.get("exitCode", 0)
     return {"error": f"the driver ended with exit code {code} ({ended.get('reason', 'Error')})"} if code else {}

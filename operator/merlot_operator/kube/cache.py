@@ -24,7 +24,7 @@ class Store:
         self._objects: dict[ResourceKind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
         self._removed: dict[str, None] = {}
         """Uids of the objects that were deleted last: no listing that began before brings them back."""
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         """Version of each object, by uid, up to which every change was reported, or is the operator's own."""
 
     def put(self, body: dict[str, Any]) -> bool:
@@ -40,7 +40,7 @@ class Store:
         if uid in self._removed or (old is not None and _version(body) <= _version(old)):
             return
         if old is not None and old["metadata"]["uid"] != uid:
-            self._told.pop(old["metadata"]["uid"], None)
+            self._reported.pop(old["metadata"]["uid"], None)
         objects[name] = _slim(body)
 
     def keep_own(self, body: dict[str, Any]) -> None:
@@ -50,15 +50,15 @@ class Store:
         self.keep(body)
         if old is None or old["metadata"]["uid"] != body["metadata"]["uid"]:
             return
-        if self._told.get(old["metadata"]["uid"]) == _version(old) and _declared(old) == _declared(_slim(body)):
+        if self._reported.get(old["metadata"]["uid"]) == _version(old) and _declared(old) == _declared(_slim(body)):
             self.tell(body)
 
     def tell(self, body: Object) -> bool:
         """Note that all changes up to this version are reported. Return True if they were not yet."""
         uid, version = body["metadata"]["uid"], _version(body)
-        if version <= self._told.get(uid, -1):
+        if version <= self._reported.get(uid, -1):
             return False
-        self._told[uid] = version
+        self._reported[uid] = version
         return True
 
     def remove(self, body: Object) -> None:
@@ -66,7 +66,7 @@ class Store:
         objects = self._objects[kind_of(body)][namespace_of(body)]
         old, uid = objects.get(name_of(body)), body["metadata"]["uid"]
         self._removed[uid] = None
-        self._told.pop(uid, None)
+        self._reported.pop(uid, None)
         if len(self._removed) > MOST_REMOVED:
             del self._removed[next(iter(self._removed))]
         if old is not None and old["metadata"]["uid"] == uid:
@@ -89,7 +89,7 @@ class Store:
         for objects in self._objects.values():
             for place in [place for place in objects if namespace in (None, place)]:
                 for body in objects.pop(place).values():
-                    self._told.pop(body["metadata"]["uid"], None)
+                    self._reported.pop(body["metadata"]["uid"], None)
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
         """Return an object, or None."""

@@ -113,14 +113,14 @@ def _container_problems(pod: str, container: dict[str, Any]) -> Iterator[PodProb
     reason = waiting.get("reason", "")
     if reason in _BROKEN:
         kind, step = _BROKEN[reason]
-        detail = waiting.get("message") or _last_words(container) or reason
+        detail = waiting.get("message") or _termination_message(container) or reason
         yield PodProblem(pod, kind, f"pod {pod}: {detail[:500]}; {step}")
     elif container.get("restartCount", 0) >= RESTARTS_UNTIL_CRASHING:
-        last = _last_words(container) or "its container ends again and again"
+        last = _termination_message(container) or "its container ends again and again"
         yield PodProblem(pod, "Crashing", f"pod {pod}: {last[:500]}; see `kubectl logs --previous {pod}`")
 
 
-def _last_words(container: dict[str, Any]) -> str:
+def _termination_message(container: dict[str, Any]) -> str:
     """Return the termination message of the container's last end, or how it ended."""
     ended = container.get("lastState", {}).get("terminated") or {}
     lines = (ended.get("message") or "").strip().splitlines()

@@ -63,7 +63,7 @@ class Writer:
     def __init__(self, kube: Kube, store: Store) -> None:
         self._kube = kube
         self._store = store
-        self._untaken: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        self._not_applied: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
         """Hash of each applied object, and the parts of it that the API server did not take over."""
 
     async def apply_all(self, bodies: Iterable[Mapping[str, Any]]) -> WriteResult:
@@ -83,7 +83,7 @@ class Writer:
         """Apply an object unless it is as it should be. Return True if it was written."""
         wanted = stamped(body)
         live = self._store.get(kind_of(body), namespace_of(body), name_of(body))
-        if live is not None and (is_deleting(live) or holds(live, wanted) or self._is_as_taken(live, wanted)):
+        if live is not None and (is_deleting(live) or holds(live, wanted) or self._is_as_applied(live, wanted)):
             return False
         if live is None:
             await self._refuse_foreign(body)
@@ -92,23 +92,23 @@ class Writer:
         applied = await self._kube.apply(wanted)
         self._store.keep(applied)
         _LOG.info("applied object=%s namespace=%s", title(body), namespace_of(body))
-        self._note_untaken(applied, wanted)
+        self._note_not_applied(applied, wanted)
         return True
 
-    def _is_as_taken(self, live: Object, wanted: Mapping[str, Any]) -> bool:
+    def _is_as_applied(self, live: Object, wanted: Mapping[str, Any]) -> bool:
         """Return True if the object differs only in what the API server did not take over from this very object."""
-        untaken = self._untaken.get(_key(wanted))
-        return untaken is not None and untaken == (_hash(wanted), differences(live, wanted))
+        not_applied = self._not_applied.get(_key(wanted))
+        return not_applied is not None and not_applied == (_hash(wanted), differences(live, wanted))
 
-    def _note_untaken(self, applied: Object, wanted: Mapping[str, Any]) -> None:
+    def _note_not_applied(self, applied: Object, wanted: Mapping[str, Any]) -> None:
         """Note the fields that are not as applied. The API server drops an empty text in an overlay, and an admission
         plugin may change anything: such an object would be applied again and again."""
-        untaken = differences(applied, wanted)
-        if untaken:
-            self._untaken[_key(wanted)] = (_hash(wanted), untaken)
-            _LOG.warning("fields are not as applied object=%s fields=%s", title(wanted), ", ".join(untaken))
+        not_applied = differences(applied, wanted)
+        if not_applied:
+            self._not_applied[_key(wanted)] = (_hash(wanted), not_applied)
+            _LOG.warning("fields are not as applied object=%s fields=%s", title(wanted), ", ".join(not_applied))
         else:
-            self._untaken.pop(_key(wanted), None)
+            self._not_applied.pop(_key(wanted), None)
 
     async def delete_all(self, bodies: Iterable[Object]) -> WriteResult:
         """Delete objects, except those that are being deleted already."""

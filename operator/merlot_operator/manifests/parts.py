@@ -32,7 +32,7 @@ ACCOUNT = "merlot"
 DRIVER_ACCOUNT = "merlot-spark-driver"
 EXECUTOR_ACCOUNT = "merlot-spark-executor"
 
-ROUTES_FORGET_S = 5
+STOP_DELAY_S = 5
 """Seconds that a pod serves on after it was told to stop: Kubernetes tells clients of a Service only after a while."""
 BEHIND_SERVICES = (CONTROLLER, BROKER)
 """Roles that clients reach by a Service. Brokers learn from the metastore that a server stops; nobody calls minions."""
@@ -236,7 +236,7 @@ def _url_variable(role: str) -> dict[str, str]:
 
 
 def _pause_before_stop(role: str) -> Json:
-    return {"lifecycle": {"preStop": {"sleep": {"seconds": ROUTES_FORGET_S}}}} if role in BEHIND_SERVICES else {}
+    return {"lifecycle": {"preStop": {"sleep": {"seconds": STOP_DELAY_S}}}} if role in BEHIND_SERVICES else {}
 
 
 def _store_variable(stores: Mapping[str, str]) -> list[Json]:

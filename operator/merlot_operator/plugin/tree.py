@@ -81,12 +81,12 @@ def _add_pods(root: Branch, pods: Sequence[Json], answer: Json | None) -> None:
         for pod in sorted(members, key=name_of):
             entry = branch.add(_pod_line(pod))
             if component != "controller":
-                _add_knowledge(entry, pod, component, answer)
+                _add_reported(entry, pod, component, answer)
     if answer is None:
         root.add("The controller does not answer: segments per server are not known")
 
 
-def _add_knowledge(entry: Branch, pod: Json, component: str, answer: Json | None) -> None:
+def _add_reported(entry: Branch, pod: Json, component: str, answer: Json | None) -> None:
     """Add what the controller knows of the table on this pod."""
     entries = {} if answer is None else answer[f"{component}s"]
     own = [item for instance, item in entries.items() if _is_of(instance, pod)]

@@ -35,13 +35,15 @@ async def reconcile_cluster(context: ReconcileContext, namespace: str) -> float 
         return None
     await _settle(context, namespace, demand.broker.replicas)
     minions = _num_minions(context, demand)
-    objects = [_not_rolled(context, wanted) for wanted in cluster_objects(demand, context.config, minions)]
+    objects = [_without_rollout(context, wanted) for wanted in cluster_objects(demand, context.config, minions)]
     written = await context.writer.apply_all(objects)
     written.problems |= (await _prune(context, namespace, objects)).problems
     written.problems |= (await reconcile_merge_jobs(context, demand)).problems
     problems = [f"{name}: {error}" for name, error in written.problems.items()]
     problem = "; ".join([*problems, *([demand.conflict] if demand.conflict else [])]) or None
-    _note(context, namespace, ClusterNote(problem, demand.broker.replicas, await _sharing(context, namespace)))
+    _note(
+        context, namespace, ClusterNote(problem, demand.broker.replicas, await _sharing_namespaces(context, namespace))
+    )
     written.check()
     is_busy = minions or context.statuses.of(namespace).spark_tasks
     return min(context.config.resync_s, MINIONS_LINGER_S / 2) if is_busy else context.config.resync_s
@@ -56,7 +58,7 @@ async def _settle(context: ReconcileContext, namespace: str, num_brokers: int) -
         raise
 
 
-async def _sharing(context: ReconcileContext, namespace: str) -> tuple[str, ...]:
+async def _sharing_namespaces(context: ReconcileContext, namespace: str) -> tuple[str, ...]:
     """Return the namespaces that share the state; the last known ones while ZooKeeper is away, which the Tables show
     anyway."""
     try:
@@ -95,7 +97,7 @@ def _is_shared(body: Object) -> bool:
     return CLUSTER.items() <= dict(labels_of(body)).items()
 
 
-def _not_rolled(context: ReconcileContext, wanted: dict[str, Any]) -> dict[str, Any]:
+def _without_rollout(context: ReconcileContext, wanted: dict[str, Any]) -> dict[str, Any]:
     """Return `wanted`, with the live template if only a new version of the operator would change a Deployment's
     template."""
     if wanted["kind"] != DEPLOYMENTS.name:

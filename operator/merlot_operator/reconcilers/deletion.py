@@ -27,7 +27,7 @@ from merlot_operator.reconcilers.finalizers import (
     is_forced,
     is_namespace_going,
 )
-from merlot_operator.reconcilers.waiting import Obstacle, tell_waiting
+from merlot_operator.reconcilers.waiting import Obstacle, write_waiting
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ async def delete_table(context: ReconcileContext, body: Object) -> float | None:
         obstacles += [*_files(left, controllers), *_pool(context, body)]
     cause = await _let_go(context, body, obstacles) if obstacles else ""
     if cause is None:
-        await tell_waiting(context, body, obstacles)
+        await write_waiting(context, body, obstacles)
         return AGAIN_S
     for obstacle in obstacles:
         _LOG.warning("table goes though something is left table=%s/%s left=%s", namespace, name, obstacle.text)

@@ -22,7 +22,7 @@ from merlot_operator.kube.kinds import (
     name_of,
     namespace_of,
 )
-from merlot_operator.reconcilers.waiting import Obstacle, tell_waiting
+from merlot_operator.reconcilers.waiting import Obstacle, write_waiting
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ async def clear_shared_state(
     except MerlotError as error:
         if not await _may_skip_shared_state(context, body):
             where = context.config.metastore_of(namespace_of(body))
-            await tell_waiting(context, body, [Obstacle(f"ZooKeeper answers at {where}: {error}", is_problem=True)])
+            await write_waiting(context, body, [Obstacle(f"ZooKeeper answers at {where}: {error}", is_problem=True)])
             raise
         what = (kind_of(body).plural, namespace_of(body), name_of(body))
         _LOG.warning("object goes without its shared state being removed object=%s/%s/%s", *what)

@@ -18,7 +18,7 @@ from merlot_operator.kube.kinds import ROLLUPS, TABLES, UPSERTS, ResourceKind, n
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.reconcilers.clusters import reconcile_cluster
 from merlot_operator.reconcilers.going import reconcile_namespace
-from merlot_operator.reconcilers.ownership import is_ours, let_go, tell_of_owner
+from merlot_operator.reconcilers.ownership import is_ours, let_go, report_owner
 from merlot_operator.reconcilers.pools import reconcile_pool
 from merlot_operator.reconcilers.rollups import reconcile_rollup
 from merlot_operator.reconcilers.tables import reconcile_table
@@ -59,7 +59,7 @@ KINDS: Mapping[Subject, ResourceKind] = {Subject.TABLE: TABLES, Subject.ROLLUP: 
 async def run(context: ReconcileContext) -> None:
     """Run everything but Kopf's watches, until cancelled."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(_turn(context))
+        group.create_task(_note_turns(context))
         for place in context.progress.places:
             group.create_task(served.follow(context, place))
         for _ in range(context.config.workers):
@@ -68,7 +68,7 @@ async def run(context: ReconcileContext) -> None:
         group.create_task(_close_idle(context))
 
 
-async def _turn(context: ReconcileContext) -> None:
+async def _note_turns(context: ReconcileContext) -> None:
     """Note again and again that the event loop turns."""
     while True:
         context.progress.turned_at = context.clock.monotonic()
@@ -124,7 +124,7 @@ async def _pass(context: ReconcileContext, key: QueueKey) -> float | None:
         return again_s
     kind = KINDS.get(key.subject)
     body = None if kind is None else context.store.get(kind, key.namespace, key.name)
-    return None if body is None else await tell_of_owner(context, body)
+    return None if body is None else await report_owner(context, body)
 
 
 def _report(context: ReconcileContext, key: QueueKey, error: MerlotError) -> None:

@@ -15,7 +15,7 @@ from merlot_operator.kube.client import ForbiddenError
 from merlot_operator.kube.kinds import DECLARED, LEASES, Object
 from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, mark, owner_of, standing
 from merlot_operator.metrics import SERVED
-from merlot_operator.reconcilers.waiting import tell_conditions
+from merlot_operator.reconcilers.waiting import write_conditions
 from merlot_operator.status.conditions import Condition
 
 _LOG = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def _leave(context: ReconcileContext, namespace: str, owner: Owner) -> None:
     SERVED.labels(namespace).set(0)
 
 
-async def tell_of_owner(context: ReconcileContext, body: Object) -> float:
+async def report_owner(context: ReconcileContext, body: Object) -> float:
     """Say in an object's events and conditions why this operator leaves it alone; return in how many seconds to look
     again."""
     namespace = body["metadata"]["namespace"]
@@ -98,7 +98,7 @@ async def tell_of_owner(context: ReconcileContext, body: Object) -> float:
         return context.config.resync_s
     if now - since >= SILENT_S:
         claims = (("Accepted", None), ("Ready", False), ("Degraded", True))
-        await tell_conditions(context, body, [Condition(kind, holds, REASON, text) for kind, holds in claims])
+        await write_conditions(context, body, [Condition(kind, holds, REASON, text) for kind, holds in claims])
     return SILENT_S
 
 

@@ -209,7 +209,7 @@ async def _orphan(context: ReconcileContext, demand: PoolDemand, live: Object) -
         return
     await context.writer.delete(live, propagation="Orphan")
     message = f"StatefulSet {demand.name} is made anew around its pods, since a fixed field of it changes"
-    await _tell(context, demand, "PoolRecreated", message)
+    await _report_to_tables(context, demand, "PoolRecreated", message)
 
 
 async def _grow(context: ReconcileContext, claim: Object, storage: str) -> None:
@@ -231,10 +231,12 @@ async def _restart(context: ReconcileContext, demand: PoolDemand, wanted: Object
         planned.steps.append(f"restart {planned.num_outdated} servers: {name_of(restart.pod)} waits, {error}")
         return
     _LOG.info("evicted pod=%s namespace=%s reason=%s", name_of(restart.pod), demand.namespace, restart.reason)
-    await _tell(context, demand, "PodRestarted", f"pod {name_of(restart.pod)} is restarted: {restart.reason}")
+    await _report_to_tables(
+        context, demand, "PodRestarted", f"pod {name_of(restart.pod)} is restarted: {restart.reason}"
+    )
 
 
-async def _tell(context: ReconcileContext, demand: PoolDemand, reason: str, message: str) -> None:
+async def _report_to_tables(context: ReconcileContext, demand: PoolDemand, reason: str, message: str) -> None:
     for name in demand.tables[:5]:
         table = context.store.get(TABLES, demand.namespace, name)
         if table is not None:

@@ -119,7 +119,7 @@ def _plan_size(demand: PoolDemand, state: PoolState, result: PoolPlan) -> None:
         cause = "suspended" if demand.wanted_replicas else "none is asked for"
         result.steps.extend([f"stop all servers: {cause}"] if now else [])
         return
-    _plan_claims_that_are_left(demand, state, result, now)
+    _plan_orphaned_claims(demand, state, result, now)
     if now <= demand.replicas:
         return
     result.replicas = now
@@ -133,7 +133,7 @@ def _plan_size(demand: PoolDemand, state: PoolState, result: PoolPlan) -> None:
         result.steps.append(f"scale from {now} to {demand.replicas}: {', '.join(leaving)} wait, {cause}")
 
 
-def _plan_claims_that_are_left(demand: PoolDemand, state: PoolState, result: PoolPlan, now: int) -> None:
+def _plan_orphaned_claims(demand: PoolDemand, state: PoolState, result: PoolPlan, now: int) -> None:
     """Delete the claims of servers that left for good; a suspended pool keeps all claims."""
     pods = {name_of(pod) for pod in state.pods}
     for claim in state.claims:

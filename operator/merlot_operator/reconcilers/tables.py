@@ -72,7 +72,7 @@ async def reconcile_table(context: ReconcileContext, namespace: str, name: str) 
         return None
     if is_deleting(body):
         return await delete_table(context, as_run(body))
-    if not _is_surrounded(context, body):
+    if not _has_first_passes(context, body):
         return SOON_S
     body = await ensure_finalizer(context, body)
     table, refusal = _judge(body, context.config)
@@ -82,9 +82,9 @@ async def reconcile_table(context: ReconcileContext, namespace: str, name: str) 
         revision, refusal, problem = await _publish_config(context, namespace, table, revision, declared)
     is_accepted = table is not None and refusal is None and problem is None
     accepted = text_of(body["spec"]) if is_accepted else body.get("status", {}).get("accepted")
-    running = table if is_accepted else _run_meanwhile(body, table, refusal)
+    running = table if is_accepted else _table_to_run(body, table, refusal)
     plan = await _plan_batches(context, body, running, revision)
-    if not _is_surrounded(context, body):
+    if not _has_first_passes(context, body):
         return SOON_S  # Meanwhile a pass over the cluster, which nobody wanted for a moment, has torn it down.
     facts = _facts(context, body, SpecVerdict(refusal, problem, revision, accepted), running, plan.runs)
     body = await _write_status(context, body, facts)
@@ -96,14 +96,14 @@ async def reconcile_table(context: ReconcileContext, namespace: str, name: str) 
     return _again_s(context, facts, plan)
 
 
-def _is_surrounded(context: ReconcileContext, body: Object) -> bool:
+def _has_first_passes(context: ReconcileContext, body: Object) -> bool:
     """Return True if the Table's cluster and pool have had their first pass, whose results are part of the status."""
     namespace = body["metadata"]["namespace"]
     has_notes = namespace in context.clusters and (namespace, demands.pool_of(body)) in context.pools
     return has_notes and context.statuses.was_asked(namespace)
 
 
-def _run_meanwhile(body: Object, declared: Table | None, refusal: Refusal | None) -> Table | None:
+def _table_to_run(body: Object, declared: Table | None, refusal: Refusal | None) -> Table | None:
     """Return the table as it was accepted last. A new table that waits for shared state is planned as declared."""
     if spec_of(body) is None:
         return declared if refusal is None else None
@@ -258,13 +258,13 @@ async def _run_batches(
             secrets=_secrets(table),
             is_suspended=table.spec.suspend or batch.job.suspend,
         )
-        trial = await _tried(context, body, table, run)
+        trial = await _try_job(context, body, table, run)
         if trial is not None:
             refused[name] = trial.message
     return refused
 
 
-async def _tried(context: ReconcileContext, body: Object, table: Table, run: BatchPod) -> FailedAttempt | None:
+async def _try_job(context: ReconcileContext, body: Object, table: Table, run: BatchPod) -> FailedAttempt | None:
     """Create the Job if its next trial is due; return the failed trial, or None if the Job exists."""
     key, now_s = f"{run.namespace}/{run.job}", context.clock.monotonic()
     before = context.trials.get(key)

@@ -22,12 +22,12 @@ class Obstacle:
     is_problem: bool
 
 
-async def tell_waiting(context: ReconcileContext, body: Object, obstacles: Sequence[Obstacle]) -> Object:
+async def write_waiting(context: ReconcileContext, body: Object, obstacles: Sequence[Obstacle]) -> Object:
     """Write the conditions of a deletion that waits; return the object. The rest of its status stays."""
-    return await tell_conditions(context, body, waiting_conditions(obstacles))
+    return await write_conditions(context, body, waiting_conditions(obstacles))
 
 
-async def tell_conditions(context: ReconcileContext, body: Object, changed: Sequence[Condition]) -> Object:
+async def write_conditions(context: ReconcileContext, body: Object, changed: Sequence[Condition]) -> Object:
     """Write these conditions; return the object. The rest of its status stays."""
     before = dict(body.get("status") or {})
     conditions = {entry["type"]: _read(entry) for entry in before.pop("conditions", ())}

@@ -35,13 +35,15 @@ async def write_status(
         return body
     written = await context.kube.patch_status(kind_of(body), namespace_of(body), name_of(body), patch)
     context.store.keep_own(written)
-    await _tell_of_pruned(context, body, patch, written)
+    await _warn_of_pruned_fields(context, body, patch, written)
     for condition in news(old, shown):
-        await _tell(context, body, condition)
+        await _report_condition(context, body, condition)
     return written
 
 
-async def _tell_of_pruned(context: ReconcileContext, body: Object, patch: Mapping[str, Any], written: Object) -> None:
+async def _warn_of_pruned_fields(
+    context: ReconcileContext, body: Object, patch: Mapping[str, Any], written: Object
+) -> None:
     """Warn of status fields that an older CRD does not know: the API server drops them silently, so they would be
     written again and again."""
     stored = written.get("status") or {}
@@ -51,7 +53,7 @@ async def _tell_of_pruned(context: ReconcileContext, body: Object, patch: Mappin
         await context.events.warning(body, "DefinitionOutdated", text)
 
 
-async def _tell(context: ReconcileContext, body: Object, condition: Mapping[str, Any]) -> None:
+async def _report_condition(context: ReconcileContext, body: Object, condition: Mapping[str, Any]) -> None:
     reason, text = condition["reason"], condition["message"] or condition["reason"]
     is_wanted = condition["type"] == "Consuming" and reason in WANTED
     is_bad = BAD_NEWS.get(condition["type"]) == condition["status"] and not is_wanted

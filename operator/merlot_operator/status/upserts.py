@@ -81,9 +81,9 @@ def _state(facts: UpsertStatusFacts) -> str:
         return "NoTable"
     if any(answer["short"] for answer in facts.answers.values()):
         return "MemoryShort"
-    for _, filling in _fillings(facts):
-        if filling["step"] != DONE:
-            return f"Backfill {filling['number'] + 1}/{filling['steps']} {filling['step']}"
+    for _, backfill in _backfills(facts):
+        if backfill["step"] != DONE:
+            return f"Backfill {backfill['number'] + 1}/{backfill['steps']} {backfill['step']}"
     executed = _executed(facts)
     return executed.reason if executed.holds is not True else "Executed"
 
@@ -133,25 +133,25 @@ def _snapshots(facts: UpsertStatusFacts) -> Condition:
     return Condition("SnapshotsCurrent", True, "Current")
 
 
-def _fillings(facts: UpsertStatusFacts) -> Iterator[tuple[str, UpsertAnswer]]:
+def _backfills(facts: UpsertStatusFacts) -> Iterator[tuple[str, UpsertAnswer]]:
     """Return each table's backfill, those that are under way first."""
-    fillings = [(name, answer["backfill"]) for name, answer in sorted(facts.answers.items()) if answer.get("backfill")]
-    return iter(sorted(fillings, key=lambda item: item[1]["step"] == DONE))
+    backfills = [(name, answer["backfill"]) for name, answer in sorted(facts.answers.items()) if answer.get("backfill")]
+    return iter(sorted(backfills, key=lambda item: item[1]["step"] == DONE))
 
 
 def _backfill(facts: UpsertStatusFacts) -> Condition:
-    name, filling = next(_fillings(facts), ("", None))
-    if filling is None:
+    name, backfill = next(_backfills(facts), ("", None))
+    if backfill is None:
         return Condition("BackfillProgressing", False, "NoBackfill")
-    where = f"{filling['name']} of table {name}"
-    if filling["step"] == DONE:
-        reason = "Cancelled" if filling["cancelled"] else "Done"
-        return Condition("BackfillProgressing", False, reason, f"{where} since {timestamp(filling['sinceMs'])}")
-    text = f"{where}: step {filling['number'] + 1} of {filling['steps']}, {filling['step']}"
-    message = f"{text}; waits for {filling['message']}" if filling["message"] else text
-    if filling["waitsForMemory"]:
+    where = f"{backfill['name']} of table {name}"
+    if backfill["step"] == DONE:
+        reason = "Cancelled" if backfill["cancelled"] else "Done"
+        return Condition("BackfillProgressing", False, reason, f"{where} since {timestamp(backfill['sinceMs'])}")
+    text = f"{where}: step {backfill['number'] + 1} of {backfill['steps']}, {backfill['step']}"
+    message = f"{text}; waits for {backfill['message']}" if backfill["message"] else text
+    if backfill["waitsForMemory"]:
         return Condition("BackfillProgressing", False, "NeedsMemory", message)
-    reason = "".join(part.capitalize() for part in filling["step"].split("_"))
+    reason = "".join(part.capitalize() for part in backfill["step"].split("_"))
     return Condition("BackfillProgressing", True, reason, message)
 
 
@@ -185,7 +185,7 @@ def _compaction(facts: UpsertStatusFacts) -> Condition:
 
 
 def _table(name: str, answer: UpsertAnswer) -> Json:
-    worst, filling, compaction = answer.get("worst"), answer.get("backfill"), answer.get("compaction") or {}
+    worst, backfill, compaction = answer.get("worst"), answer.get("backfill"), answer.get("compaction") or {}
     entry: Json = {
         "table": name,
         **{count: answer[count] for count in ("keys", "valid", "invalid", "expired")},
@@ -195,7 +195,7 @@ def _table(name: str, answer: UpsertAnswer) -> Json:
         "replicas": answer["replicas"],
         "replicasInForce": answer["inForce"],
         "ttl": answer["ttl"],
-        "backfill": None if filling is None else filling["step"],
+        "backfill": None if backfill is None else backfill["step"],
         "segmentsRewritten": compaction.get("rewritten"),
         "segmentsRemoved": compaction.get("removed"),
         "segmentsMerged": compaction.get("merged"),

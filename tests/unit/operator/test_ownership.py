@@ -21,7 +21,7 @@ from merlot_operator.kube.kinds import LEASES, ROLE_BINDINGS, TABLES, Object, Re
 from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, check_owned, mark, owner_of, standing
 from merlot_operator.kube.writer import changes_fixed_field
 from merlot_operator.reconcilers import ownership
-from merlot_operator.reconcilers.ownership import REASON, is_ours, let_go, tell_of_owner
+from merlot_operator.reconcilers.ownership import REASON, is_ours, let_go, report_owner
 
 ME, SUCCESSOR, TWIN = Owner("plat/plat", "a"), Owner("plat/plat", "b"), Owner("team/twin", "c")
 ENVIRONMENT = {
@@ -210,17 +210,17 @@ async def test_what_another_release_serves_says_so_by_an_event_and_by_conditions
     table = server.declare()
     assert await is_ours(server.operator(monkeypatch, "plat/plat"), "n")
     twin = server.operator(monkeypatch, "team/twin")
-    await tell_of_owner(twin, table)
+    await report_owner(twin, table)
     assert [reason for reason, _ in server.events] == [REASON]
     assert "plat/plat" in server.events[0][1]
     assert "status" not in server.objects[TABLES, "flights"], "its owner may be about to judge it"
     monkeypatch.setattr(ownership, "SILENT_S", 0.0)
-    await tell_of_owner(twin, table)
+    await report_owner(twin, table)
     told = server.objects[TABLES, "flights"]
     conditions = {one["type"]: (one["status"], one["reason"]) for one in told["status"]["conditions"]}
     assert conditions["Ready"] == ("False", REASON)
     version = told["metadata"]["resourceVersion"]
-    await tell_of_owner(twin, told)
+    await report_owner(twin, told)
     assert server.objects[TABLES, "flights"]["metadata"]["resourceVersion"] == version
 
 

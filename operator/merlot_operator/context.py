@@ -41,7 +41,7 @@ class PoolNote:
     refused: str | None = None
     """Reason why Kubernetes cannot create the pool's pods or claims."""
     conflicts: tuple[Conflict, ...] = ()
-    """Settings of the pool's tables that contradict each other."""
+    """Settings of the pool's tables that do not take effect."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,4 @@
-"""Watches through Kopf: they keep the store current and wake what a changed object concerns. Nothing is decided
-here.
-"""
+"""Watches through Kopf, which keep the store current and wake what a change concerns. Nothing is decided here."""
 
 from __future__ import annotations
 

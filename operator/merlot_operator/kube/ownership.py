@@ -46,7 +46,7 @@ class NamespaceRole(Enum):
     STRANGER = auto()
 
 
-def standing(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> NamespaceRole:
+def namespace_role(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> NamespaceRole:
     """Return the relation of `me` to a namespace. The newest process is right: a process that once was the owner and no
     longer is has a successor, or was taken over from, and never takes the namespace back."""
     if owner == me:

@@ -21,8 +21,8 @@ _BROKEN = {
 }
 RESTARTS_UNTIL_CRASHING = 3
 STUCK_MS = 30_000
-"""Milliseconds after a deleted pod's grace period, whose end is its deletionTimestamp; usually it is gone a second or
-two after."""
+"""Milliseconds after which a deleted pod is stuck, from the end of its grace period (its deletionTimestamp) on. Usually
+it is gone within a second or two."""
 OVERDUE_MS = 900_000
 """Milliseconds after which a pod that is not ready is a problem: a server that starts on an empty disk may load for a
 while."""

@@ -13,7 +13,7 @@ from merlot.errors import ConflictError, NotFoundError
 from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.client import ForbiddenError
 from merlot_operator.kube.kinds import DECLARED, LEASES, Object
-from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, mark, owner_of, standing
+from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, mark, namespace_role, owner_of
 from merlot_operator.metrics import SERVED
 from merlot_operator.reconcilers.waiting import write_conditions
 from merlot_operator.status.conditions import Condition
@@ -35,7 +35,7 @@ async def is_ours(context: ReconcileContext, namespace: str) -> bool:
 async def _is_ours(context: ReconcileContext, namespace: str) -> bool:
     live = context.store.get(LEASES, namespace, MARK)
     owner, has_owned = owner_of(live), namespace in context.owned
-    match standing(owner, context.owner, has_owned=has_owned, takes_over=context.config.takes_over):
+    match namespace_role(owner, context.owner, has_owned=has_owned, takes_over=context.config.takes_over):
         case NamespaceRole.STRANGER if owner is not None:
             _leave(context, namespace, owner)
             return False

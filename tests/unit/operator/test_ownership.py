@@ -18,7 +18,7 @@ from merlot_operator.config import from_environment
 from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.client import ForbiddenError
 from merlot_operator.kube.kinds import LEASES, ROLE_BINDINGS, TABLES, Object, ResourceKind, kind_of
-from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, check_owned, mark, owner_of, standing
+from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, check_owned, mark, namespace_role, owner_of
 from merlot_operator.kube.writer import changes_fixed_field
 from merlot_operator.reconcilers import ownership
 from merlot_operator.reconcilers.ownership import REASON, is_ours, let_go, report_owner
@@ -49,7 +49,7 @@ ENVIRONMENT = {
 def test_whoever_came_last_serves_and_nobody_takes_back(
     owner: Owner | None, has_owned: bool, takes_over: bool, expected: NamespaceRole
 ) -> None:
-    assert standing(owner, ME, has_owned=has_owned, takes_over=takes_over) is expected
+    assert namespace_role(owner, ME, has_owned=has_owned, takes_over=takes_over) is expected
 
 
 class Server:

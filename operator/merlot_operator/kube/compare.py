@@ -47,7 +47,7 @@ def differences(live: Any, wanted: Any, path: str = "") -> dict[str, Any]:
 
 
 def quantity(text: str) -> Decimal:
-    """Return the number of a Kubernetes quantity. Raise ArithmeticError or KeyError if the text is none."""
+    """Return the number of a Kubernetes quantity. Raise ArithmeticError or KeyError if the text is no quantity."""
     number = text.rstrip("kKMGTPEim")
     return Decimal(number) * _FACTORS[text[len(number) :]]
 

@@ -1,9 +1,8 @@
-"""NamespaceRole of a namespace: a Lease in it names the release of the operator that serves it, and that operator's
+"""Ownership of a namespace: a Lease in it names the release of the operator that serves it, and that operator's
 process.
 
 The Lease is a mark, not an election. It is written when something is first declared in a namespace, and when another
-process comes to serve it; it goes with the last declared object. Nobody renews it, so an idle operator writes
-nothing.
+process comes to serve it; it goes with the last declared object. Nobody renews it, so an idle operator writes nothing.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ LONGEST_PAUSE_S = 30.0
 
 
 def next_trial(before: FailedAttempt | None, message: str, now_s: float) -> FailedAttempt:
-    """Return the trial after one more failed attempt, with a doubled pause. Pure."""
+    """Return the record of one more failed attempt, with a doubled pause. Pure."""
     pause_s = FIRST_PAUSE_S if before is None else min(LONGEST_PAUSE_S, 2 * before.pause_s)
     return FailedAttempt(message, pause_s, now_s + pause_s)
 

@@ -147,7 +147,7 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
 
 
 def _message(name: str, answer: Mapping[str, Any]) -> str:
-    """Return the controller's message, but for tasks that failed for good the next step with kubectl."""
+    """Return the controller's message; for tasks that failed for good, what to do with kubectl."""
     if answer["state"] != FAILING:
         return str(answer.get("message") or answer.get("lastError") or "")
     num_failed = sum(level.get("tasksPoisoned", 0) for level in answer["levels"])

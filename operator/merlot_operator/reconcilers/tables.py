@@ -265,7 +265,7 @@ async def _run_batches(
 
 
 async def _try_job(context: ReconcileContext, body: Object, table: Table, run: BatchPod) -> FailedAttempt | None:
-    """Create the Job if its next trial is due; return the failed trial, or None if the Job exists."""
+    """Create the Job if its next trial is due; return the attempt if it failed, or None if the Job exists."""
     key, now_s = f"{run.namespace}/{run.job}", context.clock.monotonic()
     before = context.trials.get(key)
     if before is not None and now_s < before.next_s:

@@ -1,5 +1,5 @@
-"""From the three kinds that users declare to Kubernetes objects, and to the desired state in ZooKeeper.
+"""Turn the three kinds that users declare into Kubernetes objects and into the desired state in ZooKeeper.
 
-Decides in pure functions from an immutable view; the handlers only wake a level-based reconcile. Never loads the
-engine. Runs on one event loop: nothing here blocks it.
+Pure functions decide, from an immutable view; the handlers only wake a level-based reconcile. The package never loads
+the query engine. It runs on one event loop, which nothing here may block.
 """

@@ -1,4 +1,4 @@
-"""`python -m merlot_operator`: Kopf's watches and our loop, until SIGTERM."""
+"""`python -m merlot_operator`: run Kopf's watches and the reconcile loop until SIGTERM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from merlot.errors import InvalidInputError, MerlotError
 from merlot.telemetry import LogFormat, configure_logging
 from merlot_operator import handlers, late
 from merlot_operator.config import Config, from_environment
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.controllers.metastores import Metastores
 from merlot_operator.controllers.statuses import ClusterStatuses
 from merlot_operator.health import Health
@@ -30,7 +30,7 @@ from merlot_operator.kube.events import Events
 from merlot_operator.kube.login import login
 from merlot_operator.kube.ownership import Owner, check_owned
 from merlot_operator.kube.writer import Writer
-from merlot_operator.progress import Progress
+from merlot_operator.progress import OperatorProgress
 from merlot_operator.reconcilers import loop as reconcile
 from merlot_operator.reconcilers.going import let_go_of_own
 from merlot_operator.watchdog import Watchdog, end_at_once
@@ -38,12 +38,12 @@ from merlot_operator.workqueue import WorkQueue
 
 _LOG = logging.getLogger(__name__)
 
-LAST_S = 5.0
-"""For what is to be done before the operator ends."""
+STOP_S = 5.0
+"""Seconds for the work that has to be done before the operator ends."""
 
 
 def main() -> int:
-    """Run the operator; returns the exit code."""
+    """Run the operator; return its exit code."""
     try:
         config = from_environment(os.environ)
     except InvalidInputError as error:
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 async def operate(config: Config) -> None:
-    """Until SIGTERM or SIGINT, which Kopf takes care of."""
+    """Run until SIGTERM or SIGINT, which Kopf handles."""
     settings = kopf.OperatorSettings()
     handlers.configure(settings, config)
     context = _context(config, settings)
@@ -69,7 +69,7 @@ async def operate(config: Config) -> None:
     await health.start(config.liveness_port)
     insights = Insights()
     loop = asyncio.create_task(_run(context, insights), name="reconcile")
-    loop.add_done_callback(_die_with)
+    loop.add_done_callback(_end_with_loop)
     _register_stop(registry, context, loop)
     _LOG.info("operator starts namespaces=%s", ",".join(config.namespaces) or "all")
     before = asyncio.all_tasks()
@@ -83,7 +83,7 @@ async def operate(config: Config) -> None:
             namespaces=list(config.namespaces),
         )
         for task in tasks:
-            # The first that ends, by a signal or by itself, is the beginning of Kopf's end, in which it may hang.
+            # The first task that ends, by a signal or by itself, begins Kopf's shutdown, which may hang.
             task.add_done_callback(lambda _: watchdog.expect_end())
         await kopf.run_tasks(tasks, ignored=before)
     finally:
@@ -95,17 +95,17 @@ async def operate(config: Config) -> None:
         await context.kube.close()
 
 
-async def _run(context: Context, insights: Insights) -> None:
+async def _run(context: ReconcileContext, insights: Insights) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(late.follow(context, insights))
         group.create_task(reconcile.run(context))
 
 
-def _context(config: Config, settings: kopf.OperatorSettings) -> Context:
+def _context(config: Config, settings: kopf.OperatorSettings) -> ReconcileContext:
     kube, store, clock, queue = Kube(settings), Store(), SystemClock(), WorkQueue(random.Random())
-    progress = Progress(queue, config.namespaces or (None,), clock.monotonic())
+    progress = OperatorProgress(queue, config.namespaces or (None,), clock.monotonic())
     owner = Owner(config.release, f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
-    return Context(
+    return ReconcileContext(
         config=config,
         kube=kube,
         store=store,
@@ -126,25 +126,25 @@ def _register_login(registry: kopf.OperatorRegistry) -> None:
         return login(settings)
 
 
-def _register_stop(registry: kopf.OperatorRegistry, context: Context, loop: asyncio.Task[None]) -> None:
-    """Before Kopf cancels every task that is not its own."""
+def _register_stop(registry: kopf.OperatorRegistry, context: ReconcileContext, loop: asyncio.Task[None]) -> None:
+    """Stop the reconcile loop before Kopf cancels every task that is not its own."""
 
     @kopf.on.cleanup(registry=registry)
     async def stop(**_: object) -> None:
         with contextlib.suppress(MerlotError, TimeoutError):
-            async with asyncio.timeout(LAST_S):
+            async with asyncio.timeout(STOP_S):
                 await let_go_of_own(context)
         await _stop(loop)
 
 
 async def _stop(loop: asyncio.Task[None]) -> None:
-    loop.remove_done_callback(_die_with)
+    loop.remove_done_callback(_end_with_loop)
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
 
 
-def _die_with(loop: asyncio.Task[None]) -> None:
-    """Without its loop the operator is of no use: end, and be started again."""
+def _end_with_loop(loop: asyncio.Task[None]) -> None:
+    """End the process: without its reconcile loop the operator is useless, and kubelet starts it again."""
     if not loop.cancelled():
         _LOG.critical("the reconcile loop ended", exc_info=loop.exception())
         end_at_once("the reconcile loop ended")

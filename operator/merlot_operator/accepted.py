@@ -1,7 +1,7 @@
-"""By which spec a Table is run: the last one that was accepted, which its status keeps. Pure.
+"""The spec by which a Table is run: the last accepted spec, which its status keeps. Pure.
 
-A change that is refused alters nothing: not the config, nor servers, brokers, batches, or what a deletion does. A new
-Table gets servers and volumes once it is accepted.
+A refused change alters nothing: neither the config, servers, brokers and batches, nor what a deletion does. A new Table
+gets servers and volumes once its spec is accepted.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from typing import Any
 
 from merlot_operator.kube.kinds import Object
 
-MOST_KNOWN = 4096
-"""Specs that are kept parsed."""
+MAX_PARSED = 4096
+"""Number of parsed specs that are cached."""
 
 
 def text_of(spec: Mapping[str, Any]) -> str:
-    """A spec as the status keeps it."""
+    """Return a spec as the text that the status keeps."""
     return json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def spec_of(table: Object) -> Mapping[str, Any] | None:
-    """The spec that was accepted last; None if none was. It must not be changed."""
+    """Return the spec that was accepted last, or None. The caller must not change it."""
     status = table.get("status") or {}
     if "accepted" in status:
         return _parsed(status["accepted"])
-    # Served since before the status kept it.
+    # The Table has been served since before its status kept the spec.
     spec: Mapping[str, Any] | None = table["spec"] if "revision" in status else None
     return spec
 
 
 def as_run(table: Object) -> Object:
-    """The Table with the spec that it is run by; with its own as long as none was accepted."""
+    """Return the Table with its accepted spec in place of the declared one; the Table itself if no spec was
+    accepted."""
     spec = spec_of(table)
     return table if spec is None or spec is table["spec"] else {**table, "spec": spec}
 
 
 def all_run(tables: Iterable[Object]) -> list[Object]:
-    """Those that had a spec accepted, with it."""
+    """Return each Table that has an accepted spec, with that spec."""
     return [as_run(table) for table in tables if spec_of(table) is not None]
 
 
-@lru_cache(MOST_KNOWN)
+@lru_cache(MAX_PARSED)
 def _parsed(text: str) -> Mapping[str, Any]:
     spec: Mapping[str, Any] = json.loads(text)
     return spec

@@ -1,4 +1,4 @@
-"""What the operator is told by its environment; the chart sets it. Read once, at the start.
+"""The operator's configuration, read once from its environment at the start; the chart sets the variables.
 
 | variable | meaning | default |
 |---|---|---|
@@ -29,8 +29,8 @@
 | MERLOT_LIVENESS_PORT | port of `/healthz`, `/readyz` and `/metrics` | 8080 |
 | MERLOT_LOG_LEVEL, MERLOT_LOG_FORMAT | as of `merlot` (`line` or `json`) | INFO, json |
 
-Each namespace has a chroot and a folder of its own: where `{namespace}` is not written, it is appended. `homes` keeps
-namespaces where they are that began before that, in an installation of one namespace.
+Each namespace has a chroot and a folder of its own: `{namespace}` is appended to a URL that does not contain it. An
+installation of one namespace once did without; `homes` lets a namespace that began like that stay where it is.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Sizes:
     broker: RoleSize = RoleSize()
     server: RoleSize = RoleSize()
     minion: RoleSize = RoleSize(replicas=0)
-    """`replicas`: those that run without a task."""
+    """`replicas`: minions that run even without a task."""
     minion_max: int = 2
     driver: RoleSize = RoleSize()
     executor: RoleSize = RoleSize()
@@ -80,7 +80,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a namespace's shared state is, and its files."""
+    """URLs of a namespace's shared state and of its files."""
 
     metastore: str
     deep_store: str
@@ -88,12 +88,12 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The environment, checked."""
+    """The checked environment of the operator."""
 
     namespaces: tuple[str, ...] = ()
     release: str = "merlot"
     takes_over: bool = False
-    """Whether namespaces that another release has marked as its own are served too."""
+    """True if namespaces that another release has marked as its own are served too."""
     metastore: str
     deep_store: str
     runtime_image: str
@@ -101,7 +101,7 @@ class Config:
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     deep_store_prefixes: tuple[str, ...] = ()
-    """Below which Tables may name deep stores of their own, besides the namespace's."""
+    """URIs below which Tables may name deep stores of their own, besides the namespace's."""
     source_prefixes: tuple[str, ...] = ()
     stream_hosts: tuple[str, ...] = ()
     """Patterns of brokers and registries that streams of Tables may name."""
@@ -112,9 +112,9 @@ class Config:
     storage_class: str = ""
     spark_driver_role: str = ""
     has_unrestricted_templates: bool = False
-    """Whether Tables' podTemplates may say all that Kubernetes takes."""
+    """True if a Table's podTemplates may set every field that Kubernetes takes."""
     table_secrets: tuple[str, ...] = ("merlot-*",)
-    """Patterns of the Secrets that Tables may name as those of their deep store."""
+    """Patterns of the Secrets that Tables may name for their deep stores and streams."""
     has_network_policies: bool = True
     controller_url: str = CONTROLLER_URL
     workers: int = 8
@@ -123,51 +123,52 @@ class Config:
     log_level: str = "INFO"
     log_format: str = "json"
     homes: dict[str, Home] = field(default_factory=dict)
-    """By namespace, once it is known where its state is; `metastore.Metastores` alone writes here."""
+    """Home of each namespace whose home is known; `metastores.Metastores` alone writes here."""
 
     @property
     def is_cluster_wide(self) -> bool:
-        """Whether every namespace is served."""
+        """True if every namespace is served."""
         return not self.namespaces
 
     def metastore_of(self, namespace: str) -> str:
-        """URL of the namespace's metastore."""
+        """Return the URL of the namespace's metastore."""
         return self._home(namespace).metastore
 
     def deep_store_of(self, namespace: str) -> str:
-        """URI of the namespace's deep store; a query string stays last."""
+        """Return the URI of the namespace's deep store; a query string stays last."""
         return self._home(namespace).deep_store
 
     def deep_store_prefixes_of(self, namespace: str) -> tuple[str, ...]:
-        """Those of a namespace."""
+        """Return the URIs below which Tables of a namespace may name deep stores of their own."""
         return tuple(uri.replace(NAMESPACE, namespace) for uri in self.deep_store_prefixes)
 
     def source_prefixes_of(self, namespace: str) -> tuple[str, ...]:
-        """Those of a namespace."""
+        """Return the URIs below which batches of a namespace may read."""
         return tuple(uri.replace(NAMESPACE, namespace) for uri in self.source_prefixes)
 
     def stream_folders_of(self, namespace: str) -> tuple[str, ...]:
-        """Return the folders that streams of files of a namespace may read: its sources that are folders. A comma
-        would make two of one, so folders with commas are left out."""
+        """Return the folders that file streams of a namespace may read: its sources that are folders. The list is
+        separated by commas, so folders with a comma in their path are left out."""
         places = [place_of(uri) for uri in self.source_prefixes_of(namespace)]
         paths = ["/" + "/".join(place.parts) for place in places if place.scheme == "file" and not place.authority]
         return tuple(path for path in paths if "," not in path)
 
     def stream_hosts_of(self, namespace: str) -> tuple[str, ...]:
-        """Those of a namespace."""
+        """Return the patterns of the brokers and registries that streams of a namespace may name."""
         return tuple(pattern.replace(NAMESPACE, namespace) for pattern in self.stream_hosts)
 
     def own_home(self, namespace: str) -> Home:
-        """Apart from all others."""
+        """Return a home for this namespace alone, apart from all others."""
         uri, mark, query = self.deep_store.partition("?")
         return Home(_apart(self.metastore, namespace), _apart(uri, namespace) + mark + query)
 
     def root_home(self, namespace: str) -> Home:
-        """Where the only namespace of an installation once had everything."""
+        """Return the home at the root of the metastore and deep store, where an installation of one namespace once kept
+        everything."""
         return Home(self.metastore.replace(NAMESPACE, namespace), self.deep_store.replace(NAMESPACE, namespace))
 
     def controller_of(self, namespace: str) -> str:
-        """URL of the namespace's controller, without a slash at the end."""
+        """Return the URL of the namespace's controller, without a slash at the end."""
         return self.controller_url.replace(NAMESPACE, namespace).rstrip("/")
 
     def _home(self, namespace: str) -> Home:
@@ -181,12 +182,12 @@ def _apart(text: str, namespace: str) -> str:
 
 
 def namespaces_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Those to serve; none: all of them."""
+    """Return the namespaces to serve; an empty tuple means all."""
     return _names(environment.get("MERLOT_NAMESPACE", ""))
 
 
 def from_environment(environment: Mapping[str, str]) -> Config:
-    """Read MERLOT_… variables; raises InvalidInputError naming the one that is wrong."""
+    """Read MERLOT_… variables. Raise InvalidInputError, naming the variable, if one is wrong."""
     get = environment.get
     return Config(
         namespaces=namespaces_in(environment),
@@ -220,11 +221,11 @@ def from_environment(environment: Mapping[str, str]) -> Config:
 
 
 def has_unrestricted_templates(environment: Mapping[str, str]) -> bool:
-    """Whether who writes Tables may make any pod; raises InvalidInputError if that is not clear."""
-    said = environment.get("MERLOT_POD_TEMPLATES") or "restricted"
-    if said not in ("restricted", "unrestricted"):
-        raise InvalidInputError(f"MERLOT_POD_TEMPLATES must be restricted or unrestricted got={said!r}")
-    return said == "unrestricted"
+    """Return True if authors of Tables may make any pod. Raise InvalidInputError if the variable has another value."""
+    policy = environment.get("MERLOT_POD_TEMPLATES") or "restricted"
+    if policy not in ("restricted", "unrestricted"):
+        raise InvalidInputError(f"MERLOT_POD_TEMPLATES must be restricted or unrestricted got={policy!r}")
+    return policy == "unrestricted"
 
 
 def _patterns(text: str) -> tuple[str, ...]:
@@ -236,20 +237,21 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _hosts(environment: Mapping[str, str]) -> tuple[str, ...]:
-    found = _patterns(environment.get("MERLOT_STREAM_HOSTS", ""))
-    AllowedStreams(tuple(pattern.replace(NAMESPACE, "namespace") for pattern in found))
-    return found
+    patterns = _patterns(environment.get("MERLOT_STREAM_HOSTS", ""))
+    AllowedStreams(tuple(pattern.replace(NAMESPACE, "namespace") for pattern in patterns))
+    return patterns
 
 
 def _uris(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
-    found = tuple(environment.get(name, "").split())
-    for uri in found:
+    uris = tuple(environment.get(name, "").split())
+    for uri in uris:
         place_of(_without_credentials(name, uri))
-    return found
+    return uris
 
 
 def _without_credentials(name: str, uri: str) -> str:
-    """Pods get it as an argument, which many may read."""
+    """Return `uri`. Raise InvalidInputError if it holds credentials: pods get it as an argument, which many may
+    read."""
     if (problem := credentials_problem(uri)) is not None:
         raise InvalidInputError(f"{name} must not hold {problem} uri={redact(uri)}")
     return uri

@@ -1,8 +1,8 @@
-"""`python -m merlot_operator.crds`: make the three kinds known to the API server, in the version of this program.
+"""`python -m merlot_operator.crds`: install the CRDs of this version of the program.
 
-Run by the chart before each installation and upgrade, since helm installs CRDs and never upgrades them. Server-side
-apply, so that labels and annotations of others stay. Ends when the kinds are served, or with 1 and the reason. With
-MERLOT_POD_TEMPLATES=unrestricted Tables may say of their pods whatever Kubernetes takes.
+The chart runs it before each installation and upgrade, since helm installs CRDs and never upgrades them. Server-side
+apply keeps labels and annotations of others. The program ends when the kinds are served, or with exit code 1 and the
+reason. With MERLOT_POD_TEMPLATES=unrestricted a Table's podTemplates may set every field that Kubernetes takes.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from merlot.spec.crd import definitions as crd
 from merlot.spec.crd.table import unrestrict
 from merlot_operator.config import has_unrestricted_templates
 from merlot_operator.kube.client import Kube, with_client
-from merlot_operator.kube.kinds import TABLES, Kind
+from merlot_operator.kube.kinds import TABLES, ResourceKind
 
-CRDS = Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
+CRDS = ResourceKind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
 WAIT_S = 60.0
 POLL_S = 0.2
 
 
 def definitions(*, unrestricted: bool = False) -> list[dict[str, Any]]:
-    """The CRDs, by name of their files."""
-    found: list[dict[str, Any]] = [yaml.safe_load(text) for _, text in sorted(crd.files().items())]
+    """Return the CRDs, sorted by the names of their files."""
+    documents: list[dict[str, Any]] = [yaml.safe_load(text) for _, text in sorted(crd.files().items())]
     if unrestricted:
-        unrestrict(next(one for one in found if one["spec"]["names"]["kind"] == TABLES.name))
-    return found
+        unrestrict(next(document for document in documents if document["spec"]["names"]["kind"] == TABLES.name))
+    return documents
 
 
 async def install(kube: Kube, *, unrestricted: bool = False, wait_s: float = WAIT_S) -> list[str]:
-    """Apply all, and wait until they are served; returns their names. Harmless if they are there already."""
+    """Apply all CRDs and wait until they are served; return their names. Applying them again does no harm."""
     names = []
     for definition in definitions(unrestricted=unrestricted):
         await kube.apply_global(CRDS, definition)
@@ -54,11 +54,11 @@ async def install(kube: Kube, *, unrestricted: bool = False, wait_s: float = WAI
 
 def _is_established(definition: dict[str, Any]) -> bool:
     conditions = definition.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Install the CRDs; return the exit code."""
     try:
         unrestricted = has_unrestricted_templates(os.environ)
         names = asyncio.run(with_client(partial(install, unrestricted=unrestricted)))

@@ -1,4 +1,4 @@
-"""Kopf's part: watches that keep the store current and wake what an object concerns. Nothing is decided here."""
+"""Watches through Kopf, which keep the store current and wake what a change concerns. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import kopf
 
 from merlot_operator.config import Config
-from merlot_operator.context import SETTLE_S, Context
+from merlot_operator.context import SETTLE_S, ReconcileContext
 from merlot_operator.desired.demand import pool_of
 from merlot_operator.kube.kinds import (
     COMPONENT,
@@ -21,8 +21,8 @@ from merlot_operator.kube.kinds import (
     TABLE,
     TABLES,
     UPSERTS,
-    Kind,
     Object,
+    ResourceKind,
     config_ref,
     is_deleting,
     labels_of,
@@ -31,17 +31,17 @@ from merlot_operator.kube.kinds import (
 )
 from merlot_operator.manifests.parts import MINION
 from merlot_operator.rights import listed, watched
-from merlot_operator.workqueue import Key, Subject
+from merlot_operator.workqueue import QueueKey, Subject
 
 FIRST_PAUSES_S = (0.2, 0.7, 1.5, 3.1, 6.3)
 LONGEST_PAUSE_S = 15.0
 _SUBJECTS = {"Table": Subject.TABLE, "MergeRollupTask": Subject.ROLLUP, "UpsertConfig": Subject.UPSERT}
 
 
-def register(registry: kopf.OperatorRegistry, context: Context) -> None:
+def register(registry: kopf.OperatorRegistry, context: ReconcileContext) -> None:
     """Watch every kind that may be watched. `on.event` leaves no mark on objects, unlike Kopf's other handlers."""
 
-    def watch(kind: Kind) -> None:
+    def watch(kind: ResourceKind) -> None:
         @kopf.on.event(kind.group or "", kind.version, kind.plural, registry=registry, id=f"watch-{kind.plural}")
         async def changed(event: Any, **_: Any) -> None:
             observe(context, kind, event["type"], dict(event["object"]))
@@ -50,30 +50,30 @@ def register(registry: kopf.OperatorRegistry, context: Context) -> None:
         watch(kind)
 
 
-def observe(context: Context, kind: Kind, change: str | None, body: dict[str, Any]) -> None:
-    """Take in one change, and wake whom it concerns."""
+def observe(context: ReconcileContext, kind: ResourceKind, change: str | None, body: dict[str, Any]) -> None:
+    """Store one change, and wake what it concerns."""
     body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
     if change == "DELETED":
         context.store.remove(body)
     elif not context.store.put(body):
         return
     if change == "DELETED" or is_deleting(body):
-        # Maybe with its namespace, of which the pods go first where Kubernetes keeps an order.
-        context.queue.wake(Key(Subject.NAMESPACE, namespace_of(body)))
+        # Its namespace may be going too: where Kubernetes keeps an order, it deletes the pods first.
+        context.queue.wake(QueueKey(Subject.NAMESPACE, namespace_of(body)))
     wake(context, kind, body)
 
 
-def wake(context: Context, kind: Kind, body: Object) -> None:
-    """Wake what an object concerns."""
+def wake(context: ReconcileContext, kind: ResourceKind, body: Object) -> None:
+    """Wake what a changed object concerns."""
     namespace = namespace_of(body)
     if kind in DECLARED:
-        context.queue.wake(Key(_SUBJECTS[kind.name], namespace, name_of(body)))
+        context.queue.wake(QueueKey(_SUBJECTS[kind.name], namespace, name_of(body)))
         if kind is TABLES:
             context.wake_cluster(namespace)
             context.wake_pool(namespace, pool_of(body))
-            _wake_those_that_name(context, body)
+            _wake_dependents(context, body)
         elif kind is UPSERTS:
-            _wake_those_that_it_rules(context, body)
+            _wake_its_tables(context, body)
         return
     labels = labels_of(body)
     if kind is LEASES:
@@ -88,47 +88,46 @@ def wake(context: Context, kind: Kind, body: Object) -> None:
         context.wake_tables(namespace)
         if labels[COMPONENT] == MINION:
             for rollup in context.store.of(ROLLUPS, namespace):
-                context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
+                context.queue.wake(QueueKey(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
 
 
-def wake_all(context: Context, namespace: str) -> None:
-    """The namespace has another owner."""
+def wake_all(context: ReconcileContext, namespace: str) -> None:
+    """Wake everything in a namespace, which has another owner now."""
     context.wake_cluster(namespace)
     for kind in DECLARED:
         for body in context.store.of(kind, namespace):
             wake(context, kind, body)
 
 
-def _wake_those_that_name(context: Context, table: Object) -> None:
-    """Objects come in any order: what waits for a Table, or tells of it, looks again."""
+def _wake_dependents(context: ReconcileContext, table: Object) -> None:
+    """Wake what waits for a Table or shows it in a status: objects arrive in any order."""
     namespace = namespace_of(table)
     for rollup in context.store.of(ROLLUPS, namespace):
         if rollup["spec"].get("table") == name_of(table):
-            context.queue.wake(Key(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
+            context.queue.wake(QueueKey(Subject.ROLLUP, namespace, name_of(rollup)), SETTLE_S)
     for config in context.store.of(UPSERTS, namespace):
         if name_of(config) == config_ref(table) or name_of(table) in (config.get("status", {}).get("tables") or ()):
-            context.queue.wake(Key(Subject.UPSERT, namespace, name_of(config)), SETTLE_S)
+            context.queue.wake(QueueKey(Subject.UPSERT, namespace, name_of(config)), SETTLE_S)
 
 
-def _wake_those_that_it_rules(context: Context, config: Object) -> None:
+def _wake_its_tables(context: ReconcileContext, config: Object) -> None:
     for table in context.store.of(TABLES, namespace_of(config)):
         if config_ref(table) == name_of(config):
             context.wake_table(namespace_of(config), name_of(table), SETTLE_S)
 
 
 class _Endless:
-    """Pauses of watches that the API server refuses or does not answer.
+    """Endless pauses between attempts of watches that the API server refuses or does not answer.
 
-    Kopf ends the whole operator once they are used up: for one namespace that was deleted with its Role. `served` tells
-    of such a one, and `watchdog` ends an operator that is of no use.
-    """
+    Kopf ends the whole operator once the pauses are used up, so one namespace that was deleted with its Role would end
+    it. `served` reports such a namespace, and `watchdog` ends an operator that makes no progress at all."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain(FIRST_PAUSES_S, itertools.repeat(LONGEST_PAUSE_S))
 
 
 def configure(settings: kopf.OperatorSettings, config: Config) -> None:
-    """Kopf's settings for production."""
+    """Set Kopf's settings for production."""
     # The role of one namespace cannot list namespaces and definitions.
     settings.scanning.disabled = not config.is_cluster_wide
     settings.posting.enabled = False

@@ -1,6 +1,7 @@
-"""The operator's own port: `/healthz`, `/readyz` and `/metrics`.
+"""HTTP server of the operator: `/healthz`, `/readyz` and `/metrics`.
 
-The first two tell what `progress` finds; a loop that cannot answer them says as much by that. `watchdog` needs neither.
+The first two answer with the verdict of `progress`. An event loop that hangs cannot answer them, which kubelet takes
+for a failure. `watchdog` needs neither.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from aiohttp import web
 
 from merlot.http import health
 from merlot.http.server import HttpServer
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.metrics import WRITES
-from merlot_operator.progress import Verdict
+from merlot_operator.progress import ProgressVerdict
 
 
 class Health:
-    """The server."""
+    """The HTTP server."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ReconcileContext) -> None:
         self._context = context
         self._http: HttpServer | None = None
 
@@ -35,7 +36,7 @@ class Health:
         if self._http is not None:
             await self._http.stop()
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self) -> ProgressVerdict:
         return self._context.progress.verdict(self._context.clock.monotonic())
 
     async def _ready(self, _: web.Request) -> web.Response:

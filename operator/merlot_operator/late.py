@@ -1,8 +1,8 @@
 """Watches of kinds that are defined after the operator's start.
 
-Kopf looks for kinds once, when it starts, unless it may watch definitions: an operator of some namespaces may not.
-So the operator asks for each kind that Kopf does not watch, and adds it once the API server has it. Until then it is
-not ready: what is declared would go unseen between two complete listings.
+Kopf looks for kinds once, when it starts, unless it may watch definitions, which an operator of some namespaces may
+not. So the operator asks for each kind that Kopf does not watch, and adds it once the API server has it. Until then it
+is not ready, because changes of that kind would go unseen between two complete listings.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import kopf
 from kopf._cogs.structs.references import Insights, Resource
 
 from merlot.errors import MerlotError
-from merlot_operator.context import Context
-from merlot_operator.kube.kinds import Kind
+from merlot_operator.context import ReconcileContext
+from merlot_operator.kube.kinds import ResourceKind
 from merlot_operator.rights import listed
 
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""Seconds between two looks; only kinds that are missing cost a request."""
+"""Seconds between two looks; only missing kinds cost a request."""
 
 
-async def follow(context: Context, insights: Insights) -> None:
+async def follow(context: ReconcileContext, insights: Insights) -> None:
     """Have every kind watched, until cancelled."""
     context.progress.unwatched = tuple(map(_title, listed(context.config)))
     await insights.ready_resources.wait()
@@ -33,8 +33,8 @@ async def follow(context: Context, insights: Insights) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def watch_missing(context: Context, insights: Insights) -> None:
-    """Look once at what is not watched, and watch what may be."""
+async def watch_missing(context: ReconcileContext, insights: Insights) -> None:
+    """Look once for kinds that are not watched, and watch those that the API server has by now."""
     missing = []
     for kind in listed(context.config):
         resource = resource_of(kind)
@@ -50,8 +50,8 @@ async def watch_missing(context: Context, insights: Insights) -> None:
     context.progress.unwatched = tuple(missing)
 
 
-async def _is_defined(context: Context, kind: Kind) -> bool:
-    """Whether objects of the kind can be listed in any place that is served."""
+async def _is_defined(context: ReconcileContext, kind: ResourceKind) -> bool:
+    """Return True if objects of the kind can be listed in any place that is served."""
     for place in context.progress.places:
         try:
             await context.kube.probe(kind, place)
@@ -61,11 +61,11 @@ async def _is_defined(context: Context, kind: Kind) -> bool:
     return False
 
 
-def resource_of(kind: Kind) -> Resource:
-    """As Kopf knows the kind."""
+def resource_of(kind: ResourceKind) -> Resource:
+    """Return the kind as Kopf describes it."""
     verbs = frozenset({"get", "list", "watch", "patch"})
     return Resource(kind.group, kind.version, kind.plural, kind=kind.name, namespaced=True, verbs=verbs)
 
 
-def _title(kind: Kind) -> str:
+def _title(kind: ResourceKind) -> str:
     return f"{kind.plural}.{kind.group}".rstrip(".")

@@ -1,4 +1,4 @@
-"""What the operator counts; served as `/metrics` beside `/healthz` and `/readyz`."""
+"""Metrics of the operator, served as `/metrics` beside `/healthz` and `/readyz`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which places a Table may have its pods read and write: those that the chart's values name. Pure.
+"""Check that the places which a Table names are allowed by the chart's values. Pure.
 
-Whoever writes Tables is not whoever runs the operator: pods read files and send requests, signed with the cluster's
-keys, which the author of a Table could not.
+The author of a Table may have fewer rights than the operator: pods read files and send requests that are signed with
+the cluster's keys, which the author could not do.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from merlot_operator.config import Config
 
 
 class NotAllowedError(InvalidInputError):
-    """The Table names places that it may not."""
+    """The Table names places that it may not name."""
 
 
 def check_places(table: Table, config: Config, namespace: str) -> None:
-    """NotAllowedError unless the Table may name what it names."""
+    """Raise NotAllowedError if the Table names a place that it may not."""
     problem = places_problem(table, config, namespace)
     if problem is not None:
         raise NotAllowedError(problem)
 
 
 def places_problem(table: Table, config: Config, namespace: str) -> str | None:
-    """Each field that is wrong, and what would allow it; None if none is."""
+    """Return a text that names each wrong field and what would allow it; None if every field is allowed."""
     return "; ".join(f"{path}: {problem}" for path, problem in places_problems(table, config, namespace)) or None
 
 
 def places_problems(table: Table, config: Config, namespace: str) -> Iterator[tuple[str, str]]:
-    """The path of each field that is wrong, and what would allow it."""
+    """Yield the path of each wrong field, and what would allow it."""
     stores = AllowedStores(own=config.deep_store_of(namespace), prefixes=config.deep_store_prefixes_of(namespace))
     sources = AllowedSources(stores=stores, prefixes=config.source_prefixes_of(namespace))
     declared, stream = table.spec.deep_store_uri, table.spec.ingestion.stream
-    found = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared))]
+    problems = [] if declared is None else [("spec.deepStore.uri", stores.problem_of(declared))]
     for number, batch in enumerate(table.spec.ingestion.batch):
-        found.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
-    yield from ((path, problem) for path, problem in found if problem is not None)
+        problems.append((f"spec.ingestion.batch[{number}].sourceUri", sources.problem_of(batch.source_uri)))
+    yield from ((path, problem) for path, problem in problems if problem is not None)
     if stream is not None:
         folders = AllowedFolders(config.stream_folders_of(namespace))
         streams = AllowedStreams(config.stream_hosts_of(namespace), folders)

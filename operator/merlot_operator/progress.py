@@ -1,30 +1,31 @@
-"""Whether the operator gets on with its work, and where not. Pure but for the notes that are taken: `verdict` looks at
-them and at a clock.
+"""Judge if the operator makes progress, and say where it does not. Pure but for the notes: `verdict` looks at them and
+at a clock.
 
 Four things are followed: that the event loop turns, that the API server answers for each place (a namespace that is
-served, or None for all of them), that each pass ends, and that keys which are due are taken. The notes are plain
-assignments by the event loop's thread; the watchdog's thread only reads.
+served, or None for all of them), that each pass ends, and that due keys are taken. The event loop's thread writes the
+notes by plain assignments; the watchdog's thread only reads them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from merlot_operator.workqueue import Key, WorkQueue
+from merlot_operator.workqueue import QueueKey, WorkQueue
 
 Place = str | None
 
 UNREADY_S = 35.0
-"""A task without progress for so long makes the operator unready, which Kubernetes learns within a minute."""
+"""Seconds without progress after which the operator is unready; Kubernetes notices within a minute."""
 DEAD_S = 100.0
-"""Whoever does not get on for so long ends, and is started again."""
+"""Seconds without progress after which the process ends, and is started again."""
 UNHEARD_S = 600.0
-"""An API server that refuses or is away for so long: new connections and credentials may mend it."""
+"""Seconds during which the API server may refuse or be away; then the process ends, since new connections and
+credentials may help."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """`is_alive` follows from `is_ready`; `text` says what does not get on."""
+class ProgressVerdict:
+    """Judgement of the progress: ready implies alive. `text` says what makes no progress."""
 
     is_ready: bool
     is_alive: bool
@@ -32,25 +33,25 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Progress:
-    """Notes, each with its time (monotonic seconds)."""
+class OperatorProgress:
+    """Notes about the operator's work, each with its time in monotonic seconds."""
 
     queue: WorkQueue
     places: tuple[Place, ...]
     turned_at: float
-    """When the event loop last came by."""
+    """Time when the event loop last turned."""
     tried: dict[Place, float] = field(default_factory=dict)
-    """When a request about a place last ended, whatever came of it."""
+    """Time when a request about a place last ended, with or without success."""
     heard: dict[Place, float] = field(default_factory=dict)
-    """When one last succeeded; a place is served from its first complete listing on."""
+    """Time when a request about a place last succeeded; a place is served from its first complete listing on."""
     left_out: dict[Place, str] = field(default_factory=dict)
-    """Places that the operator has no rights in, and the API server's words."""
+    """Places in which the operator has no rights, with the API server's message."""
     left_to_others: dict[str, str] = field(default_factory=dict)
-    """Namespaces that another operator serves, and which."""
+    """Namespaces that another operator serves, with the name of that operator."""
     unwatched: tuple[str, ...] = ()
-    """Kinds whose changes nobody tells, since they are not defined or not looked for yet."""
-    passes: dict[Key, float] = field(default_factory=dict)
-    """Since when a pass is under way, or was cut off and tried again."""
+    """Kinds whose changes are not watched: they are not defined, or not looked for yet."""
+    passes: dict[QueueKey, float] = field(default_factory=dict)
+    """Start of each pass that is under way, or was cut off and is tried again."""
     is_ending: bool = False
     started_at: float = 0.0
 
@@ -58,12 +59,12 @@ class Progress:
         self.started_at = self.turned_at
 
     def serves(self, namespace: str) -> bool:
-        """Whether everything in the namespace is known, so that something may be decided there."""
+        """Return True if everything in the namespace has been listed, so that decisions may be taken there."""
         place = None if None in self.places else namespace
         return place in self.heard and place not in self.left_out
 
-    def verdict(self, now: float) -> Verdict:
-        """How it is."""
+    def verdict(self, now: float) -> ProgressVerdict:
+        """Judge the notes at the time `now`."""
         stalls = [
             ("the event loop stands", now - self.turned_at, DEAD_S),
             ("keys are due and not taken", self.queue.overdue_s(now), DEAD_S),
@@ -71,16 +72,18 @@ class Progress:
             *(stall for place in self.places for stall in self._stalls_of(place, now)),
         ]
         unheard = [place for place in self.places if place not in self.heard and place not in self.left_out]
-        told = [f"{what} for {silence_s:.0f} s" for what, silence_s, _ in stalls if silence_s > UNREADY_S]
-        told += ["the operator ends"] if self.is_ending else []
-        told += [f"{_name(place)} is not listed yet" for place in unheard]
-        told += (
+        reports = [f"{what} for {silence_s:.0f} s" for what, silence_s, _ in stalls if silence_s > UNREADY_S]
+        reports += ["the operator ends"] if self.is_ending else []
+        reports += [f"{_name(place)} is not listed yet" for place in unheard]
+        reports += (
             [f"no watch of {', '.join(self.unwatched)}: see that its definition is applied"] if self.unwatched else []
         )
         is_alive = all(silence_s < limit_s for _, silence_s, limit_s in stalls)
         left_out = [f"left out: {_name(place)}: {why}" for place, why in sorted(self.left_out.items(), key=str)]
-        left_out += [f"left to others: {_name(one)}: {why}" for one, why in sorted(self.left_to_others.items())]
-        return Verdict(not told, is_alive, "; ".join([*(told or ["ready"]), *left_out]))
+        left_out += [
+            f"left to others: {_name(namespace)}: {why}" for namespace, why in sorted(self.left_to_others.items())
+        ]
+        return ProgressVerdict(not reports, is_alive, "; ".join([*(reports or ["ready"]), *left_out]))
 
     def _stalls_of(self, place: Place, now: float) -> list[tuple[str, float, float]]:
         name = _name(place)

@@ -1,7 +1,8 @@
-"""What a Table may not do unless the chart lets it: say what its pods are allowed to, and take any Secret. Pure.
+"""Restrictions on Tables that the chart can lift: which fields of their pods they may set, and which Secrets they may
+name. Pure.
 
-By the CRD the API server refuses such templates already, unless that is older or another release's. Rendering goes by
-`allowed` in any case: what was accepted once may be more than a Table may say now.
+The API server already refuses such templates by the CRD, unless the CRD is older or another release's. Rendering uses
+`allowed` in any case: a spec that was accepted once may hold more than a Table may say now.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Json = Mapping[str, Any]
 
 
 def problems(spec: Json, config: Config) -> Iterator[Problem]:
-    """What a declared Table may not say, with the chart's value that would let it."""
+    """Yield the fields that a declared Table may not set, each with the chart's value that would allow it."""
     for role in ROLES:
         template = _template(spec, role)
         if template is not None and not config.has_unrestricted_templates:
@@ -45,17 +46,17 @@ def _secret_problems(path: str, name: str | None, config: Config) -> Iterator[Pr
 
 
 def allowed(template: Json | None, role: str, config: Config) -> Json | None:
-    """The parts of a template of a role's pods that a Table may say."""
+    """Return the parts of a pod template for a role that a Table may set."""
     if template is None or config.has_unrestricted_templates:
         return template
-    kept = copy.deepcopy(dict(template))
-    while (path := next(_refused(kept, role), None)) is not None:
-        _remove(kept, path)
-    return kept
+    result = copy.deepcopy(dict(template))
+    while (path := next(_refused(result, role), None)) is not None:
+        _remove(result, path)
+    return result
 
 
 def without_templates(spec: Json) -> dict[str, Any]:
-    """A Table's spec as its servers shall know it: they have no use for what their pods are like."""
+    """Return a Table's spec as servers get it: without pod templates, for which they have no use."""
     tenants = {
         role: {key: value for key, value in tenant.items() if key != TEMPLATE} if isinstance(tenant, dict) else tenant
         for role, tenant in (spec.get("tenants") or {}).items()
@@ -69,14 +70,15 @@ def _template(spec: Json, role: str) -> Json | None:
 
 
 def _template_problems(template: Json, role: str) -> Iterator[Problem]:
-    """The whole first, which tells what would let it: a condition's message may be cut."""
-    found = [(f".{one.path}", one.message) for one in _unsound(template)]
-    if not found:
+    """Yield the problem of the template as a whole first, which says what would allow it: a condition's message may be
+    cut."""
+    reasons = [(f".{problem.path}", problem.message) for problem in _unsound(template)]
+    if not reasons:
         text = f"the container of these pods is {role}; there is no other"
-        found = [(f".{manifest_problems.path_of(path)}", text) for path in _foreign_containers(template, role)]
-    if found:
-        found.insert(0, ("", "Tables may say this only with podTemplates.unrestricted of the chart"))
-    yield from (Problem(f"spec.tenants.{role}.{TEMPLATE}{path}", text) for path, text in found)
+        reasons = [(f".{manifest_problems.path_of(path)}", text) for path in _foreign_containers(template, role)]
+    if reasons:
+        reasons.insert(0, ("", "Tables may say this only with podTemplates.unrestricted of the chart"))
+    yield from (Problem(f"spec.tenants.{role}.{TEMPLATE}{path}", text) for path, text in reasons)
 
 
 def _unsound(template: Json) -> list[Problem]:
@@ -88,24 +90,24 @@ def _unsound(template: Json) -> list[Problem]:
 
 
 def _refused(template: Json, role: str) -> Iterator[tuple[int | str, ...]]:
-    """Where the template says what it may not."""
+    """Yield the paths in the template that a Table may not set."""
     try:
         PodTemplate.model_validate(template, by_alias=True, by_name=False)
     except ValidationError as error:
-        yield from (one["loc"] for one in error.errors(include_url=False, include_context=False))
+        yield from (detail["loc"] for detail in error.errors(include_url=False, include_context=False))
         return
     yield from _foreign_containers(template, role)
 
 
 def _foreign_containers(template: Json, role: str) -> Iterator[tuple[int | str, ...]]:
-    """Where a sound template has the container of another role."""
+    """Yield the paths of containers in a sound template that belong to another role."""
     for position, container in enumerate((template.get("spec") or {}).get("containers") or ()):
         if container["name"] != role:
             yield "spec", "containers", position
 
 
 def _remove(document: Any, path: tuple[int | str, ...]) -> None:
-    """Take away what is there of the path: the whole element, if what it lacks is what is wrong with it."""
+    """Delete the deepest part of the path that exists: if an element lacks a field, the whole element."""
     parent, key = document, path[0]
     for step in path[1:]:
         inner = parent[key]

@@ -1,28 +1,40 @@
-"""What the operator asks of the API server in a namespace that it serves. The one list: its watches are made of it, and
-the chart's rules are held against it (tests/kube/test_chart.py), so that none is watched that may not be."""
+"""Rights that the operator needs of the API server in a namespace that it serves. Its watches are made from this list,
+and tests/kube/test_chart.py compares the chart's rules with it, so that nothing is watched without the right to do
+so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from merlot_operator.config import Config
-from merlot_operator.kube.kinds import CLAIMS, DECLARED, EVENTS, NAMESPACES, PODS, ROLE_BINDINGS, WATCHED, WRITTEN, Kind
+from merlot_operator.kube.kinds import (
+    CLAIMS,
+    DECLARED,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    ROLE_BINDINGS,
+    WATCHED,
+    WRITTEN,
+    ResourceKind,
+)
 
 _READ = frozenset({"get", "list", "watch"})
 
 
-def watched(config: Config) -> tuple[Kind, ...]:
-    """Kinds of which the operator watches its own objects. Without executors nobody is handed a role."""
+def watched(config: Config) -> tuple[ResourceKind, ...]:
+    """Return the kinds of which the operator watches its own objects. Without executors no role is bound."""
     return tuple(kind for kind in WATCHED if kind is not ROLE_BINDINGS or config.spark_driver_role)
 
 
-def listed(config: Config) -> tuple[Kind, ...]:
-    """All kinds whose objects the operator knows."""
+def listed(config: Config) -> tuple[ResourceKind, ...]:
+    """Return all kinds whose objects the operator lists."""
     return (*watched(config), *DECLARED)
 
 
 def rules(config: Config) -> Mapping[tuple[str, str], frozenset[str]]:
-    """Verbs by group and resource."""
+    """Return the verbs for each group and resource."""
     rights: dict[tuple[str, str], frozenset[str]] = {}
     for kind in DECLARED:
         rights[kind.group, kind.plural] = _READ | {"patch"}

@@ -14,9 +14,9 @@ import kopf
 
 from merlot.errors import MerlotError, NotFoundError
 from merlot_operator import handlers
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.client import ForbiddenError
-from merlot_operator.kube.kinds import DECLARED, SELECTOR, TABLES, Kind
+from merlot_operator.kube.kinds import DECLARED, SELECTOR, TABLES, ResourceKind
 from merlot_operator.metrics import SERVED
 from merlot_operator.progress import Place
 from merlot_operator.rights import listed
@@ -24,18 +24,19 @@ from merlot_operator.rights import listed
 _LOG = logging.getLogger(__name__)
 
 LOOK_S = 10.0
-"""Between two looks at whether the API server still answers about a place."""
+"""Seconds between two requests that check that the API server still answers about a place."""
 LOOK_TIMEOUT_S = 10.0
 FIRST_LOOK_S = 2.0
-"""Until the first listing succeeds."""
+"""Seconds between two attempts until the first listing succeeds."""
 RELIST_S = 600.0
-"""Between two complete listings, for what a watch may have missed."""
+"""Seconds between two complete listings, which find what a watch may have missed."""
 FIRST_RELIST_S = 20.0
-"""The second listing comes soon: what was deleted between the first and the start of the watches told nobody."""
+"""Seconds until the second listing, which comes early: deletions between the first listing and the start of the watches
+are reported to nobody."""
 
 
-async def follow(context: Context, place: Place) -> None:
-    """List a place, and again and again, until cancelled."""
+async def follow(context: ReconcileContext, place: Place) -> None:
+    """List a place again and again, until cancelled."""
     clock, progress = context.clock, context.progress
     relist_at, is_first = clock.monotonic(), True
     while True:
@@ -44,7 +45,7 @@ async def follow(context: Context, place: Place) -> None:
         try:
             await (list_place(context, place) if is_listing else _look(context, place))
         except TimeoutError:
-            # Silence is no answer: a look that is never answered does not count as one.
+            # A request that is never answered does not count as an answer.
             _LOG.warning("API server does not answer place=%s waited_s=%.0f", place or "all", LOOK_TIMEOUT_S)
             continue
         except ForbiddenError as error:
@@ -65,8 +66,8 @@ async def follow(context: Context, place: Place) -> None:
         await asyncio.sleep(LOOK_S if place in progress.heard else FIRST_LOOK_S)
 
 
-async def list_place(context: Context, place: Place) -> None:
-    """Take over complete listings of all kinds, and wake everything."""
+async def list_place(context: ReconcileContext, place: Place) -> None:
+    """Replace the stored objects by complete listings of all kinds, and wake everything."""
     kinds = listed(context.config)
     for kind in kinds:
         await _list_kind(context, kind, place)
@@ -79,7 +80,7 @@ async def list_place(context: Context, place: Place) -> None:
             handlers.wake(context, kind, body)
 
 
-async def _list_kind(context: Context, kind: Kind, place: Place) -> None:
+async def _list_kind(context: ReconcileContext, kind: ResourceKind, place: Place) -> None:
     def heard() -> None:
         context.progress.tried[place] = context.clock.monotonic()
 
@@ -88,18 +89,18 @@ async def _list_kind(context: Context, kind: Kind, place: Place) -> None:
     except NotFoundError:
         if kind is TABLES:
             raise
-        return  # Its definition is not installed: `late` has it watched once it is.
+        return  # The kind's definition is not installed: `late` adds the watch once it is.
     for gone in context.store.replace(kind, place, listing):
         handlers.wake(context, kind, gone)
 
 
-async def _look(context: Context, place: Place) -> None:
+async def _look(context: ReconcileContext, place: Place) -> None:
     async with asyncio.timeout(LOOK_TIMEOUT_S):
         await context.kube.probe(TABLES, place)
     context.progress.heard[place] = context.clock.monotonic()
 
 
-def _leave_out(context: Context, place: Place, error: ForbiddenError) -> None:
+def _leave_out(context: ReconcileContext, place: Place, error: ForbiddenError) -> None:
     if place not in context.progress.left_out:
         _LOG.error("namespace is left out until the rights are there place=%s cause=%s", place or "all", error)
     context.progress.left_out[place] = str(error)

@@ -1,8 +1,8 @@
-"""`python -m merlot_operator.uninstall`: whether the operator may go. Run by the chart before a release is removed.
+"""`python -m merlot_operator.uninstall`: check that the operator may go. The chart runs it before a release is removed.
 
-What users declared has a finalizer of the operator's: without it, nothing that is deleted later would ever be gone, its
-namespace included. Ends with 0 if nothing is declared any more where the operator serves, or with 1 and what there is.
-What another release serves needs that release's operator, and holds up no other.
+Declared objects have the operator's finalizer: without the operator, an object that is deleted later would never be
+gone, nor would its namespace. The program ends with 0 if nothing is declared any more where the operator serves, else
+with 1 and a list of the objects. Objects that another release serves need that release's operator, and do not count.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import kopf
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError
 from merlot_operator.config import namespaces_in
 from merlot_operator.kube.client import ForbiddenError, Kube, with_client
-from merlot_operator.kube.kinds import DECLARED, LEASES, NAMESPACES, Kind, Object, name_of, namespace_of
+from merlot_operator.kube.kinds import DECLARED, LEASES, NAMESPACES, Object, ResourceKind, name_of, namespace_of
 from merlot_operator.kube.ownership import MARK, owner_of
 from merlot_operator.reconcilers.finalizers import has_finalizer
 
@@ -24,15 +24,15 @@ MOST_SHOWN = 10
 
 
 async def check(kube: Kube, namespaces: tuple[str, ...], release: str) -> None:
-    """Raise InvalidInputError if anything that the release serves is declared in these namespaces, in any if there are
-    none."""
+    """Raise InvalidInputError if an object that the release serves is declared in these namespaces, or anywhere if
+    `namespaces` is empty."""
     places = namespaces or (None,)
-    found = [one for place in places for kind in DECLARED for one in await _all(kube, kind, place)]
-    others = {place for place in set(map(namespace_of, found)) if await _is_of_another(kube, place, release)}
-    found = [one for one in found if namespace_of(one) not in others]
-    if not found:
+    objects = [body for place in places for kind in DECLARED for body in await _all(kube, kind, place)]
+    others = {place for place in set(map(namespace_of, objects)) if await _is_of_another(kube, place, release)}
+    objects = [body for body in objects if namespace_of(body) not in others]
+    if not objects:
         return
-    names = sorted(f"{one['kind']} {namespace_of(one)}/{name_of(one)}" for one in found)
+    names = sorted(f"{body['kind']} {namespace_of(body)}/{name_of(body)}" for body in objects)
     shown = ", ".join([*names[:MOST_SHOWN], *(["…"] if len(names) > MOST_SHOWN else [])])
     raise InvalidInputError(
         f"{len(names)} objects need the operator to be deleted: {shown}; delete them first, or leave them as they are, "
@@ -40,11 +40,11 @@ async def check(kube: Kube, namespaces: tuple[str, ...], release: str) -> None:
     )
 
 
-async def _all(kube: Kube, kind: Kind, namespace: str | None) -> list[Object]:
+async def _all(kube: Kube, kind: ResourceKind, namespace: str | None) -> list[Object]:
     try:
-        return [one for one in await kube.list(kind, namespace) if has_finalizer(one)]
+        return [body for body in await kube.list(kind, namespace) if has_finalizer(body)]
     except NotFoundError:
-        return []  # Its definition is gone, and with it all of its objects.
+        return []  # The kind's definition is gone, and all of its objects with it.
     except ForbiddenError as error:
         if namespace is not None and await _is_gone(kube, namespace):
             return []
@@ -66,7 +66,8 @@ async def _is_of_another(kube: Kube, namespace: str, release: str) -> bool:
 
 
 async def _is_gone(kube: Kube, namespace: str) -> bool:
-    """A namespace that was deleted took the operator's rights in it along. One that is going is there still."""
+    """Return True if the namespace is gone, and with it the operator's rights there. A namespace that is being deleted
+    still exists."""
     try:
         await kube.get(NAMESPACES, None, namespace)
     except NotFoundError:
@@ -77,7 +78,7 @@ async def _is_gone(kube: Kube, namespace: str) -> bool:
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the check; return the exit code."""
     try:
         asyncio.run(
             with_client(lambda kube: check(kube, namespaces_in(os.environ), os.environ.get("MERLOT_RELEASE", "")))

@@ -1,7 +1,7 @@
-"""Ends the process when it no longer gets on with its work, or with its own end.
+"""End the process when it makes no progress with its work or with its own shutdown.
 
-A thread: what holds the event loop does not hold it. It says why on stderr, with the stacks of all threads, since
-logging may be what hangs.
+A thread, which runs on when the event loop is blocked. It writes the reason and the stacks of all threads to stderr,
+since logging may be what hangs.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import sys
 import threading
 
 from merlot.clock import Clock
-from merlot_operator.progress import Progress
+from merlot_operator.progress import OperatorProgress
 
 LOOK_S = 0.5
 END_S = 20.0
-"""For an end in good order: less than the 30 s after which kubelet kills."""
+"""Seconds for an orderly shutdown: less than the 30 s after which kubelet kills."""
 
 
 class Watchdog:
-    """Looks at the progress until the process ends."""
+    """Thread that looks at the progress until the process ends."""
 
-    def __init__(self, progress: Progress, clock: Clock) -> None:
+    def __init__(self, progress: OperatorProgress, clock: Clock) -> None:
         self._progress = progress
         self._clock = clock
         self._ends_at = float("inf")
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     def expect_end(self) -> None:
-        """From now on the process is about to end: by itself soon, or by force."""
+        """Give the process END_S seconds to end by itself, from the first call on; then it is ended by force."""
         self._progress.is_ending = True
         self._ends_at = min(self._ends_at, self._clock.monotonic() + END_S)
 
@@ -48,7 +48,7 @@ class Watchdog:
 
 
 def end_at_once(why: str) -> None:
-    """Leave without any clean-up; kubelet starts the operator again."""
+    """Exit without any clean-up; kubelet starts the operator again."""
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"operator ends by force: {why}\n".encode())
     faulthandler.dump_traceback(all_threads=True)
     os._exit(1)

@@ -1,6 +1,7 @@
-"""Keys that want to be reconciled: each once, never two at a time, again after a while, later after a failure.
+"""Queue of keys to reconcile: each once, never two passes of a key at a time, again after a while, later after a
+failure.
 
-One event loop. A key that is woken while it is worked on is worked on once more afterwards.
+One event loop. A key that is woken during its pass gets one more pass afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LONGEST_BACKOFF_S = 60.0
 
 
 class Subject(StrEnum):
-    """What a key is about."""
+    """Kind of thing that a key stands for."""
 
     TABLE = "table"
     ROLLUP = "rollup"
@@ -28,8 +29,8 @@ class Subject(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """One thing to reconcile; the name of a cluster's or a namespace's is empty."""
+class QueueKey:
+    """One thing to reconcile; `name` is empty for a cluster and for a namespace."""
 
     subject: Subject
     namespace: str
@@ -44,10 +45,10 @@ class WorkQueue:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._due: dict[Key, float] = {}
-        self._heap: list[tuple[float, int, Key]] = []
-        self._active: set[Key] = set()
-        self._failures: dict[Key, int] = {}
+        self._due: dict[QueueKey, float] = {}
+        self._heap: list[tuple[float, int, QueueKey]] = []
+        self._active: set[QueueKey] = set()
+        self._failures: dict[QueueKey, int] = {}
         self._order = itertools.count()
         self._changed = asyncio.Event()
         self._taken_at = float("-inf")
@@ -55,8 +56,8 @@ class WorkQueue:
     def __len__(self) -> int:
         return len(self._due)
 
-    def wake(self, key: Key, delay_s: float = 0.0) -> None:
-        """Have the key worked on in `delay_s` at the latest."""
+    def wake(self, key: QueueKey, delay_s: float = 0.0) -> None:
+        """Have the key reconciled in `delay_s` at the latest."""
         due = asyncio.get_running_loop().time() + delay_s
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
@@ -64,12 +65,12 @@ class WorkQueue:
             self._changed.set()
 
     def overdue_s(self, now: float) -> float:
-        """For how long there has been a key that is due while none was taken."""
+        """Return for how many seconds a key has been due while none was taken."""
         due = min(list(self._due.values()), default=now)
         return max(0.0, now - max(due, self._taken_at))
 
-    async def take(self) -> Key:
-        """The next key that is due; the caller must call `done` or `failed` for it."""
+    async def take(self) -> QueueKey:
+        """Wait for the next key that is due. The caller must call `done` or `failed` for it."""
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
@@ -83,16 +84,16 @@ class WorkQueue:
             except TimeoutError:
                 pass
 
-    def done(self, key: Key, again_s: float | None) -> None:
-        """The key was worked on; look at it again after about `again_s`, or never."""
+    def done(self, key: QueueKey, again_s: float | None) -> None:
+        """End a pass that succeeded; reconcile the key again after about `again_s`, or never if that is None."""
         self._active.discard(key)
         self._failures.pop(key, None)
         if again_s is not None:
             self.wake(key, again_s * self._chance.uniform(0.8, 1.2))
         self._changed.set()
 
-    def failed(self, key: Key) -> float:
-        """The key could not be worked on; returns in how many seconds it is tried again."""
+    def failed(self, key: QueueKey) -> float:
+        """End a pass that failed; return in how many seconds the key is tried again."""
         self._active.discard(key)
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
@@ -101,9 +102,10 @@ class WorkQueue:
         self._changed.set()
         return delay_s
 
-    def _next(self, now: float) -> tuple[Key | None, float | None]:
-        """A key that is due, or how long until the first one is."""
-        held: list[tuple[float, int, Key]] = []
+    def _next(self, now: float) -> tuple[QueueKey | None, float | None]:
+        """Take a key that is due, or return in how many seconds the first one is. Keys under way are put back into the
+        heap."""
+        held: list[tuple[float, int, QueueKey]] = []
         try:
             while self._heap:
                 due, _, key = self._heap[0]
@@ -120,5 +122,5 @@ class WorkQueue:
                     return key, None
             return None, None
         finally:
-            for one in held:
-                heapq.heappush(self._heap, one)
+            for entry in held:
+                heapq.heappush(self._heap, entry)

@@ -1,10 +1,11 @@
-"""`python -m merlot_spark.build_segments`: one build job from the command line or in a container.
+"""`python -m merlot_spark.build_segments`: run a build job from the command line or in a container.
 
-Exit codes: 0 done, 1 something outside failed (try again), 2 the input is wrong (trying again is of no use). With
-`--report FILE` the report is written as JSON, whether the job succeeds or not: in a pod, the termination message.
+Exit codes: 0 success, 1 something outside failed (try again), 2 the input is wrong (trying again is of no use). With
+`--report FILE` the report is written as JSON, whether the job succeeds or not: in a pod, it is the termination message.
 
-On Kubernetes the driver runs in client mode in the pod of a Job: `--master k8s://https://kubernetes.default.svc`, all
-else by `--conf`. `spark.driver.host` and `spark.driver.bindAddress` must both be the pod's address.
+On Kubernetes the driver runs in client mode in the pod of a Job, with `--master k8s://https://kubernetes.default.svc`
+and all other settings by `--conf`. `spark.driver.host` and `spark.driver.bindAddress` must both be the pod's
+address.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from merlot_spark.session import create_session
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 MAX_REPORT_BYTES = 4_000
-"""Kubernetes cuts a termination message at 4,096."""
+"""Largest report in bytes: Kubernetes cuts a termination message at 4,096."""
 LONGEST_ERROR = 700
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job that the arguments describe; returns the exit code."""
+    """Run the job that the arguments describe; return the exit code."""
     chosen = _parser().parse_args(arguments)
     try:
         report = _run(chosen)
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("stopped; nothing was published\n")
         return EXIT_FAILED
     except Exception as error:
-        # A bug: its traceback goes to the log, its last line to whoever looks at the run.
+        # A bug: its traceback goes to the log, its last line to the reader of the report.
         _write_report(chosen.report, {"error": f"{type(error).__name__}: {error}"})
         raise
     _write_report(chosen.report, report.to_json())
@@ -138,7 +139,7 @@ def _run(chosen: argparse.Namespace) -> JobReport:
     if applied is not None:
         applied.check(declared, deep_store)
         check_stretch(_stretch(chosen), table)
-    with failures.told():
+    with failures.translated():
         return _build(table, ingestion, deep_store, chosen)
 
 
@@ -148,7 +149,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
     line.show("  starting Spark")
     spark = None
     try:
-        with interrupts.held_back():
+        with interrupts.postponed_interrupt():
             spark = create_session(chosen.master, is_short=chosen.short, settings=_pairs(chosen.conf))
         line.clear()
         session_seconds = time.monotonic() - started
@@ -185,7 +186,7 @@ def _stretch(chosen: argparse.Namespace) -> Stretch:
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE`, of which the last counts; a value may be left out."""
+    """Parse `KEY=VALUE` texts. The last value of a key counts; a value may be left out."""
     return {key: value for key, _, value in (text.partition("=") for text in texts)}
 
 
@@ -203,15 +204,15 @@ def _tables(chosen: argparse.Namespace) -> tuple[Table, AppliedTable | None]:
 
 def _deep_store(table: Table, applied: AppliedTable | None, chosen: str | None) -> str:
     declared = table.spec.deep_store_uri
-    found = chosen or declared or (None if applied is None else applied.deep_store)
-    if found is None:
+    uri = chosen or declared or (None if applied is None else applied.deep_store)
+    if uri is None:
         raise InvalidInputError("no deep store; give --deep-store, or spec.deepStore in the manifest")
-    return found
+    return uri
 
 
 def _table(path: Path, name: str | None) -> Table:
     try:
-        tables = [one for one in manifest.load(path.read_text()) if isinstance(one, Table)]
+        tables = [body for body in manifest.load(path.read_text()) if isinstance(body, Table)]
     except OSError as error:
         raise InvalidInputError(f"cannot read the manifest path={path} reason={error.strerror}") from error
     chosen = [table for table in tables if name in (None, table.raw_name)]
@@ -221,10 +222,10 @@ def _table(path: Path, name: str | None) -> Table:
 
 
 def _ingestion(table: Table, chosen: argparse.Namespace) -> BatchIngestion:
-    """The manifest's batch source, or one made of --source and --format."""
-    declared = [one for one in table.spec.ingestion.batch if chosen.ingestion in (None, one.name)]
+    """Return the manifest's batch source, or one made of --source and --format."""
+    declared = [source for source in table.spec.ingestion.batch if chosen.ingestion in (None, source.name)]
     if len(declared) > 1 or (chosen.ingestion is not None and not declared):
-        names = [one.name for one in table.spec.ingestion.batch]
+        names = [source.name for source in table.spec.ingestion.batch]
         raise InvalidInputError(f"choose one batch source with --ingestion sources={names}")
     updates: dict[str, Any] = {}
     if chosen.source is not None:
@@ -239,7 +240,8 @@ def _ingestion(table: Table, chosen: argparse.Namespace) -> BatchIngestion:
 
 
 def _write_report(path: Path | None, report: dict[str, Any]) -> None:
-    """As JSON that a termination message has room for: samples go first, then lists, then the end of the error."""
+    """Write the report as JSON that fits into a termination message. Samples are dropped first, then lists, then the
+    end of the error."""
     if path is None:
         return
     report = {**report, "error": redact(report["error"])} if "error" in report else report
@@ -249,7 +251,7 @@ def _write_report(path: Path | None, report: dict[str, Any]) -> None:
     shortest = {**shorter, "badRows": {"count": bad.get("count", 0)}} if bad else shorter
     if "error" in report:
         shortest = {**shortest, "error": report["error"][:LONGEST_ERROR]}
-    texts = [json.dumps(one, ensure_ascii=False) for one in (report, short, shorter, shortest)]
+    texts = [json.dumps(version, ensure_ascii=False) for version in (report, short, shorter, shortest)]
     path.write_text(next((text for text in texts if len(text.encode()) < MAX_REPORT_BYTES), texts[-1]) + "\n")
 
 

@@ -1,8 +1,9 @@
 """Build the segments of a table from files or any Spark DataFrame and publish them, all at once or not at all.
 
-Rows are conformed to the schema, grouped by UTC day and partition, sorted by all their columns (so that equal rows give
-equal files whatever the source's order and Spark's parallelism), built and uploaded by executors. Only then does the
-driver publish, in one call. A run that fails leaves files that nothing refers to, and that the next run reuses.
+Rows are conformed to the schema, grouped by UTC day and partition, and sorted by all their columns, so that equal rows
+give equal files whatever the source's order and Spark's parallelism. Executors build and upload the segments. Only then
+does the driver publish them, in one call. A run that fails leaves files that nothing refers to; the next run reuses
+them.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from merlot.spec.shape import Shape, shape_of
 from merlot.spec.table import PushType, Table
 from merlot.store.deepstore import DeepStore
 from merlot_spark import executor, failures, frames, parcels, serving
-from merlot_spark.expressions import tried_apart
+from merlot_spark.expressions import without_hoisting
 from merlot_spark.frames import Prepared
-from merlot_spark.preparing import Counts, PrepareTask
+from merlot_spark.preparing import PrepareTask, TaskCounts
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient, PublishOrder
 from merlot_spark.report import JobReport, Plan
@@ -43,39 +44,39 @@ from merlot_spark.sources import FileSource
 _LOG = logging.getLogger(__name__)
 
 TASKS_PER_CORE = 4
-"""Enough to balance days of unequal size; more cost more than they balance."""
+"""Tasks per core: enough to balance days of unequal size; more tasks cost more than they balance."""
 PUBLISH_WAIT_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOptions:
-    """How a job runs; what it builds is the table's affair."""
+    """Settings of a job's run; the table decides what it builds."""
 
     parallelism: int | None = None
-    """Build tasks; TASKS_PER_CORE per core of the session if None."""
+    """Number of build tasks; TASKS_PER_CORE per core of the session if None."""
     custom_map: Mapping[str, str] | None = None
-    """Kept in every record, e.g. where the rows came from."""
+    """Custom map for every record, e.g. where the rows came from."""
     show_progress: bool = False
     stretch: Stretch = EVERYTHING
-    """Which rows to take, and what the names of the segments end with."""
+    """Window of the rows to take, and suffix of the segments' names."""
     publish_patience_s: float = 180.0
-    """How long a controller may be away, or busy deleting files of the same names (three of its looks at them), and a
-    merge of the same segments may be under way."""
+    """Seconds for which a controller may be away or busy deleting files of the same names (three of its looks at them),
+    or a merge of the same segments may be under way."""
     replace_rows: bool = False
-    """As `BatchIngestion.replace_rows`."""
+    """Same as `BatchIngestion.replace_rows`."""
     wait_s: float = 0.0
-    """How long to wait, after publishing, until servers have loaded the segments; 0: not at all."""
+    """Seconds to wait, after publishing, until servers have loaded the segments; 0: do not wait."""
     is_dry_run: bool = False
-    """Build, ask the controller what would become of the segments, and write nothing."""
+    """True: build, ask the controller what would happen to the segments, and write nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Built:
-    """What executors sent back, in an order that does not depend on theirs."""
+    """Results of the executors, in an order that does not depend on theirs."""
 
     records: list[dict[str, Any]]
     uploaded: tuple[str, ...]
-    counts: Counts
+    counts: TaskCounts
     unpartitioned: Mapping[str, Mapping[str, str]]
 
 
@@ -88,13 +89,16 @@ def build_segments(
     ingestion: BatchIngestion | None = None,
     options: JobOptions | None = None,
 ) -> JobReport:
-    """Build and publish; without controller, only build and upload. With one, the segments are built by its table, and
-    `table` must be of the same shape. `rows` are a batch source's (`sources.read`) or any DataFrame's; a text
-    column `_corrupt_record` of one marks lines that are no record. `ingestion` gives filter, derived columns and the
-    share of bad rows that is allowed (none if left out). Raises BadRowsError past that share, InvalidInputError for a
-    table that differs from the controller's, for expressions that Spark refuses and for a batch that would take rows of
-    the table without saying so, NotFoundError if the controller has no such table, UnavailableError if executors, deep
-    store or controller fail."""
+    """Build and publish segments; without a controller only build and upload them. With a controller, the segments are
+    built by its table, and `table` must have the same shape.
+
+    `rows` are a batch source's (`sources.read`) or any DataFrame's; in a DataFrame, a text column `_corrupt_record`
+    marks lines that are no record. `ingestion` gives the filter, derived columns and the share of bad rows that is
+    allowed (none without it).
+
+    Raise BadRowsError past that share. Raise InvalidInputError for a table that differs from the controller's, for
+    expressions that Spark refuses, and for a batch that would remove rows of the table without saying so. Raise
+    NotFoundError if the controller has no such table, UnavailableError if executors, deep store or controller fail."""
     options = options or JobOptions()
     if options.is_dry_run and controller_url is None:
         raise InvalidInputError("a dry run asks the controller what would change; give --controller")
@@ -114,15 +118,15 @@ def build_segments(
     else:
         prepared = frames.prepare(rows, table, ingestion, task)
     if controller_url is not None and ingestion is not None:
-        # Segments that cannot be published need not be built. The controller is asked again in the end.
+        # Segments that cannot be published need not be built. Before publishing the controller is asked again.
         _overwritten(ControllerClient(controller_url), table, ingestion)
     started = time.monotonic()
     built = _run(prepared.rows, task, table, deep_store, options)
     built_at = time.monotonic()
     counts = built.counts
     _check_columns(prepared, counts, table)
-    # What was uploaded stays if there are too many: another job may have published the same files meanwhile. The
-    # controller removes those that nobody publishes.
+    # If there are too many bad rows, uploaded files stay: another job may have published the same files meanwhile. The
+    # controller removes files that nobody publishes.
     check_bad_rows(counts.bad, counts.rows_in, 0.0 if ingestion is None else ingestion.max_bad_row_share, table)
     report = JobReport(
         table=table.raw_name,
@@ -154,7 +158,7 @@ def build_segments(
 
 
 def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngestion) -> Collection[str]:
-    """Segments of the window that the batch stands for: replaced, or removed if the batch does not build them anew."""
+    """Return the segments of the overwrite window: replaced, or removed if the batch does not build them anew."""
     if ingestion.overwrite is None:
         return ()
     first, end = map(_millis, (ingestion.overwrite.start, ingestion.overwrite.end))
@@ -165,9 +169,10 @@ def _overwritten(client: ControllerClient, table: Table, ingestion: BatchIngesti
 
 
 def _check_rounding(client: ControllerClient, table: Table, window: tuple[int, int]) -> None:
-    """InvalidInputError if merges have rounded rows of the window together with others, which would go with them."""
+    """Raise InvalidInputError if merges have rounded rows of the window together with others, which would be removed
+    too."""
     statuses: Mapping[str, Any] = client.get(f"/segments/{table.raw_name}/metadata")
-    visible = [SegmentRecord.model_validate(one) for one in statuses.values() if one.get("visible", True)]
+    visible = [SegmentRecord.model_validate(status) for status in statuses.values() if status.get("visible", True)]
     least = smallest_window(visible, window)
     if least != window:
         raise InvalidInputError(
@@ -189,7 +194,8 @@ def _publish_order(
     overwritten: Collection[str],
     shape: Shape | None,
 ) -> PublishOrder:
-    """InvalidInputError if the batch stands for a window that has segments, and holds no row of it."""
+    """Return the request to publish. Raise InvalidInputError if the batch has an overwrite window that holds segments,
+    and no row of the window."""
     replaces_rows = options.replace_rows or (ingestion is not None and ingestion.replace_rows)
     if overwritten and ingestion is not None and not replaces_rows and not _has_rows_of_window(built, ingestion):
         raise InvalidInputError(
@@ -220,21 +226,21 @@ def _has_rows_of_window(records: Sequence[Mapping[str, Any]], ingestion: BatchIn
 
 def _publish(report: JobReport, order: PublishOrder, client: ControllerClient) -> JobReport:
     started = time.monotonic()
-    done = client.publish(order)
+    publication = client.publish(order)
     return dataclasses.replace(
         report,
-        published=len(done.published),
-        unchanged=len(done.unchanged),
-        removed=len(done.removed),
-        replaced=len(done.replaced),
-        rows=done.rows,
-        plan=Plan.of(done) if order.is_dry_run else None,
+        published=len(publication.published),
+        unchanged=len(publication.unchanged),
+        removed=len(publication.removed),
+        replaced=len(publication.replaced),
+        rows=publication.rows,
+        plan=Plan.of(publication) if order.is_dry_run else None,
         seconds={**report.seconds, "publish": time.monotonic() - started},
     )
 
 
 def _waited(report: JobReport, client: ControllerClient, options: JobOptions) -> JobReport:
-    """Wait until servers answer for what is published. If none can be asked, it stays published."""
+    """Wait until servers answer for the published segments. If none can be asked, the segments stay published."""
     if not options.wait_s:
         return report
     started = time.monotonic()
@@ -246,9 +252,9 @@ def _waited(report: JobReport, client: ControllerClient, options: JobOptions) ->
 
 
 def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], patience_s: float) -> JobReport:
-    """Publish, however long the controller is away, or a merge is under way of what the batch replaces. A file of a
-    removed segment, built again, cannot be published until the removal is done with it, and may be deleted until then:
-    each attempt looks first."""
+    """Publish, again and again while the controller is away or a merge of the replaced segments is under way, for at
+    most `patience_s`. A file of a removed segment that is built again cannot be published until the removal is done
+    with it, and may be deleted until then, so each attempt checks the files first."""
     deadline = time.monotonic() + patience_s
     while True:
         check()
@@ -261,8 +267,9 @@ def _repeatedly(publish: Callable[[], JobReport], check: Callable[[], None], pat
             time.sleep(PUBLISH_WAIT_S)
 
 
-def _check_columns(prepared: Prepared, counts: Counts, table: Table) -> None:
-    """InvalidInputError if rows of JSON lines, which tell only once they are read, lack what the job needs."""
+def _check_columns(prepared: Prepared, counts: TaskCounts, table: Table) -> None:
+    """Raise InvalidInputError if rows lack a column that the job needs. JSON lines show their columns only when they
+    are read."""
     if not counts.rows_in:
         return
     if unknown := sorted(prepared.needed - counts.seen):
@@ -275,8 +282,8 @@ def _in_order(names: Collection[str], table: Table) -> tuple[str, ...]:
     return tuple(name for name in table.spec.table_schema.names if name in names)
 
 
-def together(prepared: DataFrame, order: PrepareTask) -> DataFrame:
-    """Parcels where the task is that builds from them, lot after lot."""
+def shuffled(prepared: DataFrame, order: PrepareTask) -> DataFrame:
+    """Move each parcel to the task that builds from it, sorted by lot."""
     return prepared.repartitionById(order.num_tasks, parcels.TASK).sortWithinPartitions(parcels.LOT)
 
 
@@ -293,11 +300,11 @@ def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str,
         name_suffix=options.stretch.name_suffix,
         is_dry_run=options.is_dry_run,
     )
-    results = together(prepared, order).mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
+    results = shuffled(prepared, order).mapInArrow(executor.build(task), from_arrow_schema(executor.RESULT_SCHEMA))
     group = f"merlot-{uuid.uuid4()}"
     context.setJobGroup(group, f"build segments of {table.raw_name}", interruptOnCancel=True)
     try:
-        with failures.told(), tried_apart(spark):
+        with failures.translated(), without_hoisting(spark):
             if not options.show_progress:
                 return _collect(results.collect())
             with JobProgress(context, group, lambda: segments.value):
@@ -308,7 +315,7 @@ def _run(prepared: DataFrame, order: PrepareTask, table: Table, deep_store: str,
 
 def _collect(rows: Iterable[Any]) -> _Built:
     records, uploaded = [], []
-    counts = Counts()
+    counts = TaskCounts()
     unpartitioned: dict[str, Mapping[str, str]] = {}
     for row in rows:
         value = json.loads(row.value)
@@ -319,7 +326,7 @@ def _collect(rows: Iterable[Any]) -> _Built:
             if value["unpartitioned"]:
                 unpartitioned[value["record"]["name"]] = value["unpartitioned"]
         else:
-            counts += Counts.from_json(value)
+            counts += TaskCounts.from_json(value)
     records.sort(key=lambda record: str(record["name"]))
     for name, reasons in sorted(unpartitioned.items()):
         _LOG.warning("segment is not partitioned segment=%s causes=%s", name, dict(reasons))
@@ -332,8 +339,8 @@ def _collect(rows: Iterable[Any]) -> _Built:
 
 
 def _check_files(built: _Built, table: Table, deep_store: str) -> None:
-    """A file that was there when the job began, or was written in the moment of its deletion, may be gone: it was the
-    file of a segment that was removed some time ago."""
+    """Raise UnavailableError if a file of the segments is gone. It may have belonged to a segment that was removed some
+    time ago: it existed when the job began, or was written in the moment of its deletion."""
     gone = sorted({str(record["url"]) for record in built.records} - set(DeepStore(deep_store).list(table.name)))
     if gone:
         raise UnavailableError(f"files of segments were deleted while the job ran, run it again files={gone[:3]}")

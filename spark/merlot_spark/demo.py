@@ -1,4 +1,4 @@
-"""What demos of streams have in common: a node and its client, a producer, the live view, the command line.
+"""Parts that demos of streams have in common: a node and its client, a producer, the live view, the command line.
 
 A demo's own part is a `Play`. The producer has a thread of its own; all else runs on the main thread.
 """
@@ -31,36 +31,36 @@ LOOK_S: Final = 0.25
 ANSWER_S: Final = 60.0
 
 
-class Client:
-    """Asks the node."""
+class NodeClient:
+    """Client of the node."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def call(self, path: str, body: bytes | None = None, content_type: str = "application/json") -> Any:
-        """The JSON that the node answers; POST if there is a body."""
+        """Return the node's JSON answer; the request is a POST if there is a body."""
         request = urllib.request.Request(f"{self._url}{path}", body, {"Content-Type": content_type})
         with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
             return json.load(answer)
 
     def rows(self, sql: str) -> list[list[Any]]:
-        """The rows of an answer; none while there is none."""
+        """Return the rows of an answer; empty while there is none."""
         answer = self.call("/query/sql", json.dumps({"sql": sql}).encode())
         if answer["exceptions"] or not answer.get("resultTable"):
             return []
-        found: list[list[Any]] = answer["resultTable"]["rows"]
-        return found
+        rows: list[list[Any]] = answer["resultTable"]["rows"]
+        return rows
 
     def row(self, sql: str) -> list[Any] | None:
-        """The first row of an answer; None while there is none."""
+        """Return the first row of an answer; None while there is none."""
         return next(iter(self.rows(sql)), None)
 
 
 class Producer(ABC):
-    """Writes events at a constant rate, on a thread of its own. `num_written`: how many so far."""
+    """Writer of events at a constant rate, on a thread of its own. `num_written` counts the events so far."""
 
     def __init__(self, rate: int) -> None:
-        """rate: events per second."""
+        """`rate`: events per second."""
         self.num_written = 0
         self._rate = rate
         self._is_over = threading.Event()
@@ -68,19 +68,19 @@ class Producer(ABC):
 
     @property
     def is_done(self) -> bool:
-        """Whether there are no more events."""
+        """Return True if there are no more events."""
         return False
 
     @abstractmethod
     def write(self, most: int) -> int:
-        """Write the next events, so many or all that are left; returns how many."""
+        """Write the next events, at most `most`; return how many were written."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -93,7 +93,7 @@ class Producer(ABC):
 
 
 class Play(ABC):
-    """One demo: what the node is told, who writes, what is looked at, and what is right at the end."""
+    """A demo: manifests for the node, a producer, a view, and a check of the result."""
 
     manifests: bytes
     topic: Path
@@ -101,19 +101,19 @@ class Play(ABC):
 
     @abstractmethod
     def is_over(self, seconds: float) -> bool:
-        """Whether it has played long enough after so many seconds."""
+        """Return True if the demo has played long enough after so many seconds."""
 
     @abstractmethod
-    def view(self, client: Client, seconds: float) -> View:
-        """Everything at this moment, so many seconds after the beginning."""
+    def view(self, client: NodeClient, seconds: float) -> View:
+        """Return the view of this moment, `seconds` after the beginning."""
 
     @abstractmethod
-    def check(self, client: Client) -> tuple[bool, str]:
-        """Whether what is answered now is what was written, and both in words."""
+    def check(self, client: NodeClient) -> tuple[bool, str]:
+        """Return True if the answer equals what was written, and a text with both."""
 
 
 def arguments(module: str, description: str | None) -> argparse.ArgumentParser:
-    """The options that all demos have."""
+    """Return a parser with the options that all demos have."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=(description or "").splitlines()[0])
     parser.add_argument("--rate", type=int, default=5_000, help="events per second (%(default)s)")
     parser.add_argument(
@@ -125,7 +125,7 @@ def arguments(module: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def show(make: Callable[[], Play], folder: Path, chosen: argparse.Namespace) -> int:
-    """Make the play and run it with a node below the folder; returns the exit code."""
+    """Make the play and run it with a node below the folder; return the exit code."""
     console = Console(highlight=False)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     try:
@@ -143,7 +143,7 @@ def _run(play: Play, node: LocalNode, console: Console, *, is_served: bool) -> i
         console.print("Loading kernels; the first time on a machine they are compiled, which takes a minute")
         warm()
         node.start()
-        client = Client(node.url)
+        client = NodeClient(node.url)
         client.call("/apply", play.manifests, "application/yaml")
         console.print(f"A node answers at {node.url} and consumes {play.topic}", soft_wrap=True)
         play.producer.start()
@@ -159,7 +159,7 @@ def _run(play: Play, node: LocalNode, console: Console, *, is_served: bool) -> i
         node.stop()
 
 
-def _watch(play: Play, client: Client, console: Console) -> None:
+def _watch(play: Play, client: NodeClient, console: Console) -> None:
     began = time.monotonic()
     with Live(console=console, refresh_per_second=8) as live:
         while not play.is_over(time.monotonic() - began):
@@ -168,7 +168,7 @@ def _watch(play: Play, client: Client, console: Console) -> None:
         live.update(play.view(client, time.monotonic() - began))
 
 
-def _check(play: Play, client: Client, console: Console) -> bool:
+def _check(play: Play, client: NodeClient, console: Console) -> bool:
     deadline = time.monotonic() + ANSWER_S
     is_right, text = play.check(client)
     while not is_right and time.monotonic() < deadline:

@@ -1,8 +1,7 @@
-"""What runs on executors where rows are built: put a lot's rows in order, build one segment after another, upload each.
+"""Executor side of the build: sort a lot's rows, build one segment after another, upload each.
 
-Functions here become mapInArrow functions. They hold one lot at a time, or 256 MB of it (`sorted_runs`), and
-talk to the driver by rows only: counts that travel as rows are exact when Spark retries a task, which accumulators are
-not.
+Functions here become mapInArrow functions. They hold one lot at a time, or 256 MB of it (`sorted_runs`). They talk to
+the driver by rows only: counts that travel as rows are exact when Spark retries a task, unlike accumulators.
 """
 
 from __future__ import annotations
@@ -37,31 +36,32 @@ RESULT_SCHEMA = pa.schema([("kind", pa.string()), ("value", pa.string())])
 BUILDER = "merlot_spark"
 MAX_WAITING = 64
 MAX_WAITING_BYTES = 64 << 20
-"""Built segments wait until there are so many of them, or bytes, and are uploaded together: see `DeepStore.put_all`."""
+"""Number and bytes of built segments that wait to be uploaded together: see `DeepStore.put_all`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildTask:
-    """What an executor needs to build: plain data, since it travels in the task."""
+    """Input of an executor's build: plain data, since it travels in the task."""
 
     manifest_text: str
     deep_store: str
     present: frozenset[str] = frozenset()
-    """URLs that the deep store has already; those files are not uploaded again."""
+    """URLs that the deep store already has; those files are not uploaded again."""
     on_built: Callable[[int], None] | None = None
     name_suffix: str = ""
-    """What the names of the segments end with."""
+    """Suffix of the segments' names."""
     is_dry_run: bool = False
-    """Upload nothing."""
+    """True: upload nothing."""
 
 
 def build(task: BuildTask) -> BatchFunction:
-    """Parcels, sorted by lot, to result rows: (segment, JSON) per segment, (counts, JSON) passed on."""
+    """Return a function from parcels, sorted by lot, to result rows: (segment, JSON) per segment; (counts, JSON) as
+    they come."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = read_table(task.manifest_text)
         with tempfile.TemporaryDirectory(prefix="merlot-build-") as folder:
-            builder = _Builder(table, task, Path(folder))
+            builder = _TaskBuilder(table, task, Path(folder))
             new_lot = partial(Lot, table.spec, parcels.key_names(table), Path(folder))
             for content in parcels.opened(batches, parcels.rows_schema(table), new_lot):
                 if isinstance(content, str):
@@ -75,7 +75,7 @@ def build(task: BuildTask) -> BatchFunction:
 
 
 def warm() -> None:
-    """Build a tiny segment, so that whatever forks from this process has the builder's kernels compiled."""
+    """Build a tiny segment, so that processes which fork from this one have the builder's kernels compiled."""
     fields = [FieldSpec(name=str(name).lower(), type=name) for name in COLUMN_TYPES]
     schema = TableSchema(fields=tuple(fields))
     texts = pa.table({field.name: ["1", "0", None] for field in fields})
@@ -86,8 +86,8 @@ def warm() -> None:
         build_segment(request, rows, Path(folder))
 
 
-class _Builder:
-    """Builds and uploads the segments of one task."""
+class _TaskBuilder:
+    """Builder and uploader of one task's segments."""
 
     def __init__(self, table: Table, task: BuildTask, folder: Path) -> None:
         self._table = table
@@ -98,7 +98,7 @@ class _Builder:
         self._seconds: list[float] = []
 
     def build(self, rows: GroupRows) -> Iterator[pa.RecordBatch]:
-        """One segment; yields the results of those that were waiting if it is time to upload them."""
+        """Build a segment. If it is time to upload the waiting segments, do so and yield their results."""
         started = time.monotonic()
         group = grouping.group_of(rows.key, self._table.spec)
         creation = CreationFacts(host=socket.gethostname(), time_ms=time.time_ns() // 1_000_000, builder=BUILDER)
@@ -108,14 +108,19 @@ class _Builder:
                 writer.add(column)
             self._waiting.append(writer.commit())
         self._seconds.append(time.monotonic() - started)
-        if len(self._waiting) >= MAX_WAITING or sum(one.size_bytes for one in self._waiting) >= MAX_WAITING_BYTES:
+        if (
+            len(self._waiting) >= MAX_WAITING
+            or sum(segment.size_bytes for segment in self._waiting) >= MAX_WAITING_BYTES
+        ):
             yield from self.upload()
 
     def upload(self) -> Iterator[pa.RecordBatch]:
-        """Put what waits into the deep store; yields a result for each."""
-        urls = [self._store.url_of(self._table.name, one.metadata.key) for one in self._waiting]
+        """Upload the waiting segments to the deep store; yield a result for each."""
+        urls = [self._store.url_of(self._table.name, segment.metadata.key) for segment in self._waiting]
         absent = frozenset() if self._task.is_dry_run else frozenset(urls) - self._task.present
-        self._store.put_all([(one.path, url) for one, url in zip(self._waiting, urls, strict=True) if url in absent])
+        self._store.put_all(
+            [(segment.path, url) for segment, url in zip(self._waiting, urls, strict=True) if url in absent]
+        )
         for built, url, seconds in zip(self._waiting, urls, self._seconds, strict=True):
             built.path.unlink()
             record = record_of(built.metadata, url, built.size_bytes, built.blooms)

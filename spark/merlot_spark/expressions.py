@@ -1,7 +1,7 @@
-"""Filters and derived columns: Spark SQL over a source's rows, tried for each row so that none ends the job.
+"""Filters and derived columns: Spark SQL over a source's rows, tried for each row so that no row ends the job.
 
-An expression that fails for a row ('abc' > 0, an overflow) makes it a bad row, which is counted with the expression's
-name. The driver makes columns of expressions; executors read what came of them.
+An expression that fails for a row ('abc' > 0, an overflow) makes it a bad row, which is counted under the expression's
+name. The driver makes columns of expressions; executors read the results.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from merlot.spec.ingestion import BatchIngestion
 
 TRIED = "__merlot_tried"
 MOMENTS = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"})
-"""Spark's classes of functions that tell when the job runs; it calls them deterministic."""
+"""Spark's classes of functions that return the time of the job; it calls them deterministic."""
 HOISTING = "spark.sql.subexpressionElimination.enabled"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Source rows that pass the filter, those that do not, and those for which an expression failed."""
+class JudgedRows:
+    """Source rows that pass the filter, rows that do not, and rows for which an expression failed."""
 
     rows: pa.Table
     dropped: pa.Table | None = None
@@ -39,7 +39,7 @@ class Judged:
 
     @property
     def num_rows(self) -> int:
-        """All of them."""
+        """Return the number of all source rows."""
         return int(self.rows.num_rows) + (0 if self.dropped is None else self.dropped.num_rows) + self.bad.count
 
 
@@ -49,43 +49,43 @@ class Expressions:
 
     filter: str | None = None
     derived: Mapping[str, str] = field(default_factory=dict)
-    """Expression by the column of the table that it fills."""
+    """Expressions by the column of the table that they fill."""
 
     @classmethod
     def of(cls, ingestion: BatchIngestion | None) -> Expressions:
-        """None of a source that has none."""
+        """Return the expressions of a batch source; no expressions without a source."""
         return cls() if ingestion is None else cls(ingestion.filter, ingestion.derived_columns)
 
     @property
     def texts(self) -> list[str]:
-        """The filter, if there is one, and the derived columns."""
+        """Return the filter, if there is one, and the derived columns."""
         return [*([] if self.filter is None else [self.filter]), *self.derived.values()]
 
     def columns(self, spark: SparkSession) -> list[Column]:
-        """A column per expression: a struct of its value, null where it fails."""
+        """Return a column per expression: a struct of its value, null where the expression fails."""
         return [_tried(spark, F.expr(text)).alias(f"{TRIED}{place}") for place, text in enumerate(self.texts)]
 
     def references(self, spark: SparkSession) -> frozenset[str]:
-        """Columns of the source that the expressions name. Spark's error for a text that is no expression;
-        InvalidInputError for a star, which names no column, and for a derived column that needs another one."""
+        """Return the columns of the source that the expressions name. Raise Spark's error for a text that is no
+        expression, InvalidInputError for a star, which names no column, and for a derived column that needs another
+        one."""
         parser = spark._jsparkSession.sessionState().sqlParser()
         named = {text: frozenset(_names(parser.parseExpression(text))) for text in self.texts}
         for column, text in self.derived.items():
             folded = {name.lower() for name in named[text]}
-            needed = [one for one in self.derived if one != column and one.lower() in folded]
+            needed = [name for name in self.derived if name != column and name.lower() in folded]
             if needed:
-                # Spark would read what the source has under that name, or nothing.
+                # Spark would read the source's column of that name, or nothing.
                 raise InvalidInputError(
                     f"a derived column of a batch cannot need another column={column} needs={needed[0]}; write what "
                     f"{needed[0]} is worked out by instead of its name"
                 )
         return frozenset().union(*named.values())
 
-    def judge(self, rows: pa.Table) -> Judged:
-        """Rows with the columns that expressions gave: derived columns take their place, and the filter's verdict is
-        followed."""
+    def judge(self, rows: pa.Table) -> JudgedRows:
+        """Return the rows, with derived columns in place of the expressions' results and divided by the filter."""
         if not self.texts:
-            return Judged(rows)
+            return JudgedRows(rows)
         source = rows.select([name for name in rows.column_names if not name.startswith(TRIED)])
         tried = [rows.column(f"{TRIED}{place}").combine_chunks() for place in range(len(self.texts))]
         # A line that is no record has no values to fail with.
@@ -101,14 +101,14 @@ class Expressions:
         for name, answers in zip(self.derived, tried[-len(self.derived) :], strict=False):
             result = _with_column(result, name, pc.struct_field(answers, 0))
         if self.filter is None:
-            return Judged(result.filter(pa.array(is_good)), None, bad)
+            return JudgedRows(result.filter(pa.array(is_good)), None, bad)
         passes = np.asarray(pc.fill_null(pc.struct_field(tried[0], 0), False))
-        return Judged(result.filter(pa.array(is_good & passes)), result.filter(pa.array(is_good & ~passes)), bad)
+        return JudgedRows(result.filter(pa.array(is_good & passes)), result.filter(pa.array(is_good & ~passes)), bad)
 
 
 def check_repeatable(selected: DataFrame) -> None:
-    """InvalidInputError for expressions of a selection that give the same row another value the next time: running the
-    job again would replace every segment, and a stage that Spark repeats would mix two drawings."""
+    """Raise InvalidInputError if an expression gives the same row another value each time. Running the job again would
+    replace every segment, and a stage that Spark repeats would mix the values of two runs."""
     columns = selected._jdf.queryExecution().analyzed().expressions()
     for place in range(columns.size()):
         if (name := _unrepeatable(columns.apply(place))) is not None:
@@ -119,11 +119,11 @@ def check_repeatable(selected: DataFrame) -> None:
 
 
 def _unrepeatable(node: Any) -> str | None:
-    """The innermost function that does not give the same value each time; None if there is none."""
+    """Return the innermost function that does not give the same value each time, or None."""
     children = node.children()
     for place in range(children.size()):
-        if (found := _unrepeatable(children.apply(place))) is not None:
-            return found
+        if (name := _unrepeatable(children.apply(place))) is not None:
+            return name
     is_moment = node.getClass().getSimpleName() in MOMENTS
     return str(node.prettyName()) if is_moment or not node.deterministic() else None
 
@@ -139,14 +139,15 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         spark.conf.set(name, str(before))
 
 
-def tried_apart(spark: SparkSession) -> AbstractContextManager[None]:
-    """For a job that tries expressions: Spark would work out beforehand, and once, what occurs in them twice, and a
-    failure of that would end the job."""
+def without_hoisting(spark: SparkSession) -> AbstractContextManager[None]:
+    """Turn off Spark's elimination of common subexpressions, for a job that tries expressions. Spark would evaluate
+    what occurs in two of them beforehand, and a failure there would end the job."""
     return setting(spark, HOISTING, "false")
 
 
 def _tried(spark: SparkSession, value: Column) -> Column:
-    """A struct of the value, null where it cannot be worked out: with ANSI rules, so that none is made up."""
+    """Return a struct of the value, null where it cannot be computed. ANSI rules apply, so that no value is
+    invented."""
     jvm: Any = spark._jvm
     sql = jvm.org.apache.spark.sql
     inner = sql.classic.ExpressionUtils.expression(F.struct(value.alias("value"))._jc)
@@ -165,12 +166,12 @@ def _names(node: Any) -> Iterator[str]:
 
 
 def _failures(name: str, rows: pa.Table, failed: np.ndarray) -> BadRows:
-    found = np.flatnonzero(failed)
-    if not len(found):
+    positions = np.flatnonzero(failed)
+    if not len(positions):
         return BadRows()
     reason = f"{name}: the expression fails"
-    samples: Sequence[Any] = [bad_row(reason, rows, int(row)) for row in found[:SAMPLES_PER_REASON]]
-    return BadRows({reason: len(found)}, tuple(samples))
+    samples: Sequence[Any] = [bad_row(reason, rows, int(row)) for row in positions[:SAMPLES_PER_REASON]]
+    return BadRows({reason: len(positions)}, tuple(samples))
 
 
 def _with_column(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:

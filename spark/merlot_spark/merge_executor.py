@@ -1,4 +1,4 @@
-"""What a merge runs on executors: cut each input into shards by its rows' keys; merge the pieces of each shard; upload.
+"""Executor side of a merge: divide each input into shards by its rows' keys; merge the pieces of each shard; upload.
 
 Rows travel as small segment files, one per input and shard, so that both halves are the merge that minions run.
 Functions here become mapInArrow functions.
@@ -39,26 +39,26 @@ BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOrder:
-    """The task: plain data, since it travels to executors."""
+    """A merge task: plain data, since it travels to executors."""
 
     manifest_text: str
     config_text: str
     deep_store: str
     inputs: tuple[str, ...] = ()
-    """Their records, as JSON."""
+    """Records of the inputs, as JSON."""
 
     @property
     def table(self) -> Table:
-        """The table."""
+        """Return the table."""
         return read_table(self.manifest_text)
 
     @property
     def config(self) -> MergeTaskConfig:
-        """What to do."""
+        """Return the task's config."""
         return _config(self.config_text)
 
     def plan(self, shard: int) -> MergePlan:
-        """What becomes of the rows of a shard."""
+        """Return the plan for the rows of a shard."""
         if shard == REST:
             return merge_plans.rest_plan(self.table, self.config, SystemClock())
         return merge_plans.merge_plan(self.table, self.config.model_copy(update={"shard": shard}), SystemClock())
@@ -69,8 +69,8 @@ def _config(text: str) -> MergeTaskConfig:
     return MergeTaskConfig.model_validate_json(text)
 
 
-def cut(order: MergeOrder) -> BatchFunction:
-    """Inputs' numbers to pieces: (shard, segment file)."""
+def divide(order: MergeOrder) -> BatchFunction:
+    """Return a function from inputs' numbers to pieces: (shard, segment file)."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -87,7 +87,7 @@ def cut(order: MergeOrder) -> BatchFunction:
 
 
 def build(order: MergeOrder) -> BatchFunction:
-    """Pieces, those of a shard in a row, to the records of the outputs, which are uploaded."""
+    """Return a function from pieces, grouped by shard, to the records of the outputs, which it uploads."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for shard, pieces in _by_shard(batches):
@@ -102,14 +102,14 @@ def build(order: MergeOrder) -> BatchFunction:
 def _pieces(order: MergeOrder, record: SegmentRecord, folder: Path) -> Iterator[tuple[int, Path]]:
     (path,) = fetch_segments(DeepStore(order.deep_store, keeps_copies=False), [record], folder / "in")
     (folder / "out").mkdir()
-    # What one input has beyond the windows is the rest's, or another shard of nothing.
+    # Rows of an input outside the windows belong to the rest, or to no shard at all.
     plan = dataclasses.replace(order.plan(0), drops_outside=True)
     shards = merge_shuffle.shuffle(plan, [path], folder / "out", order.config.num_shards, _silent, _never)
-    yield from ((number, one.path) for number, one in enumerate(shards) if one.metadata.num_docs)
+    yield from ((number, segment.path) for number, segment in enumerate(shards) if segment.metadata.num_docs)
     if order.config.rest and merge_plans.reaches(record, order.config.rest):
         (folder / "rest").mkdir()
         rest = merge_task.run(order.plan(REST), [path], folder / "rest", _silent, _never, MEMORY_BYTES)
-        yield from ((REST, one.path) for one in rest)
+        yield from ((REST, segment.path) for segment in rest)
 
 
 def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[bytes]]]:
@@ -137,9 +137,9 @@ def _merge(order: MergeOrder, shard: int, pieces: Sequence[bytes], folder: Path)
 
 
 def _silent(*_: Any) -> None:
-    """Nobody listens on an executor."""
+    """Ignore progress: nobody listens on an executor."""
 
 
 def _never() -> bool:
-    """A job that nobody wants any more is killed."""
+    """Never stop by itself: Spark kills a job that is no longer wanted."""
     return False

@@ -1,8 +1,8 @@
-"""`python -m merlot_spark.merge_job`: one large bucket of a MergeRollupTask as a Spark job.
+"""`python -m merlot_spark.merge_job`: merge one large bucket of a MergeRollupTask as a Spark job.
 
-A minion starts it and publishes what it has built. Executors read the inputs' rows, Spark brings rows that may become
-one together, and each group is merged by the very code that a minion runs, so the result has the same rows. Exit codes:
-0 done, 1 something outside failed, 2 the task is wrong.
+A minion starts the job and publishes the outputs. Executors read the inputs' rows, and Spark groups rows that may
+become a single row. Each group is merged by the very code that a minion runs, so the result has the same rows. Exit
+codes: 0 success, 1 something outside failed, 2 the task is wrong.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from merlot_spark.merge_executor import MergeOrder
 from merlot_spark.session import create_session
 
 PIECE_BY_PIECE = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
-"""A row here is a file of some megabytes."""
+"""Setting for one row at a time: a row here is a file of some megabytes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job that the arguments describe; returns the exit code."""
+    """Run the job that the arguments describe; return the exit code."""
     chosen = _parser().parse_args(arguments)
     try:
         records = _run(chosen)
@@ -42,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def merge(spark: SparkSession, order: MergeOrder) -> list[dict[str, Any]]:
-    """Build and upload the outputs of the order's inputs; the outputs' records, by name."""
+    """Build and upload the outputs of the order's inputs; return the outputs' records, sorted by name."""
     # A task per input. Their records travel with the order: an RDD of Python's would start workers of its own.
     numbers = spark.range(0, len(order.inputs), 1, max(1, len(order.inputs)))
-    pieces = numbers.mapInArrow(merge_executor.cut(order), from_arrow_schema(merge_executor.PIECE_SCHEMA))
+    pieces = numbers.mapInArrow(merge_executor.divide(order), from_arrow_schema(merge_executor.PIECE_SCHEMA))
     shard = merge_executor.SHARD
     grouped = pieces.repartition(order.config.num_shards + 1, shard).sortWithinPartitions(shard)
     built = grouped.mapInArrow(merge_executor.build(order), from_arrow_schema(merge_executor.RECORD_SCHEMA))
-    with failures.told():
+    with failures.translated():
         rows = list(built.collect())
     return sorted((json.loads(row.record) for row in rows), key=lambda record: str(record["name"]))
 
@@ -76,10 +76,10 @@ def _run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
         manifest_text=json.dumps(manifest.dump(table)),
         config_text=config.model_dump_json(by_alias=True),
         deep_store=chosen.deep_store,
-        inputs=tuple(json.dumps(one) for one in document["inputs"]),
+        inputs=tuple(json.dumps(record) for record in document["inputs"]),
     )
     settings = PIECE_BY_PIECE | dict(text.partition("=")[::2] for text in chosen.conf)
-    with failures.told():
+    with failures.translated():
         spark = create_session(chosen.master, is_short=True, settings=settings)
         try:
             return merge(spark, order)

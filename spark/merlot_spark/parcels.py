@@ -1,8 +1,9 @@
-"""Prepared rows on their way from the tasks that read to those that build: Arrow batches as binary values. ADR 26.
+"""Parcels of prepared rows between the tasks that read and the tasks that build: Arrow batches as binary values. ADR
+26.
 
-A row of Spark is a parcel: rows of a few groups, as Arrow's bytes. The JVM moves it whole; it would else make rows of
-its own of them, sort these, and make Arrow of them again. The key of a group says alone which task builds it, and which
-lot it travels in; a builder holds one lot at a time. Spark hands parcels to Python 64 MB at a time.
+A row of Spark is a parcel: rows of a few groups, as Arrow's bytes. The JVM moves it whole; otherwise it would make rows
+of its own, sort them, and make Arrow of them again. A group's key alone decides which task builds it and which lot it
+travels in; a builder holds one lot at a time. Spark hands parcels to Python 64 MB at a time.
 """
 
 from __future__ import annotations
@@ -31,31 +32,32 @@ SCHEMA = pa.schema([(TASK, pa.int32()), (LOT, pa.int32()), (ROWS, pa.binary()), 
 LOTS_PER_TASK = 64
 MAX_ROWS = 250_000
 MAX_BYTES = 64 << 20
-"""Rows wait until there are so many of them, or bytes: many small parcels cost more than what is in them."""
+"""Rows and bytes that wait before they are packed: many small parcels cost more than their contents."""
 PARCEL_BYTES = 1 << 20
-"""Larger parcels are cut."""
+"""Size in bytes above which a parcel is cut."""
 MAX_EXPANSION = 255
-"""Bytes that one byte of LZ4 stands for at most. The first four bytes of a parcel say how many bytes it becomes."""
+"""Largest number of bytes that one byte of LZ4 stands for. The first four bytes of a parcel say how many bytes it
+becomes."""
 PARCELS_PER_BATCH = 64
-"""Of Arrow, between Python and the JVM."""
+"""Number of parcels in an Arrow batch between Python and the JVM."""
 KEY = "$key{}"
-"""No column of a table can have such a name."""
+"""Name of a key column, which no column of a table can have."""
 _SPREAD = 1_000_003
 
 
 def key_names(table: Table) -> list[str]:
-    """Names of the key columns of rows in parcels: the day, then one partition per column."""
+    """Return the names of the key columns of rows in parcels: the day, then one partition per column."""
     return [KEY.format(position) for position in range(1 + len(grouping.repartitioned_columns(table.spec)))]
 
 
 def rows_schema(table: Table) -> pa.Schema:
-    """Rows in parcels: as a builder takes them, then their key."""
+    """Return the schema of rows in parcels: the columns that a builder takes, then the key."""
     return pa.schema([*arrow_schema(table.spec.table_schema), *((name, pa.int32()) for name in key_names(table))])
 
 
 @dataclass(slots=True)
 class Packer:
-    """Makes parcels of groups' rows; one task's."""
+    """Packer of groups' rows into parcels, for one task."""
 
     schema: pa.Schema
     num_keys: int
@@ -65,7 +67,7 @@ class Packer:
     _num_bytes: int = 0
 
     def add(self, grouped: Grouped) -> Iterator[pa.RecordBatch]:
-        """Take rows; yields parcels once there are enough for them."""
+        """Add rows; yield parcels once there are enough rows for them."""
         columns = [arrays.plain(column) for column in (*grouped.rows.columns, *grouped.keys)]
         rows = pa.Table.from_arrays(columns, schema=self.schema)
         if not rows.num_rows:
@@ -77,7 +79,7 @@ class Packer:
             yield from self.pack()
 
     def pack(self) -> Iterator[pa.RecordBatch]:
-        """Parcels of all rows that wait."""
+        """Yield parcels of all rows that wait."""
         if not self._waiting:
             return
         rows = pa.concat_tables(self._waiting).combine_chunks()
@@ -98,15 +100,15 @@ class Packer:
 
 
 def counts_row(text: str) -> pa.RecordBatch:
-    """What a task has counted, on its way to the driver."""
+    """Return a row with the counts of a task, for the driver."""
     return _batch([0], [0], [None], [text])
 
 
 class TakesRows(Protocol):
-    """A lot, as it is filled."""
+    """A lot that is being filled."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows."""
         ...
 
 
@@ -114,7 +116,7 @@ L = TypeVar("L", bound=TakesRows)
 
 
 def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema, new_lot: Callable[[], L]) -> Iterator[L | str]:
-    """What is in parcels that are sorted by their lot: a lot with all its rows, or what a task has counted."""
+    """Yield the contents of parcels that are sorted by their lot: lots with all their rows, and the counts of tasks."""
     current: int | None = None
     rows_of: L | None = None
     for batch in batches:
@@ -134,7 +136,7 @@ def opened(batches: Iterable[pa.RecordBatch], schema: pa.Schema, new_lot: Callab
 
 
 def _decompressed(parcel: pa.Buffer) -> bytes:
-    """Return a parcel's bytes; CorruptionError before memory is taken for more than the parcel can hold."""
+    """Return a parcel's bytes. Raise CorruptionError before memory is taken for more than the parcel can hold."""
     size_bytes = int.from_bytes(parcel[:4].to_pybytes(), "little")
     if size_bytes > MAX_EXPANSION * parcel.size:
         raise CorruptionError(f"parcel of rows claims too much size={parcel.size} claimed={size_bytes}")
@@ -145,7 +147,8 @@ def _decompressed(parcel: pa.Buffer) -> bytes:
 
 
 def _lots(keys: Iterable[pa.ChunkedArray], num_tasks: int) -> NDArray[np.unsignedinteger]:
-    """The task and the lot of each row, as one number. Days in a row go to different tasks, and so do weeks."""
+    """Return the task and the lot of each row, as one number. Consecutive days go to different tasks, and so do
+    weeks."""
     code = np.zeros(1, np.int64)
     for key in keys:
         code = code * _SPREAD + key.to_numpy().astype(np.int64)

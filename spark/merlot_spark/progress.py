@@ -1,4 +1,4 @@
-"""Progress of a Spark job on stderr: one line that is rewritten, or a line now and then without a terminal.
+"""Progress of a Spark job on stderr: one line that is rewritten, or, without a terminal, a line now and then.
 
 Owns one thread, which only reads Spark's status tracker and stops with the job.
 """
@@ -19,7 +19,7 @@ PLAIN_INTERVAL_S = 5.0
 
 
 class StatusLine:
-    """A line of text that says what goes on. Without a terminal, it is repeated at most every PLAIN_INTERVAL_S."""
+    """A line of text about the current step. Without a terminal, it is repeated at most every PLAIN_INTERVAL_S."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream if stream is not None else sys.stderr
@@ -41,7 +41,7 @@ class StatusLine:
         self._stream.flush()
 
     def clear(self) -> None:
-        """Leave no trace on a terminal."""
+        """Erase the line on a terminal."""
         if self._is_terminal and self._shown:
             self._stream.write("\r" + " " * len(self._shown) + "\r")
             self._stream.flush()
@@ -49,7 +49,7 @@ class StatusLine:
 
 
 class JobProgress:
-    """Shows segments built and tasks done of a job group until the block ends."""
+    """Display of a job group's built segments and finished tasks, until the block ends."""
 
     def __init__(self, context: SparkContext, group: str, segments: Callable[[], int]) -> None:
         self._tracker = context.statusTracker()

@@ -1,8 +1,8 @@
-"""The driver's side of the controller's HTTP API: read a table, apply one, publish segments in one call, read what is
-published.
+"""Client of the controller's HTTP API for the driver: read a table, apply one, publish segments in one call, read what
+is published.
 
-Blocking. Retries only what is safe to repeat, which every call here is: applying and publishing the same again changes
-nothing.
+Blocking. Retries only requests that are safe to repeat, which all of them are: applying and publishing the same again
+changes nothing.
 """
 
 from __future__ import annotations
@@ -32,45 +32,47 @@ from merlot.uris import redact
 
 TIMEOUT_S = 60.0
 WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Waits before each further attempt while the controller cannot be reached."""
+"""Seconds to wait before each further attempt while the controller cannot be reached."""
 _FAMILIES: Mapping[int, type[MerlotError]] = {
     400: InvalidInputError,
     404: NotFoundError,
     409: ConflictError,
     413: InvalidInputError,
 }
-"""Of what would be answered the same again; of all others another attempt may be answered better."""
+"""Errors by status code for answers that would be the same again. After any other status another attempt may
+succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What became of the segments of a request."""
+    """Results for the segments of a request."""
 
     published: tuple[str, ...]
     unchanged: tuple[str, ...]
     removed: tuple[str, ...]
     replaced: tuple[str, ...] = ()
-    """Those published in place of an older version."""
+    """Segments that were published in place of an older version."""
     rows: RowCounts | None = None
-    """Rows of the table before and after; None if the controller is too old to tell."""
+    """Rows of the table before and after; None if the controller is too old to report them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishOrder:
-    """What to ask of the controller."""
+    """A request to publish."""
 
     table: RawTableName
     records: Sequence[Mapping[str, Any]]
     shape: Shape | None
-    """The shape that the segments were built for."""
+    """Shape that the segments were built for."""
     replace_all: bool = False
-    """The records stand for the whole table: what is not among them goes in the same stroke."""
+    """True: the records stand for the whole table, and segments that are not among them are removed in the same
+    step."""
     replace: Sequence[str] = ()
-    """Segments that the records stand for, and that go likewise."""
+    """Segments that the records stand for, and that are removed likewise."""
     replace_rows: bool = False
-    """Rows may go that the records do not hold, and all of them if there are no records."""
+    """True: rows that the records do not hold may be removed, and all rows if there are no records."""
     is_dry_run: bool = False
-    """Ask for the same answer, and have nothing written."""
+    """True: ask for the same answer, and have nothing written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,13 @@ class AppliedTable:
 
     table: Table
     deep_store: str | None
-    """Where the files of its segments have to be; None if the controller does not tell."""
+    """URI below which the files of its segments have to be; None if the controller does not say."""
     shape: Shape | None = None
-    """The shape that its segments have to be built for; None if the controller is too old to compare."""
+    """Shape that its segments have to be built for; None if the controller is too old to compare."""
 
     def check(self, table: Table, deep_store: str | None) -> None:
-        """InvalidInputError if segments that are built by another manifest, or put elsewhere, could not be published:
-        what is wrong with them is known before they are built."""
+        """Raise InvalidInputError if segments that are built by `table`, or put into `deep_store`, could not be
+        published. The problem is known before they are built."""
         raw_name = self.table.raw_name
         applied = self.shape or shape.shape_of(self.table.spec)
         shape.check(applied, shape.shape_of(table.spec), table=raw_name, what="the manifest")
@@ -104,7 +106,8 @@ class AppliedTable:
 
 
 class ControllerClient:
-    """A controller or an embedded node by its URL, e.g. `http://127.0.0.1:8099`; InvalidInputError for what is none."""
+    """A controller or an embedded node by its URL, e.g. `http://127.0.0.1:8099`; raises InvalidInputError for other
+    URLs."""
 
     def __init__(self, url: str, *, waits_s: Sequence[float] = WAITS_S) -> None:
         self.url = url.rstrip("/")
@@ -113,19 +116,19 @@ class ControllerClient:
         self._waits_s = tuple(waits_s)
 
     def apply(self, manifest_text: str) -> Any:
-        """Create or change the tables of a manifest; InvalidInputError with every problem."""
+        """Create or change the tables of a manifest. Raise InvalidInputError with every problem."""
         return self._request("POST", "/apply", manifest_text.encode(), "application/yaml")
 
     def table(self, name: str) -> AppliedTable:
-        """A table as it is applied; NotFoundError if there is none of this name."""
+        """Return a table as it is applied. Raise NotFoundError if there is none of this name."""
         answer = self.get(f"/tables/{urllib.parse.quote(name)}/manifest")
         if not isinstance(answer, dict) or "manifest" not in answer:
-            raise self._stranger("GET", "the answer is no manifest")
+            raise self._not_a_controller("GET", "the answer is no manifest")
         return AppliedTable(manifest.from_stored(answer["manifest"]), answer.get("deepStore"), answer.get("shape"))
 
     def publish(self, order: PublishOrder) -> Publication:
-        """Make all records visible in one stroke. InvalidInputError if rows would go that the order does not stand for,
-        and if the table is not of its shape."""
+        """Make all records visible in one step. Raise InvalidInputError if rows would be removed that the order does
+        not stand for, and if the table does not have the order's shape."""
         table = order.table
         body = {
             "publishId": publish_id(order.records),
@@ -149,7 +152,7 @@ class ControllerClient:
         )
 
     def get(self, path: str) -> Any:
-        """JSON of a path."""
+        """Return the JSON of a path."""
         return self._request("GET", path, None, None)
 
     def _request(self, method: str, path: str, body: bytes | None, content_type: str | None) -> Any:
@@ -169,7 +172,7 @@ class ControllerClient:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.loads(answer.read() or b"null")
         except ValueError as error:
-            raise self._stranger(method, "the answer is not JSON") from error
+            raise self._not_a_controller(method, "the answer is not JSON") from error
         except urllib.error.HTTPError as error:
             family = _FAMILIES.get(error.code, UnavailableError)
             raise family(f"{method} {self.url}{path} answered {error.code}: {_reason(error)}") from error
@@ -181,14 +184,14 @@ class ControllerClient:
                 ) from error
             raise UnavailableError(f"controller cannot be reached url={self.url} reason={reason}") from error
 
-    def _stranger(self, method: str, what: str) -> InvalidInputError:
+    def _not_a_controller(self, method: str, what: str) -> InvalidInputError:
         return InvalidInputError(
             f"this is no controller of Merlot url={self.url} reason: {method}: {what}; check --controller"
         )
 
 
 def publish_id(records: Sequence[Mapping[str, Any]]) -> str:
-    """The same for the same segments: a publish that is repeated is recognised."""
+    """Return an id that is the same for the same segments, so that a repeated publish is recognised."""
     keys = sorted(f"{record['name']}@{record['crc']}" for record in records)
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()[:16]
 
@@ -201,6 +204,8 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return text[:500]
     if isinstance(value, dict):
         if value.get("problems"):
-            return "; ".join(f"{one.get('path', '')}: {one.get('message', '')}" for one in value["problems"])
+            return "; ".join(
+                f"{problem.get('path', '')}: {problem.get('message', '')}" for problem in value["problems"]
+            )
         return str(value.get("error") or value.get("message") or text)[:500]
     return text[:500]

@@ -43,8 +43,8 @@ EXAMPLES = ("examples", "flights")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the user chose."""
+class QuickstartSettings:
+    """Choices of the user."""
 
     folder: Path
     port: int
@@ -53,7 +53,7 @@ class Settings:
 
 
 class Steps:
-    """Prints each step with the time that it took, and the time since the start."""
+    """Printer of steps, each with its duration and the time since the start."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -61,7 +61,7 @@ class Steps:
 
     @contextmanager
     def step(self, title: str) -> Iterator[list[str]]:
-        """Announce a step; what the block appends to the list is told when it ends."""
+        """Announce a step; what the block appends to the list is printed when it ends."""
         self.console.print(Text.assemble((f"{self.elapsed():6.1f} s  ", "dim"), title))
         began = time.monotonic()
         notes: list[str] = []
@@ -70,12 +70,12 @@ class Steps:
         self.console.print(Text("          " + ", ".join(notes), style="green"), soft_wrap=True)
 
     def elapsed(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return time.monotonic() - self._started
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the quickstart; returns the exit code."""
+    """Run the quickstart; return the exit code."""
     console = Console(highlight=False)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -93,8 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(settings: Settings, steps: Steps) -> None:
-    """All steps, in order."""
+def run(settings: QuickstartSettings, steps: Steps) -> None:
+    """Run all steps, in order."""
     manifest_text, table = _read_manifest(settings.examples / "table.yaml")
     questions = queries.read_questions(settings.examples / "queries.sql")
     with steps.step(f"Taking {data.NUM_FLIGHTS:,} flights from {data.PACKAGE}") as notes:
@@ -119,7 +119,7 @@ def run(settings: Settings, steps: Steps) -> None:
             _serve(steps.console, node.url)
 
 
-def _settings(arguments: Sequence[str] | None) -> Settings:
+def _settings(arguments: Sequence[str] | None) -> QuickstartSettings:
     parser = argparse.ArgumentParser(
         prog="python -m merlot_spark.quickstart", description=(__doc__ or "").splitlines()[0]
     )
@@ -129,11 +129,11 @@ def _settings(arguments: Sequence[str] | None) -> Settings:
     parser.add_argument("--data", type=Path, default=Path("build/quickstart"), help="folder of all files (%(default)s)")
     parser.add_argument("--port", type=int, default=8099, help="HTTP port; another one if it is taken (%(default)s)")
     chosen = parser.parse_args(arguments)
-    return Settings(folder=chosen.data, port=chosen.port, serve=chosen.serve, examples=_examples())
+    return QuickstartSettings(folder=chosen.data, port=chosen.port, serve=chosen.serve, examples=_examples())
 
 
 def _examples() -> Path:
-    """The example's folder: of this checkout, else below the working directory."""
+    """Return the example's folder: that of this checkout, else one below the working directory."""
     for root in (Path(__file__).resolve().parents[2], Path.cwd()):
         folder = root.joinpath(*EXAMPLES)
         if (folder / "table.yaml").is_file():
@@ -149,7 +149,7 @@ def _read_manifest(path: Path) -> tuple[str, Table]:
 
 
 @contextmanager
-def _started_node(settings: Settings, steps: Steps) -> Iterator[LocalNode]:
+def _started_node(settings: QuickstartSettings, steps: Steps) -> Iterator[LocalNode]:
     port = free_port(settings.port)
     node = LocalNode(settings.folder / "node", port)
     try:
@@ -164,7 +164,7 @@ def _started_node(settings: Settings, steps: Steps) -> Iterator[LocalNode]:
 
 
 def _stop(node: LocalNode) -> None:
-    """What keeps a node from leaving in order must not hide why it has to leave."""
+    """Stop the node. If it does not leave in order, only log that: it must not hide why the node has to leave."""
     try:
         node.stop()
     except MerlotError as error:
@@ -185,7 +185,7 @@ def _is_published(controller: ControllerClient, table: Table, fingerprint: str) 
     return len(statuses) == data.NUM_DAYS and sources == {fingerprint}
 
 
-def _build(settings: Settings, steps: Steps, table: Table, url: str, fingerprint: str) -> None:
+def _build(settings: QuickstartSettings, steps: Steps, table: Table, url: str, fingerprint: str) -> None:
     """Run the Spark job in a process group of its own, so that Ctrl-C ends all of it, whatever it is doing."""
     report_file = settings.folder / "report.json"
     report_file.unlink(missing_ok=True)
@@ -215,7 +215,7 @@ def _read_report(path: Path, code: int) -> dict[str, Any]:
 
 
 def _wait_until_served(port: int, table: Table) -> int:
-    """Rows that count(*) sees once it sees them all; UnavailableError after SERVED_WITHIN_S."""
+    """Wait until COUNT(*) sees all rows; return their number. Raise UnavailableError after SERVED_WITHIN_S."""
     line = StatusLine()
     deadline = time.monotonic() + SERVED_WITHIN_S
     rows, problem = 0, ""

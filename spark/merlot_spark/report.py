@@ -1,4 +1,4 @@
-"""What a build job did: as a value, as JSON for machines, as lines for people."""
+"""Report of a build job: as a value, as JSON for machines, as lines for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_PLANNED = 10
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job would do to the segments of its table, by name."""
+    """Changes that a job would make to the segments of its table, by name."""
 
     added: tuple[str, ...]
     replaced: tuple[str, ...]
@@ -25,17 +25,17 @@ class Plan:
     unchanged: tuple[str, ...]
 
     @classmethod
-    def of(cls, done: Publication) -> Plan:
-        """The plan that a controller answers to a dry run."""
-        added = tuple(name for name in done.published if name not in set(done.replaced))
-        return cls(added, done.replaced, done.removed, done.unchanged)
+    def of(cls, publication: Publication) -> Plan:
+        """Return the plan that a controller answers to a dry run."""
+        added = tuple(name for name in publication.published if name not in set(publication.replaced))
+        return cls(added, publication.replaced, publication.removed, publication.unchanged)
 
     def to_json(self) -> dict[str, Any]:
-        """For a file or a log line."""
+        """Return the plan as JSON for a file or a log line."""
         return {name: sorted(names) for name, names in self._by_verb().items()}
 
     def to_lines(self) -> list[str]:
-        """A line for each thing that would be done, with the first segments."""
+        """Return a line for each kind of change, with the first segments."""
         return [_planned(verb, sorted(names)) for verb, names in self._by_verb().items() if names]
 
     def _by_verb(self) -> dict[str, tuple[str, ...]]:
@@ -44,51 +44,53 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
-    """Counts of one job. `published` is None if the job published nothing because no controller was given."""
+    """Counts of one job. `published` is None if nothing was published, because no controller was given."""
 
     table: str
     rows_in: int
-    """Rows of the source, those that are bad or that the filter leaves out included."""
+    """Rows of the source, including bad rows and rows that the filter leaves out."""
     rows_out: int
     rows_filtered: int = 0
     """Good rows that the filter left out."""
     num_files: int | None = None
-    """Files of the source; None if it was a DataFrame."""
+    """Number of the source's files; None if it was a DataFrame."""
     empty_files: int = 0
-    """Those of zero bytes, which hold nothing."""
+    """Number of files of zero bytes, which hold nothing."""
     rows_outside: int = 0
-    """Rows that were left out, since their time is not in the window that was asked for."""
+    """Rows that were left out because their time is not in the requested window."""
     records: tuple[Mapping[str, Any], ...] = ()
-    """Of every segment of the batch, as they are published."""
+    """Records of every segment of the batch, as they are published."""
     bad: BadRows = field(default_factory=BadRows)
     cut: Mapping[str, int] = field(default_factory=dict)
-    """Texts cut to the column's maxLength, by column."""
+    """Number of texts cut to the column's maxLength, by column."""
     absent_columns: tuple[str, ...] = ()
     """Columns of the schema that the source lacks: null in every row."""
     segments: tuple[str, ...] = ()
     """`name@crc` of every segment of the batch."""
     segments_uploaded: int = 0
-    """Files that the deep store did not have yet."""
+    """Number of files that the deep store did not have yet."""
     unpartitioned: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Segments whose rows are not partitioned as the table declares, and why, by column."""
+    """Segments whose rows are not partitioned as the table declares, with the reason by column."""
     published: int | None = None
     unchanged: int = 0
-    """Segments that the table held in this very version already."""
+    """Segments that the table already held in this very version."""
     removed: int = 0
     replaced: int = 0
     """Segments that were published in place of an older version."""
     plan: Plan | None = None
-    """What the job would do; set by a dry run alone, which has done nothing of what is counted here."""
+    """Changes that the job would make. Set by a dry run only, which has made none of the changes that are counted
+    here."""
     rows: RowCounts | None = None
-    """Rows of the table before and after; None if nothing was published, or the controller is too old to tell."""
+    """Rows of the table before and after; None if nothing was published, or the controller is too old to report
+    them."""
     served: Served | None = None
-    """Whether servers answer for the batch's segments; None if nobody waited for it."""
+    """Result of waiting for servers to answer for the batch's segments; None if the job did not wait."""
     bytes: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Duration by phase: build, publish."""
+    """Duration by phase: session, build, publish, serve."""
 
     def to_json(self) -> dict[str, Any]:
-        """For a file, a termination message, a log line."""
+        """Return the report as JSON for a file, a termination message, or a log line."""
         return {
             "table": self.table,
             "rowsIn": self.rows_in,
@@ -115,7 +117,7 @@ class JobReport:
         }
 
     def to_text(self) -> str:
-        """A few lines for people, bad rows with their samples."""
+        """Return a few lines for people, bad rows with their samples."""
         build_seconds = self.seconds.get("build", 0.0)
         speed = f", {self.rows_out / build_seconds:,.0f} rows/s" if build_seconds else ""
         lines = [
@@ -167,8 +169,8 @@ class JobReport:
             return f"{self.published:,} segments published{replaced}, {self.unchanged:,} unchanged{removed}"
         replaced += f" ({self.rows.replaced:,} -> {self.rows.replacing:,} rows)" if self.replaced else ""
         removed += f" ({self.rows.removed:,} rows)" if self.removed else ""
-        told = f"{self.published:,} segments published{replaced}, {self.unchanged:,} unchanged{removed}"
-        return f"{told}\nrows of the table: {self.rows.before:,} -> {self.rows.after:,}"
+        text = f"{self.published:,} segments published{replaced}, {self.unchanged:,} unchanged{removed}"
+        return f"{text}\nrows of the table: {self.rows.before:,} -> {self.rows.after:,}"
 
 
 def _planned(verb: str, names: Sequence[str]) -> str:

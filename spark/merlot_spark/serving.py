@@ -1,7 +1,7 @@
-"""From published to answered: wait until servers have loaded what a job has published.
+"""Wait until servers have loaded what a job has published.
 
-A publish is done when the controller has written it; servers load the segments after that, and until then queries do
-not see new ones. Whoever runs a query behind a job wants to know when that is over.
+A publish ends when the controller has written it. Servers load the segments after that, and until then queries do not
+see new ones. A query that follows a job has to wait for that.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ ONLINE = "ONLINE"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The outcome of a wait."""
+    """Outcome of a wait."""
 
     waiting: tuple[str, ...] = ()
     """Names of segments that no server answers for yet."""
     reason: str = ""
-    """Why nobody waits any longer; empty if all are served."""
+    """Reason why the wait has ended; empty if all segments are served."""
 
 
 def unserved(statuses: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
-    """Of segments `name@crc`, names of those that no server has loaded. One that was replaced, removed or merged away
-    since is no longer waited for. Pure."""
+    """Return the names of those segments `name@crc` that no server has loaded. A segment that has been replaced,
+    removed or merged away is no longer waited for. Pure."""
     names = []
     for key in keys:
         name, _, crc = key.rpartition("@")
@@ -49,14 +49,14 @@ def wait(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Served:
-    """Ask again and again until every segment is served, patience ends, or no server lives that could."""
+    """Ask again and again until every segment is served, patience ends, or no server lives that could serve them."""
     keys = list(keys)
     deadline, look_s = now() + patience_s, FIRST_LOOK_S
     while True:
         waiting = tuple(unserved(client.get(f"/segments/{table}/metadata"), keys))
         if not waiting:
             return Served()
-        if not any(one["role"] == "SERVER" for one in client.get("/instances")["details"]):
+        if not any(instance["role"] == "SERVER" for instance in client.get("/instances")["details"]):
             return Served(waiting, "no server is live")
         if now() + look_s > deadline:
             return Served(waiting, f"not loaded within {patience_s:g} s")

@@ -1,4 +1,4 @@
-"""The Spark session of Merlot's jobs: quiet, on the machine's own address, in UTC, with Arrow.
+"""Spark session of Merlot's jobs: quiet, on the machine's own address, in UTC, with Arrow.
 
 A session that exists already is never replaced. Not thread-safe: one session per process, as in Spark.
 """
@@ -24,37 +24,38 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 SHORT_JVM = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Compile quickly rather than well: the flights job took 14 s of CPU in the JVM instead of 25 s."""
+"""Options by which the JVM compiles quickly rather than well: the flights job took 14 s of its CPU instead of 25 s."""
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
     "spark.python.worker.reuse": "true",
     "spark.ui.showConsoleProgress": "false",
-    # What is shuffled are parcels, which are compressed as they are made.
+    # The shuffle carries parcels, which are compressed as they are made.
     "spark.shuffle.compress": "false",
 }
 PATIENT: Mapping[str, str] = {
     "spark.kubernetes.driver.connectionTimeout": "60000",
     "spark.kubernetes.driver.requestTimeout": "60000",
 }
-"""Milliseconds: with Spark's ten seconds a busy API server ends the job."""
+"""Timeouts in milliseconds: with Spark's ten seconds a busy API server ends the job."""
 WARM_WORKERS: Mapping[str, str] = {"spark.python.daemon.module": "merlot_spark.worker_daemon"}
-"""Python workers fork from one daemon, which has loaded the segment builder before: where executors surely have it."""
+"""Setting for Python workers that fork from one daemon, which has loaded the segment builder. Used where executors
+surely have that module."""
 
 
-TOLD_BY_EXCEPTIONS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""Loggers of pyspark's that repeat an error as 9 KB of JSON, with the frames of the JVM's stack."""
+REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers of pyspark that repeat an error as 9 KB of JSON, with the frames of the JVM's stack."""
 
 
 def create_session(
     master: str = "local[2]", *, memory: str = "1g", is_short: bool = False, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session for build jobs. `local[N]` runs inside this machine; any other master brings its own addresses.
+    """Return a session for build jobs. `local[N]` runs inside this machine; any other master brings its own addresses.
 
     `is_short` is for local jobs of less than a minute or so: see SHORT_JVM."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for name in TOLD_BY_EXCEPTIONS:
+    for name in REPEATING_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     chosen = dict(SETTINGS)
     if master.startswith(("local", "k8s:")):

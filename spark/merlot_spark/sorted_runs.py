@@ -1,7 +1,8 @@
-"""A lot's rows in one order, whatever its size: what memory does not hold waits on disk in sorted runs.
+"""Rows of a lot in one order, whatever its size: rows that do not fit into memory wait on disk in sorted runs.
 
-Runs are merged a block at a time. Each step takes all rows up to the least of the runs' last rows in memory: none that
-is still on disk can come before them. Memory is RUN_BYTES while runs are written, then about two blocks per run.
+Runs are merged a block at a time. Each step takes all rows up to the least of the runs' last rows in memory: no row
+that is still on disk can come before them. Memory is RUN_BYTES while runs are written, then about two blocks per
+run.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from merlot_spark import lots
 from merlot_spark.lots import GroupRows, Key
 
 RUN_BYTES = 256 << 20
-"""A lot that has more is sorted on disk."""
+"""Size in bytes above which a lot is sorted on disk."""
 BLOCK_BYTES = 1 << 20
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(slots=True)
 class Lot:
-    """The rows of one lot, as they arrive; one thread's."""
+    """Rows of one lot, as they arrive; used by one thread."""
 
     spec: TableSpec
     key_names: Sequence[str]
     folder: Path
-    """Where runs go; they are deleted when they are read."""
+    """Folder of the runs, which are deleted when they have been read."""
     run_bytes: int = RUN_BYTES
     block_bytes: int = BLOCK_BYTES
     _waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -41,14 +42,14 @@ class Lot:
     _counts: Counter[Key] = field(default_factory=Counter)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; UnavailableError if the disk does not."""
+        """Add rows. Raise UnavailableError if the disk takes no more."""
         self._waiting.append(batch)
         self._num_bytes += batch.nbytes
         if self._num_bytes >= self.run_bytes:
             self._write_run()
 
     def groups(self) -> Iterator[GroupRows]:
-        """The rows of each segment, in order. A lot is read once."""
+        """Yield the rows of each segment, in order. A lot can be read once."""
         if not self._runs:
             if self._waiting:
                 yield from lots.groups(pa.Table.from_batches(self._waiting), self.spec, self.key_names)
@@ -56,7 +57,7 @@ class Lot:
         if self._waiting:
             self._write_run()
         sizes = lots.sizes(self._counts, self.spec)
-        for size, rows in zip(sizes, _cut(self._merged(), [size.num_rows for size in sizes]), strict=True):
+        for size, rows in zip(sizes, _in_sizes(self._merged(), [size.num_rows for size in sizes]), strict=True):
             yield lots.part_of(size, rows, self.spec)
 
     def _write_run(self) -> None:
@@ -73,8 +74,8 @@ class Lot:
             raise UnavailableError(f"cannot sort on disk path={path} reason={error}") from error
 
     def _merged(self) -> Iterator[pa.Table]:
-        """All rows, in order, in pieces."""
-        runs = [_Run(path) for path in self._runs]
+        """Yield all rows, in order, in pieces."""
+        runs = [_SortedRun(path) for path in self._runs]
         try:
             while runs := [run for run in runs if run.has_rows()]:
                 yield self._step(runs)
@@ -84,8 +85,8 @@ class Lot:
             for path in self._runs:
                 path.unlink(missing_ok=True)
 
-    def _step(self, runs: Sequence[_Run]) -> pa.Table:
-        """The next rows of all runs, in order."""
+    def _step(self, runs: Sequence[_SortedRun]) -> pa.Table:
+        """Return the next rows of all runs, in order."""
         taking, limit = self._before_limit(runs)
         pieces = [run.rows for run in taking]
         together = pa.concat_tables(pieces if limit is None else [*pieces, limit])
@@ -101,9 +102,9 @@ class Lot:
             start = stop
         return together.take(pa.array(order[:end]))
 
-    def _before_limit(self, runs: Sequence[_Run]) -> tuple[Sequence[_Run], pa.Table | None]:
-        """Runs that have rows before the least of the rows after which some run goes on on disk, and that row. None:
-        all rows are in memory."""
+    def _before_limit(self, runs: Sequence[_SortedRun]) -> tuple[Sequence[_SortedRun], pa.Table | None]:
+        """Return the limit of a step and the runs that have rows before it. The limit is the least of the last rows in
+        memory of runs that go on on disk; None if all rows are in memory."""
         going_on = [run for run in runs if run.is_on_disk]
         if not going_on:
             return runs, None
@@ -116,13 +117,13 @@ class Lot:
         least = int(places[: len(going_on)].argmin())
         firsts = places[len(going_on) :]
         taking = [run for run, first in zip(runs, firsts, strict=True) if first < places[least]]
-        # The run whose last row it is takes part even if all its rows in memory are equal.
+        # The run whose last row is the limit takes part even if all its rows in memory are equal.
         taking = taking if going_on[least] in taking else [*taking, going_on[least]]
         return taking, ends.slice(least, 1)
 
 
-class _Run:
-    """A sorted run, a few blocks of which are in memory."""
+class _SortedRun:
+    """A sorted run, of which a few blocks are in memory."""
 
     def __init__(self, path: Path) -> None:
         self._file = pa.OSFile(str(path), "rb")
@@ -133,11 +134,11 @@ class _Run:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether there are more rows than those in memory."""
+        """Return True if there are more rows on disk."""
         return self._next < int(self._reader.num_record_batches)
 
     def has_rows(self) -> bool:
-        """Read on, if few rows are in memory; whether there are any."""
+        """Read on if few rows are in memory; return True if there are any."""
         while self.is_on_disk and self.rows.num_rows < self._least_rows:
             block = pa.Table.from_batches([self._reader.get_batch(self._next)])
             self.rows = pa.concat_tables([self.rows, block])
@@ -147,19 +148,19 @@ class _Run:
         return int(self.rows.num_rows) > 0
 
     def drop(self, number: int) -> None:
-        """Let the first rows go."""
+        """Drop the first rows."""
         self.rows = self.rows.slice(number)
 
     def close(self) -> None:
         self._file.close()
 
 
-def _cut(pieces: Iterable[pa.Table], sizes: Sequence[int]) -> Iterator[pa.Table]:
-    """The rows of the pieces as tables of these sizes."""
+def _in_sizes(pieces: Iterable[pa.Table], sizes: Sequence[int]) -> Iterator[pa.Table]:
+    """Yield the rows of the pieces as tables of these sizes."""
     waiting: list[pa.Table] = []
     ahead = iter(pieces)
     for size in sizes:
-        missing = size - sum(one.num_rows for one in waiting)
+        missing = size - sum(piece.num_rows for piece in waiting)
         while missing > 0:
             waiting.append(next(ahead))
             missing -= waiting[-1].num_rows

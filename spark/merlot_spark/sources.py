@@ -1,9 +1,9 @@
-"""Files of a batch source, read by executors: `merlot.ingest.source` on all of them, so that no row of a file passes
+"""Files of a batch source, read by executors: all of them use `merlot.ingest.source`, so that no row of a file passes
 the JVM before it is conformed.
 
-A filter and derived columns are SQL. Spark gets the columns that they name, and nothing else: the rows wait in Arrow
-beside them, and are put together with the answers. Of CSV and JSON lines, SQL sees columns of the table in the table's
-types, null where a value does not fit, and all others as text; a column that is derived is text too.
+A filter and derived columns are SQL. Spark gets only the columns that they name: the rows wait in Arrow beside them,
+and are combined with the results. For CSV and JSON lines, SQL sees columns of the table in the table's types, null
+where a value does not fit, and all others as text; a column that is derived is text too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import preparing, sql_columns
-from merlot_spark.expressions import Expressions, Judged, check_repeatable, setting
+from merlot_spark.expressions import Expressions, JudgedRows, check_repeatable, setting
 from merlot_spark.frames import Prepared, prepared_by, wrong_expression
 from merlot_spark.preparing import PrepareTask
 from merlot_spark.sql_columns import WAITING, SqlColumns
@@ -36,12 +36,12 @@ TASK_BYTES = 32 << 20
 MAX_SHOWN = 30
 PIECE = "piece"
 AS_ROWS_OF_THE_PLAN = "spark.sql.execution.arrow.localRelationThreshold"
-"""Bytes of an Arrow table up to which its batches do not become a task each."""
+"""Setting: size in bytes above which each batch of an Arrow table becomes a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A batch source that was listed and checked."""
+    """A batch source whose files were listed and checked."""
 
     spark: SparkSession
     planned: SourcePlan
@@ -50,7 +50,7 @@ class FileSource:
     """Columns that the expressions name."""
 
     def prepare(self, table: Table, task: PrepareTask) -> Prepared:
-        """Its rows; InvalidInputError for expressions that Spark refuses."""
+        """Prepare the source's rows. Raise InvalidInputError for expressions that Spark refuses."""
         request = self.planned.request
         if self.expressions.texts:
             rows = self._judged(table, task)
@@ -66,7 +66,8 @@ class FileSource:
         )
 
     def _pieces(self) -> DataFrame:
-        """A task for each batch. An RDD of Python's would start a daemon and workers of its own, for 2 s of CPU."""
+        """Return the pieces, a task for each batch. An RDD of Python's would start a daemon and workers of its own,
+        which take 2 s of CPU."""
         pieces = self.planned.pieces
         least = TASKS_PER_CORE * self.spark.sparkContext.defaultParallelism
         num_tasks = max(1, min(len(pieces), max(least, self.planned.num_bytes // TASK_BYTES)))
@@ -90,8 +91,8 @@ class FileSource:
 
 
 def read(spark: SparkSession, source: BatchIngestion, table: Table) -> FileSource:
-    """List and check a batch source; NotFoundError if nothing is there, InvalidInputError if a file cannot be read as
-    its format, UnavailableError if the storage does not answer."""
+    """List and check a batch source. Raise NotFoundError if it has no file, InvalidInputError if a file cannot be read
+    in its format, UnavailableError if the storage does not answer."""
     expressions = Expressions.of(source)
     try:
         referenced = expressions.references(spark)
@@ -103,7 +104,8 @@ def read(spark: SparkSession, source: BatchIngestion, table: Table) -> FileSourc
 
 
 def _check_names(planned: SourcePlan, referenced: Collection[str]) -> None:
-    """InvalidInputError for columns that expressions name and no file has. JSON lines tell once they are read."""
+    """Raise InvalidInputError if an expression names a column that no file has. JSON lines show their columns only when
+    they are read."""
     if planned.request.format is BatchFormat.JSON:
         return
     if unknown := sorted(name for name in referenced if not names.alike(name, planned.types)):
@@ -114,7 +116,7 @@ def _check_names(planned: SourcePlan, referenced: Collection[str]) -> None:
 
 
 def _check_is_by_row(tried: DataFrame) -> None:
-    """InvalidInputError for expressions that look at other rows: rows would not come back as they went."""
+    """Raise InvalidInputError for expressions that look at other rows: the rows would not come back in their order."""
     analyzed = tried._jdf.queryExecution().analyzed()
     kinds = [node.getClass().getSimpleName() for node in (analyzed, analyzed.children().apply(0))]
     if kinds != ["Project", "MapInArrow"]:
@@ -130,7 +132,7 @@ def _pieces_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
 
 
 def _prepare(batches: Iterator[pa.RecordBatch], *, request: Request, task: PrepareTask) -> Iterator[pa.RecordBatch]:
-    judged = map(Judged, reader.read(request, _pieces_of(batches)))
+    judged = map(JudgedRows, reader.read(request, _pieces_of(batches)))
     yield from preparing.prepare(judged, task)
 
 
@@ -142,5 +144,5 @@ def _show(batches: Iterator[pa.RecordBatch], *, request: Request, columns: SqlCo
 def _prepare_judged(
     batches: Iterator[pa.RecordBatch], *, expressions: Expressions, task: PrepareTask
 ) -> Iterator[pa.RecordBatch]:
-    judged = map(expressions.judge, sql_columns.together(batches))
+    judged = map(expressions.judge, sql_columns.recombined(batches))
     yield from preparing.prepare(judged, task)

@@ -1,6 +1,6 @@
-"""The columns of a source that SQL expressions see, and the rows that wait beside them.
+"""Columns of a source that SQL expressions see, and the rows that wait beside them.
 
-Each batch goes through Spark as the columns that expressions name; its first row carries all of the batch, as an Arrow
+Each batch goes through Spark as the columns that expressions name; its first row carries the whole batch, as an Arrow
 stream. Spark keeps the order of rows within a task as long as it looks at them one by one.
 """
 
@@ -36,24 +36,24 @@ _WIDER: Mapping[pa.DataType, pa.DataType] = {
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
 }
-"""Types that Spark lacks, by the nearest that holds every value."""
+"""Nearest type of Spark that holds every value, for each type that Spark lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqlColumns:
-    """How source columns look in SQL."""
+    """Types of the source's columns in SQL."""
 
     kinds: Mapping[str, pa.DataType]
     typed: Mapping[str, TypeName]
-    """Texts that are cast as the table does, by the type of their column."""
+    """Columns of texts that are cast as the table casts them, with the type of their column."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what Spark gets."""
+        """Return the schema of the batches for Spark."""
         return pa.schema([(WAITING, pa.binary()), *self.kinds.items()])
 
     def show(self, rows: pa.Table) -> pa.RecordBatch:
-        """A batch for Spark; the rows themselves are in its first one."""
+        """Return a batch for Spark; its first row holds the rows themselves."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write_table(rows)
@@ -77,7 +77,7 @@ class SqlColumns:
 
 
 def of(planned: SourcePlan, table: Table, expressions: Expressions, referenced: Collection[str]) -> SqlColumns:
-    """The columns of a source that expressions name, as far as it has them."""
+    """Return the columns of a source that expressions name, as far as the source has them."""
     fields = {field.name: field for field in table.spec.table_schema.fields if field.name not in expressions.derived}
     is_text = planned.request.format in (BatchFormat.CSV, BatchFormat.JSON)
     kinds: dict[str, pa.DataType] = {}
@@ -96,8 +96,8 @@ def of(planned: SourcePlan, table: Table, expressions: Expressions, referenced: 
     return SqlColumns(kinds, typed)
 
 
-def together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows that waited, each batch with the columns that Spark made of its own."""
+def recombined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows that waited, each batch with the columns that Spark computed for it."""
     pending: list[pa.Table] = []
     for batch in batches:
         answers = pa.Table.from_batches([batch])
@@ -125,7 +125,7 @@ def _joined(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _of_text(field: FieldSpec) -> tuple[pa.DataType, bool]:
-    """How a text that becomes this column looks, and whether it is cast."""
+    """Return the SQL type of a text that becomes this column, and True if it is cast."""
     if field.multi_value:
         return pa.list_(pa.string()), False
     if field.type is TypeName.TIMESTAMP:
@@ -136,7 +136,7 @@ def _of_text(field: FieldSpec) -> tuple[pa.DataType, bool]:
 
 
 def _common(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """A type that Spark has for values of all these; text if there is none."""
+    """Return a type of Spark for the values of all these types; text if there is none."""
     try:
         schema = pa.unify_schemas([pa.schema([("", _wider(kind))]) for kind in kinds], promote_options="permissive")
         from_arrow_type(schema.field(0).type)
@@ -146,7 +146,7 @@ def _common(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def _wider(kind: pa.DataType) -> pa.DataType:
-    """The Arrow type, of those that Spark knows, that holds every value of `kind`; instants to the microsecond."""
+    """Return an Arrow type that Spark knows and that holds every value of `kind`; instants to the microsecond."""
     if isinstance(kind, pa.ExtensionType):
         return _wider(kind.storage_type)
     if pa.types.is_dictionary(kind):

@@ -50,7 +50,7 @@ spec:
 
 
 def events(flights: Path) -> Iterator[dict[str, Any]]:
-    """Flights of a day by their scheduled departure, for ever: each round is a day later."""
+    """Yield the flights of a day by their scheduled departure, for ever: each round is a day later."""
     table = pq.read_table(flights, filters=[("month", "=", 1), ("day", "=", 1)], columns=["time_hour", *COLUMNS])
     rows = table.sort_by("time_hour").to_pylist()
     day = 0
@@ -60,8 +60,8 @@ def events(flights: Path) -> Iterator[dict[str, Any]]:
         day += 1
 
 
-class Producer(demo.Producer):
-    """Appends events to the files of the topic."""
+class DayProducer(demo.Producer):
+    """Writer of events into the files of the topic."""
 
     def __init__(self, topic: Path, flights: Path, rate: int) -> None:
         super().__init__(rate)
@@ -84,30 +84,30 @@ class Producer(demo.Producer):
 
 
 class FlightEvents(demo.Play):
-    """Right is that each event is answered once."""
+    """Demo that checks that each event is answered once."""
 
     def __init__(self, folder: Path, topic: Path, rate: int, seconds: float) -> None:
-        """seconds: how long to play."""
+        """`seconds`: how long to play."""
         self.manifests = MANIFEST.format(topic=topic, rows=FLUSH_ROWS).encode()
         self.topic = topic
-        self.producer = Producer(topic, data.flights_file(folder), rate)
+        self.producer = DayProducer(topic, data.flights_file(folder), rate)
         self._seconds = seconds
 
     def is_over(self, seconds: float) -> bool:
         return seconds >= self._seconds
 
-    def view(self, client: demo.Client, seconds: float) -> View:
+    def view(self, client: demo.NodeClient, seconds: float) -> View:
         row = client.row(QUESTION) or [0, 0, 0]
         newest = f"the newest {time.time_ns() / 1e6 - row[1]:.0f} ms old" if row[0] else "none yet"
         stream = client.call("/tables/flight_events/stream")
         segments = client.call("/segments/flight_events/metadata")
-        num_sealed = sum(bool(one["crc"]) for one in segments.values())
+        num_sealed = sum(bool(segment["crc"]) for segment in segments.values())
         shown = View(title=f"flight_events, {seconds:.0f} s", title_justify="left", caption_justify="left")
         for name in ("partition", "state", "sequence", "rows in it", "rows/s", "lag"):
             shown.add_column(name, justify="left" if name == "state" else "right")
-        for one in stream["partitions"]:
-            for replica in one["replicas"].values():
-                cells = [one["partition"], replica["state"], one["segment"].split("__")[-2]]
+        for partition in stream["partitions"]:
+            for replica in partition["replicas"].values():
+                cells = [partition["partition"], replica["state"], partition["segment"].split("__")[-2]]
                 cells += [
                     f"{replica.get('rows', 0):,}",
                     f"{replica.get('rowsPerS', 0):,.0f}",
@@ -120,14 +120,14 @@ class FlightEvents(demo.Play):
         )
         return shown
 
-    def check(self, client: demo.Client) -> tuple[bool, str]:
+    def check(self, client: demo.NodeClient) -> tuple[bool, str]:
         row = client.row(QUESTION) or [0]
         text = f"{self.producer.num_written:,} events written, {row[0]:,} rows answered"
         return row[0] == self.producer.num_written, text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; returns the exit code."""
+    """Run the demo; return the exit code."""
     parser = demo.arguments("merlot_spark.stream_demo", __doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to play (%(default)s)")
     chosen = parser.parse_args(arguments)

@@ -26,13 +26,13 @@ BOARD: Final = "SELECT state, COUNT(*), AVG(delay) FROM flightboard GROUP BY sta
 COUNT: Final = "SELECT COUNT(*) FROM flightboard"
 STORED: Final = f"SET skipUpsert = true; {COUNT}"
 NEW_YEAR_MS: Final = 1_356_998_400_000
-"""Of 2013."""
+"""Start of 2013 in epoch milliseconds."""
 DAY_MS: Final = 86_400_000
 STATES: Final = ("scheduled", "departed", "cancelled", "arrived")
 
 
-class Producer(demo.Producer):
-    """Appends the events to the files of the topic."""
+class EventProducer(demo.Producer):
+    """Writer of the events into the files of the topic."""
 
     def __init__(self, topic: Path, events: pa.Table, rate: int) -> None:
         super().__init__(rate)
@@ -52,7 +52,7 @@ class Producer(demo.Producer):
 
 
 def wanted(events: pa.Table) -> Counter[str]:
-    """In which state the last event leaves each flight."""
+    """Count the flights by the state in which their last event leaves them."""
     last: dict[tuple[Any, ...], tuple[int, str]] = {}
     columns = [events.column(name).to_pylist() for name in KEY]
     facts = zip(events.column("happened").to_pylist(), events.column("state").to_pylist(), strict=True)
@@ -62,21 +62,21 @@ def wanted(events: pa.Table) -> Counter[str]:
     return Counter(state for _, state in last.values())
 
 
-def states(client: demo.Client) -> dict[str, tuple[int, float]]:
-    """Flights in each state, and their mean delay; empty while nothing is answered."""
+def states(client: demo.NodeClient) -> dict[str, tuple[int, float]]:
+    """Return the number of flights in each state, and their mean delay; empty while nothing is answered."""
     return {state: (count, delay) for state, count, delay in client.rows(BOARD)}
 
 
 class Flightboard(demo.Play):
-    """Right is that each flight is shown as its last event left it."""
+    """Demo that checks that each flight is shown as its last event left it."""
 
     def __init__(self, folder: Path, topic: Path, chart: Path, rate: int, days: int) -> None:
-        """days: of flights, from January on; chart: where keys and memory are drawn."""
+        """`days`: number of days of flights, from January on. `chart`: file for the chart of keys and memory."""
         events = read_events(data.flights_file(folder), days)
         boards = manifests(topic, FLUSH_ROWS), manifests(topic, FLUSH_ROWS, name="flightboard_day", ttl="1d")
         self.manifests = "---\n".join(boards).encode()
         self.topic = topic
-        self.producer = Producer(topic, events, rate)
+        self.producer = EventProducer(topic, events, rate)
         self._wanted = wanted(events)
         self._days = (events.column("happened").to_numpy() - NEW_YEAR_MS) / DAY_MS
         self._counts = KeyCounts()
@@ -85,36 +85,36 @@ class Flightboard(demo.Play):
     def is_over(self, seconds: float) -> bool:
         return self.producer.is_done
 
-    def view(self, client: demo.Client, seconds: float) -> View:
-        found = states(client)
+    def view(self, client: demo.NodeClient, seconds: float) -> View:
+        board = states(client)
         stored = client.row(STORED) or [0]
         shown = View(title=f"flightboard, {seconds:.0f} s", title_justify="left", caption_justify="left")
         for name in ("state", "flights", "mean delay"):
             shown.add_column(name, justify="left" if name == "state" else "right")
         for state in STATES:
-            count, delay = found.get(state, (0, 0.0))
+            count, delay = board.get(state, (0, 0.0))
             shown.add_row(state, f"{count:,}", f"{delay:.1f} min")
         if self.producer.num_written:
             self._counts.note(client, float(self._days[self.producer.num_written - 1]))
         keys, short = (upserts_of(client, name) for name in ("flightboard", "flightboard_day"))
-        num_keys, memory = (sum(one[name] for one in keys) for name in ("keys", "memoryBytes"))
+        num_keys, memory = (sum(report[name] for report in keys) for name in ("keys", "memoryBytes"))
         shown.caption = (
             f"{self.producer.num_written:,} events written, {stored[0]:,} rows stored, "
-            f"{sum(count for count, _ in found.values()):,} flights shown; "
-            f"{num_keys:,} keys in {memory / 2**20:.1f} MiB, {sum(one['keys'] for one in short):,} with a "
+            f"{sum(count for count, _ in board.values()):,} flights shown; "
+            f"{num_keys:,} keys in {memory / 2**20:.1f} MiB, {sum(report['keys'] for report in short):,} with a "
             "time to live of a day"
         )
         return shown
 
-    def check(self, client: demo.Client) -> tuple[bool, str]:
-        found = {state: count for state, (count, _) in states(client).items()}
+    def check(self, client: demo.NodeClient) -> tuple[bool, str]:
+        counts = {state: count for state, (count, _) in states(client).items()}
         self._chart.write_text(self._counts.chart())
-        text = ", ".join(f"{found.get(state, 0):,} {state} (of {self._wanted[state]:,})" for state in STATES)
-        return found == self._wanted, f"{text}; keys and memory are drawn in {self._chart}"
+        text = ", ".join(f"{counts.get(state, 0):,} {state} (of {self._wanted[state]:,})" for state in STATES)
+        return counts == self._wanted, f"{text}; keys and memory are drawn in {self._chart}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; returns the exit code."""
+    """Run the demo; return the exit code."""
     parser = demo.arguments("merlot_spark.upsert_demo", __doc__)
     parser.add_argument("--days", type=int, default=30, help="days of flights, from January on (%(default)s)")
     chosen = parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """Spark's Python worker daemon, with the segment builder loaded and its kernels compiled before workers fork from it.
 
-Saves each worker the second that numba and pyarrow take to load, the memory of another copy, and, where numba's cache
-is cold, a compilation of its own. What was loaded stays shared, and is no longer looked through for garbage.
+This saves each worker the second in which numba and pyarrow load, the memory of another copy, and, if numba's cache is
+cold, a compilation of its own. Loaded objects stay shared, and are no longer scanned for garbage.
 """
 
 import gc
@@ -15,8 +15,8 @@ _worker = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """pyspark's worker, without a traceback if the JVM has hung up: it does so once a task has failed elsewhere, and
-    has told the driver why."""
+    """Run pyspark's worker, without a traceback if the JVM has hung up: it does so once a task has failed elsewhere,
+    and has told the driver why."""
     try:
         return _worker(sock, authenticated)
     except (ConnectionError, EOFError):

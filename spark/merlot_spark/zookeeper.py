@@ -24,7 +24,7 @@ from merlot.ports import free_port
 from merlot_spark.jvm import java
 
 JARS = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-2", "metrics-core-4", "snappy-java-1")
-"""Without snappy-java it starts, and never serves."""
+"""Prefixes of the jars. Without snappy-java ZooKeeper starts, and never serves."""
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 120.0
@@ -50,8 +50,8 @@ maxClientCnxns=0
 
 
 class ZooKeeper:
-    """A ZooKeeper over `data_dir`; a context manager that starts and stops it. `port` 0 takes a free one. Sessions that
-    ask for longer than `max_session_ms` get that. `host` is the address that it listens on."""
+    """A ZooKeeper over `data_dir`; a context manager that starts and stops it. `port` 0 takes a free one. Longer
+    session timeouts are cut to `max_session_ms`. `host` is the address that it listens on."""
 
     def __init__(
         self, data_dir: Path, port: int = 0, *, max_session_ms: int = MAX_SESSION_MS, host: str = LOOPBACK
@@ -64,7 +64,7 @@ class ZooKeeper:
 
     @property
     def hosts(self) -> str:
-        """What clients connect to."""
+        """Return the address that clients connect to."""
         return f"{self.host}:{self.port}"
 
     def __enter__(self) -> Self:
@@ -75,7 +75,8 @@ class ZooKeeper:
         self.stop()
 
     def start(self) -> None:
-        """Serve; returns once it answers. UnavailableError, with what it said, if it does not."""
+        """Start the process and wait until it answers. Raise UnavailableError, with the end of its log, if it does
+        not."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = _write_config(self.data_dir, self.host, self.port, self.max_session_ms)
         with (self.data_dir / "zookeeper.log").open("ab") as log:
@@ -89,11 +90,11 @@ class ZooKeeper:
             raise
 
     def stop(self) -> None:
-        """End it; ZooKeeper's own shutdown is no gentler than a kill, since it logs before it answers."""
+        """End the process; ZooKeeper's own shutdown is no gentler than a kill, since it logs before it answers."""
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL and wait for the end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -101,16 +102,16 @@ class ZooKeeper:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Return True if the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def restart(self) -> None:
-        """Kill and start over the same data and port."""
+        """Kill the process and start another over the same data and port."""
         self.kill()
         self.start()
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stand, nothing answers once this has returned."""
+        """Send SIGSTOP: connections stay open, and nothing answers once this has returned."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
         if sys.platform.startswith("linux"):
@@ -118,11 +119,11 @@ class ZooKeeper:
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._running().send_signal(signal.SIGCONT)
 
     def wait(self) -> int:
-        """Until it ends by itself."""
+        """Wait until the process ends by itself; return its exit code."""
         return self._running().wait()
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -159,7 +160,7 @@ def _command(config: Path, options: Sequence[str]) -> list[str]:
 
 
 def _ask(host: str, port: int, word: bytes) -> bytes:
-    """The answer to a four-letter word, or nothing."""
+    """Return the answer to a four-letter word, or nothing."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1) as connection:
         connection.sendall(word)
         return connection.recv(4096)
@@ -178,9 +179,9 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 
 def become(data_dir: Path, bind: str, port: int) -> NoReturn:
-    """Replace this process by a ZooKeeper that syncs its log; what it says goes to standard error.
+    """Replace this process by a ZooKeeper that syncs its log and writes its messages to standard error.
 
-    The heap is left to Java, by the memory that the container may use."""
+    Java chooses the heap, by the memory that the container may use."""
     data_dir.mkdir(parents=True, exist_ok=True)
     command = _command(
         _write_config(data_dir, bind, port, MAX_SESSION_MS), ["-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]

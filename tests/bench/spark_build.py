@@ -36,7 +36,7 @@ from merlot.spec.schema import TableSchema
 from merlot.spec.table import Table
 from merlot.testing.apps import serve_app
 from merlot_spark import frames, sources
-from merlot_spark.build_segments import TASKS_PER_CORE, build_segments, together
+from merlot_spark.build_segments import TASKS_PER_CORE, build_segments, shuffled
 from merlot_spark.preparing import PrepareTask
 from merlot_spark.publish import ControllerClient
 from merlot_spark.session import create_session
@@ -94,7 +94,7 @@ def read_only(spark: SparkSession, table: Table, path: Path) -> tuple[float, flo
     rows = sources.read(spark, batch, table)
     assert isinstance(rows, sources.FileSource)
     started, worked = time.monotonic(), cpu_s(spark)
-    parted = together(rows.prepare(table, task).rows, task)
+    parted = shuffled(rows.prepare(table, task).rows, task)
     counted = parted.mapInArrow(_count, "num_rows long").collect()
     assert sum(row.num_rows for row in counted) > 0
     return time.monotonic() - started, cpu_s(spark) - worked

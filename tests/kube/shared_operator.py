@@ -13,7 +13,7 @@ from merlot.telemetry import REGISTRY
 from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.kinds import namespace_of
-from merlot_operator.progress import Progress
+from merlot_operator.progress import OperatorProgress
 from merlot_operator.reconcilers import loop
 
 PASSES = Counter("merlot_test_passes", "Passes over objects of a namespace", ["served"], registry=REGISTRY)
@@ -30,8 +30,8 @@ def main() -> int:
 
 def _serve_only(prefix: str) -> None:
     """Tests with operators of their own have other namespaces, of which this one shall know nothing."""
-    serves, put, keep = Progress.serves, Store.put, Store.keep
-    Progress.serves = lambda self, namespace: namespace.startswith(prefix) and serves(self, namespace)  # type: ignore[method-assign]
+    serves, put, keep = OperatorProgress.serves, Store.put, Store.keep
+    OperatorProgress.serves = lambda self, namespace: namespace.startswith(prefix) and serves(self, namespace)  # type: ignore[method-assign]
     Store.put = lambda self, body: namespace_of(body).startswith(prefix) and put(self, body)  # type: ignore[method-assign]
 
     def keep_own(self: Store, body: dict[str, Any]) -> None:

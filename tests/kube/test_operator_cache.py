@@ -15,7 +15,7 @@ from test_operator import POOL, flights
 from merlot_operator import __main__ as program
 from merlot_operator.accepted import text_of
 from merlot_operator.config import from_environment
-from merlot_operator.context import ClusterNote, Context, PoolNote
+from merlot_operator.context import ClusterNote, PoolNote, ReconcileContext
 from merlot_operator.desired.demand import pool_demand
 from merlot_operator.kube.kinds import TABLES
 from merlot_operator.manifests.pool import stateful_set
@@ -32,7 +32,7 @@ pytestmark = [
 @pytest.fixture
 async def context(
     api: Api, settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Context]:
+) -> AsyncIterator[ReconcileContext]:
     """An operator's parts, which have heard of nothing yet."""
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "own", api.url, api.token)))
     found = program._context(from_environment(settings), kopf.OperatorSettings())
@@ -42,7 +42,7 @@ async def context(
     await found.kube.close()
 
 
-def with_servers(api: Api, context: Context, *, is_accepted: bool) -> None:
+def with_servers(api: Api, context: ReconcileContext, *, is_accepted: bool) -> None:
     """A Table with servers, of which the operator has heard of the servers alone."""
     declared = flights()
     table = api.create("tables", declared)
@@ -58,7 +58,7 @@ def with_servers(api: Api, context: Context, *, is_accepted: bool) -> None:
 
 @pytest.mark.parametrize("is_accepted", [True, False])
 async def test_servers_of_a_table_that_no_listing_has_told_of_yet_stay(
-    api: Api, context: Context, is_accepted: bool
+    api: Api, context: ReconcileContext, is_accepted: bool
 ) -> None:
     with_servers(api, context, is_accepted=is_accepted)
     assert await reconcile_pool(context, api.namespace, POOL) is None
@@ -73,7 +73,7 @@ async def test_servers_of_a_table_that_no_listing_has_told_of_yet_stay(
 
 
 async def test_what_tables_share_stays_while_one_is_there_that_no_listing_has_told_of(
-    api: Api, context: Context
+    api: Api, context: ReconcileContext
 ) -> None:
     with_servers(api, context, is_accepted=True)
     api.create("deployments", deployment())
@@ -86,7 +86,9 @@ async def test_what_tables_share_stays_while_one_is_there_that_no_listing_has_to
     assert api.get("deployments", "merlot-broker") is None
 
 
-async def test_a_table_whose_cluster_goes_during_its_pass_waits_for_the_next_one(api: Api, context: Context) -> None:
+async def test_a_table_whose_cluster_goes_during_its_pass_waits_for_the_next_one(
+    api: Api, context: ReconcileContext
+) -> None:
     """It was deleted and made anew at once."""
     context.store.put({"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", **api.create("tables", flights())})
     context.clusters[api.namespace] = ClusterNote()
@@ -102,7 +104,7 @@ async def test_a_table_whose_cluster_goes_during_its_pass_waits_for_the_next_one
 
 
 async def test_a_listing_has_all_pages_and_tells_of_each(
-    api: Api, context: Context, monkeypatch: pytest.MonkeyPatch
+    api: Api, context: ReconcileContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("merlot_operator.kube.client.PAGE", 2)
     names = [f"table-{number}" for number in range(5)]

@@ -88,7 +88,7 @@ def die(_: Batches) -> Batches:
 def test_what_fails_in_a_python_worker_is_told_with_its_cause(
     spark: SparkSession, work: Callable[[Batches], Batches], family: type[MerlotError], text: str
 ) -> None:
-    with pytest.raises(MerlotError, match=text) as told, failures.told():
+    with pytest.raises(MerlotError, match=text) as told, failures.translated():
         spark.range(1).mapInArrow(work, "id long").collect()
     assert type(told.value) is family
 
@@ -121,7 +121,7 @@ def test_files_that_the_jvm_cannot_read_are_named_with_the_cause(
     spark: SparkSession, tmp_path: Path, write: Callable[[Path], None], family: type[MerlotError], text: str
 ) -> None:
     write(tmp_path)
-    with pytest.raises(MerlotError, match=text) as told, failures.told():
+    with pytest.raises(MerlotError, match=text) as told, failures.translated():
         spark.read.parquet(str(tmp_path)).collect()
     assert type(told.value) is family
     assert "\n" not in str(told.value)
@@ -138,12 +138,12 @@ def test_files_that_the_jvm_cannot_read_are_named_with_the_cause(
 def test_expressions_that_fail_on_a_value_are_told_with_the_value(
     spark: SparkSession, expression: str, text: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=text), failures.told():
+    with pytest.raises(InvalidInputError, match=text), failures.translated():
         spark.range(1).selectExpr("id", "IF(id = 0, 'abc', '1') text").filter(expression).collect()
 
 
 def test_what_is_ours_already_stays_what_it_is() -> None:
-    with pytest.raises(NotFoundError, match="no source files"), failures.told():
+    with pytest.raises(NotFoundError, match="no source files"), failures.translated():
         raise NotFoundError("no source files uri=x")
 
 
@@ -165,7 +165,7 @@ def work(batches):
 
 spark = create_session("local[2]", is_short=True)
 try:
-    with failures.told():
+    with failures.translated():
         spark.range(0, 100_000, 1, 2).mapInArrow(work, "id long").count()
 except MerlotError as error:
     print(error, file=sys.stderr)

@@ -24,7 +24,7 @@ from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import frames, parcels, sources
-from merlot_spark.preparing import Counts, PrepareTask
+from merlot_spark.preparing import PrepareTask, TaskCounts
 
 Cells = Mapping[tuple[str, str, str], str]
 READS = [(section, name) for section in SECTIONS for name in sorted({source.format for source in section.sources})]
@@ -83,13 +83,13 @@ def test_executors_make_of_each_value_what_the_page_says(
     assert (counts.rows_in, counts.bad.count) == (len(expected), len(expected) - len(found))
 
 
-def read(spark: SparkSession, section: Section, batch: Mapping[str, Any]) -> tuple[Cells, Counts]:
+def read(spark: SparkSession, section: Section, batch: Mapping[str, Any]) -> tuple[Cells, TaskCounts]:
     table = table_of(section)
     task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=2)
     prepared = sources.read(spark, BatchIngestion.model_validate(batch), table).prepare(table, task)
     parcels_of_all = prepared.rows.orderBy(parcels.TASK, parcels.LOT).toArrow().to_batches()
     rows, told = rows_and_counts(parcels_of_all, table)
-    counts = functools.reduce(operator.add, map(Counts.from_json, told), Counts())
+    counts = functools.reduce(operator.add, map(TaskCounts.from_json, told), TaskCounts())
     labels, types = list(section.declared), [field["type"] for field in section.declared.values()]
     found = {}
     for row in plain(rows).to_pylist():

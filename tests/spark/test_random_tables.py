@@ -27,7 +27,7 @@ from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot_spark import frames, sources
-from merlot_spark.preparing import Counts, PrepareTask
+from merlot_spark.preparing import PrepareTask, TaskCounts
 
 NUM_TABLES = budget.count("MERLOT_SPARK_TABLES", quick=24, every=100)
 
@@ -92,11 +92,11 @@ def test_executors_read_in_files_what_duckdb_reads(
         assert repr(read(one, found)) == repr(expected[number]), one.table.to_pydict()
 
 
-def run(spark: SparkSession, file_format: str, batch: Mapping[str, Any]) -> tuple[pa.Table, Counts]:
+def run(spark: SparkSession, file_format: str, batch: Mapping[str, Any]) -> tuple[pa.Table, TaskCounts]:
     """All rows as executors hand them on, and what they counted."""
     table = table_of(file_format)
     task = PrepareTask(manifest_text=frames.manifest_text(table), num_tasks=2)
     source = BatchIngestion.model_validate({"format": file_format, **batch})
     packed = sources.read(spark, source, table).prepare(table, task).rows.toArrow().to_batches()
     rows, counts = rows_and_counts(packed, table)
-    return rows, functools.reduce(operator.add, map(Counts.from_json, counts), Counts())
+    return rows, functools.reduce(operator.add, map(TaskCounts.from_json, counts), TaskCounts())

@@ -1,1 +1,1 @@
-"""What the namespaces' controllers tell, and the way of desired state into their ZooKeeper."""
+"""Answers of the namespaces' controllers, and the metastore sessions that write desired state."""

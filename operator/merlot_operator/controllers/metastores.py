@@ -1,9 +1,9 @@
-"""The desired config's way to ZooKeeper: blocking calls in threads, one session per URL, fast to give up.
+"""Metastore sessions for the desired config: blocking calls in threads, one session per URL, quick to give up.
 
-A namespace whose ZooKeeper is away holds up nobody else: after a failed call its next ones fail at once for a while. A
-session that nobody used for long is closed. Every write is fenced: where another operator has come since, this one
-writes nothing. That ends nothing but the namespace's passes: after a while it is looked whose the namespace is, and an
-operator that is the owner still comes anew (ADR 63).
+A namespace whose ZooKeeper is away holds up nobody else: after a failed call its next calls fail at once for a while. A
+session that nobody used for long is closed. Every write is fenced: once another operator has come, this one writes
+nothing. Only the passes over that namespace end. After a while its owner is looked up again, and an operator that still
+is the owner takes a new fence (ADR 63).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ T = TypeVar("T")
 THREADS = 8
 PAUSE_S = 5.0
 SUPERSEDED_S = 15.0
-"""Until an operator that another one has superseded looks whose the namespace is."""
+"""Seconds until a superseded operator looks up the owner of the namespace again."""
 IDLE_S = 300.0
-"""A session that was not used for so long is closed: longer than any pause between two looks at a Table."""
+"""Seconds without use after which a session is closed: longer than any pause between two looks at a Table."""
 
 
 @dataclass(slots=True)
@@ -52,12 +52,12 @@ class _Session:
 
 
 class Metastores:
-    """Sessions by URL: namespaces may share one."""
+    """Sessions by URL; namespaces may share a session."""
 
     def __init__(
         self, config: Config, store: Store, check_owned: Callable[[str], Awaitable[None]], clock: Clock
     ) -> None:
-        """check_owned: asks the API server whose a namespace is; raises UnavailableError if it is another one's."""
+        """`check_owned` asks the API server for the owner, and raises SupersededError if that is another operator."""
         self._config = config
         self._store = store
         self._check_owned = check_owned
@@ -65,13 +65,14 @@ class Metastores:
         self._sessions: dict[str, _Session] = {}
         self._fences: dict[str, Fence] = {}
         self._superseded: dict[str, tuple[float, str]] = {}
-        """By namespace: when another operator was seen to have come, and what was seen."""
+        """Time and error when another operator was seen to have come, by namespace."""
         self._fencing: dict[str, asyncio.Lock] = {}
         self._shared: dict[str, frozenset[str]] = {}
         self._pool = ThreadPoolExecutor(THREADS, "metastore")
 
     async def call(self, namespace: str, function: Callable[[Metastore], T]) -> T:
-        """Run a blocking function over the namespace's metastore; raises UnavailableError and what it raises."""
+        """Run a blocking function over the namespace's metastore. Raise UnavailableError if that is away, and what the
+        function raises."""
         home = await self.home(namespace)
         fence = await self.fence(namespace)
         try:
@@ -84,11 +85,12 @@ class Metastores:
             raise
 
     async def check(self, namespace: str) -> None:
-        """Raise SupersededError if another operator has come, which this one learns by its next write otherwise."""
+        """Raise SupersededError if another operator has come. Otherwise this operator would learn that only by its next
+        write."""
         await self.call(namespace, lambda store: store.multi([]))
 
     async def home(self, namespace: str) -> Home:
-        """Where the namespace's state is, which is decided once; raises UnavailableError while nobody can tell."""
+        """Return the namespace's home, which is decided once. Raise UnavailableError while nobody can tell."""
         if namespace not in self._config.homes:
             live = self._store.get(DEPLOYMENTS, namespace, name_of_role(CONTROLLER))
             home = homes.of_controller(self._config, namespace, live) or await self._find_home(namespace)
@@ -97,7 +99,7 @@ class Metastores:
         return self._config.homes[namespace]
 
     async def fence(self, namespace: str) -> Fence:
-        """What tells this operator's writes from those of one before."""
+        """Return the fence that tells this operator's writes from those of an earlier one."""
         home = await self.home(namespace)
         async with self._fencing.setdefault(namespace, asyncio.Lock()):
             if namespace not in self._fences:
@@ -105,7 +107,7 @@ class Metastores:
                 record = OperatorRecord(holder=socket.gethostname(), since_ms=self._clock.now_ms())
                 self._shared[namespace] = await self._settle(namespace, home)
                 fence = await self._run(home.metastore, lambda store: take(store, namespace, record))
-                # Again: the next owner marks the namespace first and comes then, so of two one sees the other.
+                # Checked again: an owner writes its mark before it takes a fence, so one of the two sees the other.
                 await self._check_owned(namespace)
                 self._fences[namespace] = fence
                 self._superseded.pop(namespace, None)
@@ -118,7 +120,7 @@ class Metastores:
         await self._check_owned(namespace)
 
     async def sharing(self, namespace: str) -> frozenset[str]:
-        """Other namespaces whose tables are in the same chroot, as it is now if there were any."""
+        """Return the other namespaces whose tables are in the same chroot; looked up again if there were any."""
         await self.fence(namespace)
         if self._shared[namespace]:
             self._shared[namespace] = await self._settle(namespace, await self.home(namespace))
@@ -128,12 +130,12 @@ class Metastores:
         return await self._run(home.metastore, lambda store: homes.settle(store, self._config, namespace, home))
 
     def leave(self, namespace: str) -> None:
-        """Nothing is declared there any more: where it will be is decided anew."""
-        for known in (self._config.homes, self._fences, self._shared, self._superseded):
-            known.pop(namespace, None)
+        """Drop what is known of a namespace in which nothing is declared any more: its home is decided anew."""
+        for notes in (self._config.homes, self._fences, self._shared, self._superseded):
+            notes.pop(namespace, None)
 
     async def close_idle(self) -> None:
-        """End sessions that nobody uses."""
+        """Close sessions that nobody uses."""
         now = asyncio.get_running_loop().time()
         for url, session in list(self._sessions.items()):
             if session.metastore is not None and not session.num_users and now - session.used_at > IDLE_S:
@@ -142,7 +144,7 @@ class Metastores:
                 _LOG.info("disconnected metastore=%s", url)
 
     async def close(self) -> None:
-        """End all sessions."""
+        """Close all sessions."""
         for session in self._sessions.values():
             if session.metastore is not None:
                 await asyncio.to_thread(session.metastore.close)

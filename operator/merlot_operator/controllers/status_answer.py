@@ -1,7 +1,7 @@
-"""What a controller's answer must look like before anybody reads it. Pure.
+"""Shape of a controller's answer, which is checked before anybody reads it. Pure.
 
-Whoever may make pods in a namespace can answer in its controller's stead: nothing of an answer is taken for granted.
-Members that are not named here are somebody else's; those with a question mark may be missing or null.
+Whoever may create pods in a namespace can answer in its controller's stead, so nothing about an answer is taken for
+granted. Members that are not named here are ignored; those with a question mark may be missing or null.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_BYTES = 64 * 2**20
-"""Of 10,000 tables on 100 servers each."""
+"""Largest answer in bytes: that of 10,000 tables on 100 servers each fits."""
 
 Shape = Any
 """A type, a mapping of members, `[shape]` for a list, or `Each(shape)` for the values of a mapping."""
@@ -20,7 +20,7 @@ Shape = Any
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """A mapping by name."""
+    """A mapping whose values all have one shape."""
 
     shape: Shape
 
@@ -113,7 +113,7 @@ ANSWER: Shape = {
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The answer as a document; raises ValueError saying what is wrong with it."""
+    """Parse the answer. Raise ValueError, saying what is wrong with it, if it does not have the shape."""
     try:
         document: dict[str, Any] = json.loads(body)
     except RecursionError as error:
@@ -123,7 +123,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def check(value: object, shape: Shape, path: str) -> None:
-    """Raise ValueError naming the path of what is not of the shape."""
+    """Raise ValueError, naming the path, if a part of the value does not have the shape."""
     match shape:
         case Each(shape=inner):
             for name, item in _of(dict, value, path).items():

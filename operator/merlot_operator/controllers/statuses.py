@@ -1,4 +1,4 @@
-"""What the namespaces' controllers tell: one `GET /status` for all tables, and the marks of servers that shall stop.
+"""Status of each namespace's controller: one `GET /status` for all tables, and marks of servers that shall stop.
 
 An unchanged status costs a 304. One event loop.
 """
@@ -31,11 +31,11 @@ class ClusterStatus:
     etag: str = ""
     problem: str | None = None
     spark_tasks: tuple[tuple[str, str], ...] = ()
-    """Id and table of the tasks that want a minion with Spark."""
+    """Id and table of each task that needs a minion with Spark."""
 
     @property
     def is_known(self) -> bool:
-        """Whether the controller answered lately."""
+        """Return True if the controller answered the last request."""
         return self.problem is None
 
 
@@ -43,8 +43,8 @@ _UNKNOWN = ClusterStatus(problem="controller was not asked yet")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Whose status differs from the one before."""
+class StatusChanges:
+    """Differences between a status and the one before."""
 
     tables: frozenset[str] = frozenset()
     rollups: frozenset[str] = frozenset()
@@ -61,19 +61,19 @@ class ClusterStatuses:
         self._known: dict[str, ClusterStatus] = {}
 
     def of(self, namespace: str) -> ClusterStatus:
-        """The last status."""
+        """Return the last status."""
         return self._known.get(namespace, _UNKNOWN)
 
     def was_asked(self, namespace: str) -> bool:
-        """Whether the controller was asked, whatever came of it."""
+        """Return True if the controller was asked, with or without success."""
         return namespace in self._known
 
     def forget(self, namespace: str) -> None:
-        """The namespace has no cluster any more."""
+        """Drop the status of a namespace that has no cluster any more."""
         self._known.pop(namespace, None)
 
-    async def refresh(self, namespace: str) -> Changes:
-        """Ask the controller; returns what changed. Never raises because it does not answer."""
+    async def refresh(self, namespace: str) -> StatusChanges:
+        """Ask the controller; return what changed. A controller that does not answer raises nothing."""
         before = self.of(namespace)
         try:
             after = await self._ask(namespace, before)
@@ -91,19 +91,19 @@ class ClusterStatuses:
         return _changes(before, after)
 
     async def drain(self, namespace: str, server: InstanceId, fence: Fence, *, leaving: bool) -> None:
-        """Ask brokers to route around a server; raises UnavailableError."""
+        """Ask brokers to route around a server. Raise UnavailableError if the controller does not answer."""
         await self._post(namespace, f"/instances/{server}/drain" + ("?leaving=true" if leaving else ""), fence)
 
     async def undrain(self, namespace: str, server: InstanceId, fence: Fence) -> None:
-        """Take the mark away; raises UnavailableError."""
+        """Remove the mark of a server. Raise UnavailableError if the controller does not answer."""
         await self._post(namespace, f"/instances/{server}/undrain", fence)
 
     async def retry_rollup(self, namespace: str, name: str) -> None:
-        """Give a rollup's tasks that failed for good another chance; raises UnavailableError."""
+        """Retry a rollup's tasks that failed for good. Raise UnavailableError if the controller does not answer."""
         await self._post(namespace, f"/rollups/{name}/run")
 
     async def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         if self._session is not None:
             await self._session.close()
 
@@ -121,7 +121,7 @@ class ClusterStatuses:
                 body.get("rollups") or {},
                 _numbers(body.get("tasks")),
                 etag,
-                spark_tasks=tuple((str(one["id"]), str(one["table"])) for one in body.get("sparkTasks") or ()),
+                spark_tasks=tuple((str(task["id"]), str(task["table"])) for task in body.get("sparkTasks") or ()),
             )
 
     async def _post(self, namespace: str, path: str, fence: Fence | None = None) -> None:
@@ -152,8 +152,8 @@ def _numbers(tasks: Mapping[str, Any] | None) -> dict[str, int]:
     return {name: value for name, value in (tasks or {}).items() if isinstance(value, int)}
 
 
-def _changes(before: ClusterStatus, after: ClusterStatus) -> Changes:
-    return Changes(
+def _changes(before: ClusterStatus, after: ClusterStatus) -> StatusChanges:
+    return StatusChanges(
         tables=_differing(before.tables, after.tables),
         rollups=_differing(before.rollups, after.rollups),
         is_reachability=before.is_known != after.is_known,

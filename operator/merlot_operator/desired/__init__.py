@@ -1,1 +1,1 @@
-"""What there should be: demand, sizes and batch runs, as pure functions; the objects are in `manifests`."""
+"""Demand, sizes and batch runs that there should be, as pure functions. `manifests` makes objects of them."""

@@ -1,8 +1,8 @@
-"""Batch runs: which Jobs there shall be, and what became of them. Pure.
+"""Batch runs: which Jobs there shall be, and how they ended. Pure.
 
-The status is the log: a run is written there before its Job is made, and a run that ended there is never repeated, so
-neither a restart of the operator nor the Job's removal after a while runs anything twice. A run that is written but
-has no Job gets it (again): publishing the same segments twice is publishing them once.
+The status is the log. A run is written there before its Job is created, and a run that ended there is never repeated,
+so neither a restart of the operator nor the Job's removal after a while runs anything twice. A run without a Job gets
+one (again): publishing the same segments twice is publishing them once.
 """
 
 from __future__ import annotations
@@ -21,70 +21,71 @@ from merlot_operator.kube.events import ms_of, timestamp
 from merlot_operator.kube.kinds import Object, digest, fit, is_deleting, name_of
 
 KEPT_RUNS = 5
-"""Per batch source, the newest first."""
+"""Number of runs that the status keeps per batch source, the newest first."""
 MAX_JOB_NAME = 41
-"""Executors are named after the driver's pod, a Job's name and six characters, in at most 47."""
+"""Longest name of a Job. Executors are named after the driver's pod, which has the Job's name and six characters, in at
+most 47."""
 NO_POD_MS = 60_000
 REPORT_MS = 20_000
-"""Time from the end of a Job in which the operator hears of the end of its driver's pod."""
+"""Time in milliseconds after a Job's end within which the end of its driver's pod becomes visible."""
 DEFAULT_RETRIES = 6
 """Retries of a Job whose spec names no number."""
 
 ACTIVE = (State.PENDING, State.RUNNING, State.SUSPENDED)
 _EFFECTS = ("segmentsReplaced", "segmentsRemoved", "rowsReplaced", "rowsRemoved", "rowsBefore", "rowsAfter")
-"""What a run did to the table, as its report and its status call it."""
+"""Fields for what a run did to the table, named alike in its report and its status."""
 Run = dict[str, Any]
 """A BatchRun as the status holds it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFacts:
-    """What is known about a Table's batches."""
+    """Facts about a Table's batches."""
 
     uid: str
     table: str
     created_ms: int
     batches: Sequence[BatchIngestion]
     runs: Sequence[Run]
-    """From the status."""
+    """Runs in the status."""
     jobs: Mapping[str, Object]
     pods: Sequence[Object]
     refused: Mapping[str, str]
-    """By Job: why it gets no pod."""
+    """Jobs that get no pod, each with the reason."""
     is_suspended: bool
     obstacle: str | None
-    """Why no run can start now."""
+    """Reason why no run can start now."""
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The runs as the status shall tell them; Jobs to have, and to delete."""
+    """Runs for the status; Jobs to have, and Jobs to delete."""
 
     runs: tuple[Run, ...]
     started: tuple[tuple[BatchIngestion, str], ...]
-    """Batch and Job name of each run that is active: its Job is made if it is not there."""
+    """Batch and Job name of each active run: the Job is created if it does not exist."""
     obsolete: tuple[str, ...]
     """Jobs of runs that a changed spec replaced."""
     next_ms: int | None
-    """When to look again because of a schedule."""
+    """Time of the next run by a schedule, when to look again."""
 
 
 def plan(facts: BatchFacts) -> BatchPlan:
-    """What to do about all batch sources of a Table."""
+    """Plan the runs of all batch sources of a Table."""
     runs: list[Run] = []
     started: list[tuple[BatchIngestion, str]] = []
     obsolete: list[str] = []
     due: list[int] = []
     for batch in facts.batches:
-        known = [_observed(run, facts) for run in facts.runs if run["name"] == batch.name]
-        kept, replaced = _without_replaced(known, batch, facts)
+        observed = [_observed(run, facts) for run in facts.runs if run["name"] == batch.name]
+        current, replaced = _without_replaced(observed, batch, facts)
         obsolete += [run["job"] for run in replaced]
-        slot = _slot(batch, kept, facts)
-        if _wants_run(batch, slot, kept, facts):
-            kept = [_new_run(batch, slot, facts), *(run for run in kept if run["state"] != State.WAITING)]
-        runs += _trimmed(kept)
-        started += [(batch, run["job"]) for run in kept if run["state"] in ACTIVE]
+        slot = _slot(batch, current, facts)
+        if _wants_run(batch, slot, current, facts):
+            current = [_new_run(batch, slot, facts), *(run for run in current if run["state"] != State.WAITING)]
+        runs += _trimmed(current)
+        started += [(batch, run["job"]) for run in current if run["state"] in ACTIVE]
         if batch.schedule is not None:
             due.append(schedules.parse(batch.schedule).next(facts.now_ms))
     declared = {batch.name for batch in facts.batches}
@@ -94,12 +95,13 @@ def plan(facts: BatchFacts) -> BatchPlan:
 
 
 def content_of(batch: BatchIngestion) -> str:
-    """Hash of what a batch builds."""
+    """Return a hash of what a batch builds."""
     return digest(batch.model_dump(mode="json", by_alias=True, exclude={"job", "schedule"}, exclude_defaults=True))
 
 
 def job_name(batch: BatchIngestion, slot: str | None, facts: BatchFacts) -> str:
-    """Name of the Job: from the Table, the batch with all its settings, and the moment of its schedule."""
+    """Return the name of the Job: derived from the Table, the batch with all its settings, and the moment of its
+    schedule."""
     settings = batch.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     suspended = dict(settings.get("job", {}))
     suspended.pop("suspend", None)
@@ -129,12 +131,13 @@ def _new_run(batch: BatchIngestion, slot: str | None, facts: BatchFacts) -> Run:
 
 
 def _slot(batch: BatchIngestion, runs: Sequence[Run], facts: BatchFacts) -> str | None:
-    """The last moment of the schedule that has come and has no run; earlier ones that were missed are passed over."""
+    """Return the last moment of the schedule that has come and has no run; None if there is none. Earlier missed
+    moments are skipped."""
     if batch.schedule is None:
         return None
     schedule = schedules.parse(batch.schedule)
-    taken = [ms_of(run["slot"]) for run in runs if run.get("slot") and run["state"] != State.WAITING]
-    anchor = max([facts.created_ms, *taken])
+    slots = [ms_of(run["slot"]) for run in runs if run.get("slot") and run["state"] != State.WAITING]
+    anchor = max([facts.created_ms, *slots])
     recent = max(anchor, facts.now_ms - DAY_MS)
     start = recent if schedule.next(recent) <= facts.now_ms else anchor
     slot = None
@@ -144,7 +147,8 @@ def _slot(batch: BatchIngestion, runs: Sequence[Run], facts: BatchFacts) -> str 
 
 
 def _without_replaced(runs: Sequence[Run], batch: BatchIngestion, facts: BatchFacts) -> tuple[list[Run], list[Run]]:
-    """A run under way that the spec no longer describes makes room for a new one."""
+    """Split `runs` in two: those that stay, and active runs that the spec no longer describes, which make room for a
+    new one."""
     content = content_of(batch)
     replaced = [run for run in runs if run["state"] in ACTIVE and run["content"] != content]
     return [run for run in runs if run not in replaced], replaced
@@ -155,7 +159,7 @@ def _trimmed(runs: list[Run]) -> list[Run]:
 
 
 def _observed(run: Run, facts: BatchFacts) -> Run:
-    """The run with what its Job tells."""
+    """Return the run with the state of its Job."""
     job = facts.jobs.get(run["job"])
     if run["state"] not in ACTIVE or job is None:
         return run
@@ -165,7 +169,7 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
     if "startTime" in status:
         seen["started"] = status["startTime"]
     seen["attempts"] = sum(status.get(name, 0) for name in ("active", "succeeded", "failed"))
-    ended = next((one for one in status.get("conditions") or () if is_end(one)), None)
+    ended = next((condition for condition in status.get("conditions") or () if is_end(condition)), None)
     if ended is None:
         return seen | _under_way(job, facts)
     report = _report(run["job"], facts.pods)
@@ -181,25 +185,26 @@ def _observed(run: Run, facts: BatchFacts) -> Run:
 
 
 def lacks_pods(job: Object, pods: Sequence[Object]) -> bool:
-    """Whether a Job that shall run has no pod."""
+    """Return True if a Job that should run has no pod."""
     status = job.get("status", {})
     is_over = any(map(is_end, status.get("conditions") or ())) or bool(job["spec"].get("suspend"))
-    return not (is_over or is_deleting(job) or status.get("active") or _own(job, pods))
+    return not (is_over or is_deleting(job) or status.get("active") or _pods_of(job, pods))
 
 
-def _own(job: Object, pods: Sequence[Object]) -> list[Object]:
-    """The driver's, whose name begins with the Job's, and the executors', whose names begin with the driver's."""
+def _pods_of(job: Object, pods: Sequence[Object]) -> list[Object]:
+    """Return the pods of a Job: the driver, whose name begins with the Job's, and executors, whose names begin with the
+    driver's."""
     return [pod for pod in pods if name_of(pod).startswith(f"{name_of(job)}-")]
 
 
 def _under_way(job: Object, facts: BatchFacts) -> dict[str, str]:
-    """State and message of a run whose Job has not ended."""
+    """Return state and message of a run whose Job has not ended."""
     if job["spec"].get("suspend"):
         return {"state": State.SUSPENDED.value}
     if not lacks_pods(job, facts.pods):
-        problem = next(iter(pod_facts.problems(_own(job, facts.pods), now_ms=facts.now_ms)), None)
+        problem = next(iter(pod_facts.problems(_pods_of(job, facts.pods), now_ms=facts.now_ms)), None)
         failed = _report(name_of(job), facts.pods).get("error")
-        before = f"it is tried again after: {failed}" if failed and _is_tried_again(job, facts.pods) else None
+        before = f"it is tried again after: {failed}" if failed and _is_retried(job, facts.pods) else None
         message = before if problem is None else problem.message
         return {"state": State.RUNNING.value, **({} if message is None else {"message": message[:2000]})}
     since = job.get("status", {}).get("startTime") or job["metadata"].get("creationTimestamp")
@@ -213,23 +218,23 @@ def _under_way(job: Object, facts: BatchFacts) -> dict[str, str]:
 
 
 def is_end(condition: Mapping[str, Any]) -> bool:
-    """Whether a condition of a Job says that it has ended."""
+    """Return True if a condition of a Job says that it has ended."""
     return condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
 
 
 def _report(job: str, pods: Sequence[Object]) -> dict[str, Any]:
-    """What the last driver of a Job left as its termination message, or how it ended if it was left no time."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    """Return the termination message of a Job's last driver, or how that ended if it had no time to write one."""
+    reports: list[tuple[str, dict[str, Any]]] = []
     for pod in _drivers(job, pods):
         for ended in _ends(pod):
-            report = _parsed(ended.get("message") or "") or _how_it_ended(ended)
+            report = _parsed(ended.get("message") or "") or _exit_report(ended)
             if report:
-                found.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", report))
-    return max(found, key=lambda one: one[0])[1] if found else {}
+                reports.append((f"{ended.get('finishedAt', '')} {name_of(pod)}", report))
+    return max(reports, key=lambda item: item[0])[1] if reports else {}
 
 
 def _is_report_awaited(job: str, ended: Mapping[str, Any], facts: BatchFacts) -> bool:
-    """Return whether the end of the Job is known before that of its driver: their watches are apart."""
+    """Return True if the end of the Job became visible before that of its driver, since each has a watch of its own."""
     is_recent = facts.now_ms - ms_of(ended["lastTransitionTime"]) < REPORT_MS
     return is_recent and not any(map(_ends, _drivers(job, facts.pods)))
 
@@ -239,22 +244,23 @@ def _drivers(job: str, pods: Sequence[Object]) -> list[Object]:
 
 
 def _ends(pod: Object) -> list[dict[str, Any]]:
-    """How its containers ended, of those that have."""
-    states = [one.get("state") or {} for one in pod.get("status", {}).get("containerStatuses") or ()]
+    """Return the terminated states of the pod's containers that have ended."""
+    states = [container.get("state") or {} for container in pod.get("status", {}).get("containerStatuses") or ()]
     return [state["terminated"] for state in states if state.get("terminated")]
 
 
-def _is_tried_again(job: Object, pods: Sequence[Object]) -> bool:
-    """Whether Kubernetes makes another pod after those that failed: the Job's own end comes a moment after theirs."""
-    codes = [one.get("exitCode", 0) for pod in _drivers(name_of(job), pods) for one in _ends(pod)]
+def _is_retried(job: Object, pods: Sequence[Object]) -> bool:
+    """Return True if Kubernetes makes another pod after those that failed: the Job's own end comes a moment after
+    theirs."""
+    codes = [state.get("exitCode", 0) for pod in _drivers(name_of(job), pods) for state in _ends(pod)]
     rules = job["spec"].get("podFailurePolicy", {}).get("rules", ())
     fatal = {code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]}
     num_failed = max(job.get("status", {}).get("failed") or 0, sum(code != 0 for code in codes))
     return fatal.isdisjoint(codes) and num_failed <= job["spec"].get("backoffLimit", DEFAULT_RETRIES)
 
 
-def _how_it_ended(ended: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a container without a message: killed, for the most part."""
+def _exit_report(ended: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report for a container that left no message, for the most part because it was killed."""
     code = ended.get("exitCode", 0)
     return {"error": f"the driver ended with exit code {code} ({ended.get('reason', 'Error')})"} if code else {}
 

@@ -1,7 +1,7 @@
-"""What a namespace's Tables ask of their cluster: how many brokers, which server pools, how large. Pure.
+"""Demand of a namespace's Tables: how many brokers, which server pools, how large. Pure.
 
-Tables are taken as they are run (`accepted`) and read from the plain documents, leniently: what an older version
-accepted this one may not, and it keeps the servers that it has.
+Tables are taken as they are run (`accepted`) and read leniently from the plain documents: a spec that an older version
+accepted may be invalid now, and its Table keeps the servers that it has.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from merlot_operator.restrictions import allowed
 DEFAULT_TENANT = "default"
 DEFAULT_STORAGE = "10Gi"
 MAX_POOL_NAME = 48
+"""Longest name of a StatefulSet: its pods have a label of its name, a dash and eleven characters; labels hold 63."""
 MAX_TENANT = 63
-"""As `spec.tenants.server.name` may have: a Table's own tenant is put there, and its name may be as long."""
-"""A StatefulSet's pods carry a label of its name, a dash and eleven characters; labels hold 63."""
+"""Longest name of a tenant, as of `spec.tenants.server.name`: a Table's own tenant is written there, and its name
+may be as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """What one table asks for and does not get."""
+    """A setting of a table that does not take effect."""
 
     reason: str
     message: str
@@ -41,28 +42,28 @@ class PoolDemand:
 
     namespace: str
     name: str
-    """Of the StatefulSet."""
+    """Name of the StatefulSet."""
     tenant: str
-    """As servers and tables name it in shared state."""
+    """Tenant by which servers and tables name the pool in shared state."""
     tables: tuple[str, ...]
     owner: Mapping[str, str] | None
-    """The one Table that it belongs to, as an owner reference."""
+    """Owner reference to the only Table of the pool; None for a shared tenant."""
     replicas: int
-    """0 if all of its tables are suspended, or none asks for any."""
+    """Number of servers: 0 if all tables of the pool are suspended, or none asks for any."""
     wanted_replicas: int
-    """As if none were."""
+    """Number of servers if no table were suspended."""
     resources: Resources
     storage: str
     storage_class: str
     stores: Mapping[str, str]
-    """Secrets of the deep stores that have one of their own, by URI."""
+    """Secrets by the URI of their deep store, for stores that have one of their own."""
     restarted_at: str
     deletes_claims: bool
-    """Whether its volumes go with it."""
+    """True if the volumes are deleted with the pool."""
     pod_template: Mapping[str, Any] | None = None
-    """What is laid over the template of its pods."""
+    """Overlay for the template of the pods."""
     stream_secrets: tuple[str, ...] = ()
-    """Secrets that its tables' streams are read with."""
+    """Secrets with which streams of the tables are read."""
     conflicts: tuple[Conflict, ...] = ()
 
 
@@ -76,23 +77,25 @@ class ClusterDemand:
     broker: RoleSize
     minion: RoleSize
     stores: Mapping[str, str] = field(default_factory=dict)
-    """Secrets of the deep stores that have one of their own, by URI."""
+    """Secrets by the URI of their deep store, for stores that have one of their own."""
     conflict: str | None = None
-    """What two tables say of the same deep store."""
+    """Contradiction of two tables about the same deep store."""
     broker_template: Mapping[str, Any] | None = None
-    """What is laid over the template of the brokers' pods."""
+    """Overlay for the template of the brokers' pods."""
 
 
 def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> ClusterDemand | None:
-    """None if there is no Table. One that is being deleted still counts, since its files want a controller, and so does
-    one that was not accepted yet, which asks for nothing else."""
+    """Return the cluster of a namespace; None if there is no Table. A Table that is being deleted still counts, since
+    its files need a controller. So does one that was not accepted yet, which asks for nothing else."""
     tables = sorted(tables, key=name_of)
     if not tables:
         return None
     running = sorted(all_run(tables), key=_age)
     asking = [_at(table, "spec", "tenants", "broker") for table in running]
     is_all_suspended = len(running) == len(tables) and all(_at(table, "spec").get("suspend") for table in running)
-    replicas = max([one["replicas"] for one in asking if "replicas" in one], default=config.sizes.broker.replicas)
+    replicas = max(
+        [tenant["replicas"] for tenant in asking if "replicas" in tenant], default=config.sizes.broker.replicas
+    )
     resources = _sized(asking, config.sizes.broker.resources)
     stores, conflict = _stores(running)
     return ClusterDemand(
@@ -108,37 +111,38 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
 
 
 def pool_of(table: Object) -> str:
-    """Name of the StatefulSet of a Table's servers."""
+    """Return the name of the StatefulSet of a Table's servers."""
     tenant = shared_tenant(as_run(table))
     return own_pool(name_of(table)) if tenant is None else fit(_pool_of_tenant(tenant), MAX_POOL_NAME)
 
 
 def own_pool(table: str) -> str:
-    """Name of the StatefulSet of servers that are one Table's alone."""
+    """Return the name of the StatefulSet of servers that belong to one Table alone."""
     return fit(f"merlot-server-{table}", MAX_POOL_NAME)
 
 
 def _pool_of_tenant(tenant: str) -> str:
-    """Names of objects have no capitals: `Hot` and `hot` are two tenants, and two pools."""
+    """Return the StatefulSet's name for a tenant. Names of objects have no capitals, but `Hot` and `hot` are two
+    tenants and two pools."""
     lower = tenant.lower()
     return f"merlot-tenant-{lower}" if lower == tenant else f"merlot-tenant-{lower}-{digest(tenant, 6)}"
 
 
 def shared_tenant(table: Object) -> str | None:
-    """The tenant that a Table shares with others, or None if its servers are its own."""
+    """Return the tenant that a Table shares with others, or None if its servers are its own."""
     name = _at(table, "spec", "tenants", "server").get("name", DEFAULT_TENANT)
     return None if name == DEFAULT_TENANT else str(name)
 
 
 def tenant_of(table: Object) -> str:
-    """The tenant in shared state."""
+    """Return the Table's tenant in shared state."""
     return shared_tenant(table) or fit(f"own-{name_of(table)}", MAX_TENANT)
 
 
 def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Config) -> PoolDemand | None:
-    """What a namespace's Tables want of one pool; None if none of them is in it."""
-    staying = [one for one in all_run(tables) if not is_deleting(one)]
-    members = sorted((one for one in staying if pool_of(one) == pool), key=_age)
+    """Return what a namespace's Tables want of a pool; None if none of them is in it."""
+    staying = [table for table in all_run(tables) if not is_deleting(table)]
+    members = sorted((table for table in staying if pool_of(table) == pool), key=_age)
     if not members:
         return None
     asking = [_at(table, "spec", "tenants", "server") for table in members]
@@ -155,7 +159,9 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
         wanted_replicas=wanted,
         resources=resources,
         storage=resources.storage or DEFAULT_STORAGE,
-        storage_class=next((one["storageClass"] for one in asking if "storageClass" in one), config.storage_class),
+        storage_class=next(
+            (tenant["storageClass"] for tenant in asking if "storageClass" in tenant), config.storage_class
+        ),
         stores=_stores(members)[0],
         restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
         deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
@@ -166,14 +172,15 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
 
 
 def _age(table: Object) -> tuple[str, str]:
-    """Where only one can have its way it is the oldest: a new table changes nothing for those that share with it."""
+    """Return a sort key by age. In a conflict the oldest table wins, so that a new table changes nothing for the
+    others."""
     return table["metadata"].get("creationTimestamp", ""), name_of(table)
 
 
 def _conflicts(members: Sequence[Object], wanted: int) -> Iterator[Conflict]:
-    """What tables of a pool ask for and do not get; the oldest first in `members`."""
+    """Yield settings of a pool's tables that do not take effect. `members` are sorted by age, the oldest first."""
     for choice in ("podTemplate", "storageClass"):
-        tenants = [(name_of(one), _at(one, "spec", "tenants", "server")) for one in members]
+        tenants = [(name_of(table), _at(table, "spec", "tenants", "server")) for table in members]
         asking = [(name, tenant[choice]) for name, tenant in tenants if tenant.get(choice)]
         for name, value in asking[1:]:
             if value != asking[0][1]:
@@ -187,13 +194,16 @@ def _conflicts(members: Sequence[Object], wanted: int) -> Iterator[Conflict]:
 
 
 def _num_servers(table: Object, config: Config) -> int:
-    """1 is what the API server writes where nothing is said: it stands for as many as there must be."""
-    asked = _at(table, "spec", "tenants", "server").get("replicas", 1)
-    return max(_at(table, "spec").get("replication", 1), config.sizes.server.replicas) if asked == 1 else int(asked)
+    """Return the number of servers that a table asks for. The API server writes 1 where the user says nothing, so 1
+    stands for as many as there must be."""
+    replicas = _at(table, "spec", "tenants", "server").get("replicas", 1)
+    return (
+        max(_at(table, "spec").get("replication", 1), config.sizes.server.replicas) if replicas == 1 else int(replicas)
+    )
 
 
 def owner_reference(table: Object) -> dict[str, Any]:
-    """What makes an object go with its Table."""
+    """Return an owner reference to the Table, by which Kubernetes deletes an object with it."""
     return {
         "apiVersion": table["apiVersion"],
         "kind": table["kind"],
@@ -205,23 +215,24 @@ def owner_reference(table: Object) -> dict[str, Any]:
 
 
 def _template(asking: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The first one, of the oldest table: two do not mix."""
-    return next((one["podTemplate"] for one in asking if one.get("podTemplate")), None)
+    """Return the first template, which is the oldest table's: two templates do not mix."""
+    return next((tenant["podTemplate"] for tenant in asking if tenant.get("podTemplate")), None)
 
 
 def _stores(tables: Iterable[Object]) -> tuple[dict[str, str], str | None]:
-    """Secret by URI; and why one of them is not that of a table: the oldest table has its way."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return the Secret of each URI, and the contradiction of two tables about one of them, if any: the oldest table
+    wins."""
+    secrets: dict[str, tuple[str, str]] = {}
     conflict = None
     for table in tables:
         store = _at(table, "spec", "deepStore")
         uri, secret = credentials.without_options(str(store.get("uri", ""))), store.get("secretRef")
         if secret and credentials.keys_of(uri) is not None:
-            first, used = found.setdefault(uri, (name_of(table), str(secret)))
+            first, used = secrets.setdefault(uri, (name_of(table), str(secret)))
             if used != secret:
                 named = f"Table {first} names the Secret {used} for {uri}, Table {name_of(table)} the Secret {secret}"
                 conflict = conflict or f"{named}: {used} is used; name one, or give each a URI of its own"
-    return {uri: found[uri][1] for uri in sorted(found)}, conflict
+    return {uri: secrets[uri][1] for uri in sorted(secrets)}, conflict
 
 
 def _stream_secrets(tables: Iterable[Object]) -> tuple[str, ...]:
@@ -230,12 +241,12 @@ def _stream_secrets(tables: Iterable[Object]) -> tuple[str, ...]:
 
 
 def _sized(asking: Iterable[Mapping[str, Any]], default: Resources) -> Resources:
-    asked = [Resources.model_validate(one["resources"]) for one in asking if "resources" in one]
+    asked = [Resources.model_validate(tenant["resources"]) for tenant in asking if "resources" in tenant]
     return sizes.over(default, sizes.largest(asked))
 
 
 def _at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """A mapping inside the document, empty if it is not there."""
+    """Return a mapping inside the document; empty if it is missing."""
     for name in path:
         document = document.get(name) or {}
     return document

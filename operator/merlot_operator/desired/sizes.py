@@ -1,6 +1,6 @@
-"""Requests and limits from what users write over what the chart has. Pure.
+"""Requests and limits: the user's values over the chart's defaults. Pure.
 
-Kubernetes refuses a limit below its request: where a user wrote only one of them, the default of the other follows.
+Kubernetes refuses a limit below its request: if the user wrote only one of them, the default of the other follows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from merlot_operator.kube.compare import quantity
 
 
 def over(default: Resources, asked: Resources) -> Resources:
-    """What is asked for, and the default where nothing is."""
+    """Return `asked`, and the default for everything that it leaves out."""
     requests, limits = {**default.requests, **asked.requests}, {**default.limits, **asked.limits}
     for name in requests.keys() & limits.keys():
         if quantity(requests[name]) <= quantity(limits[name]):
@@ -25,14 +25,15 @@ def over(default: Resources, asked: Resources) -> Resources:
 
 
 def largest(asked: Sequence[Resources]) -> Resources:
-    """The largest amount of each: of one table's limit and another's greater request, that too."""
-    requests, limits = _largest_of([one.requests for one in asked]), _largest_of([one.limits for one in asked])
+    """Return the largest amount of each resource. A limit is raised to the request if another table asks for more than
+    the limit."""
+    requests, limits = _largest_of([table.requests for table in asked]), _largest_of([table.limits for table in asked])
     if len(asked) > 1:
         limits = {name: max(limit, requests.get(name, limit), key=quantity) for name, limit in limits.items()}
-    storage = [one.storage for one in asked if one.storage is not None]
+    storage = [table.storage for table in asked if table.storage is not None]
     return Resources(requests=requests, limits=limits, storage=max(storage, key=quantity) if storage else None)
 
 
 def _largest_of(amounts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    names = sorted({name for one in amounts for name in one})
-    return {name: max((one[name] for one in amounts if name in one), key=quantity) for name in names}
+    names = sorted({name for amount in amounts for name in amount})
+    return {name: max((amount[name] for amount in amounts if name in amount), key=quantity) for name in names}

@@ -1,1 +1,1 @@
-"""The API server: client, cache of what it last told, writes of what differs, events. One event loop."""
+"""The API server: a client, a cache of its objects, writes of what differs, and events. One event loop."""

@@ -1,9 +1,9 @@
-"""What the API server last told: every declared and every own object, by kind. One event loop; readers get the bodies
-themselves and must not change them.
+"""Cache of objects in the API server: every declared object and every object of the operator, by kind. One event loop;
+readers get the bodies themselves and must not change them.
 
-A body comes by a watch or as the answer to a request, and an answer may come first. So the store notes apart from the
-bodies up to which version of an object all changes were told to those whom they concern: the watch's event of a change
-that only an answer has shown so far is news all the same.
+A body arrives by a watch or as the answer to a request, and the answer may come first. So the store notes, apart from
+the bodies, up to which version of an object every change was reported. A change that only an answer has shown so far is
+still news when the watch brings it.
 """
 
 from __future__ import annotations
@@ -14,70 +14,70 @@ from collections.abc import Iterator
 from typing import Any
 
 from merlot_operator.kube.client import Listing
-from merlot_operator.kube.kinds import Kind, Object, kind_of, labels_of, name_of, namespace_of
+from merlot_operator.kube.kinds import Object, ResourceKind, kind_of, labels_of, name_of, namespace_of
 
 
 class Store:
     """A cache of objects. Older versions never replace newer ones."""
 
     def __init__(self) -> None:
-        self._objects: dict[Kind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
+        self._objects: dict[ResourceKind, dict[str, dict[str, Object]]] = defaultdict(lambda: defaultdict(dict))
         self._removed: dict[str, None] = {}
-        """Uids of the last that were deleted: no listing that began before brings them back."""
-        self._told: dict[str, int] = {}
-        """By uid: the version up to which every change was told, or is the operator's own."""
+        """Uids of the objects that were deleted last: no listing that began before brings them back."""
+        self._reported: dict[str, int] = {}
+        """Version of each object, by uid, up to which every change was reported, or is the operator's own."""
 
     def put(self, body: dict[str, Any]) -> bool:
-        """Keep a body that a watch shows; returns whether it is news, which the caller then tells."""
+        """Store a body that a watch shows. Return True if it is news, which the caller then has to report."""
         self.keep(body)
         return body["metadata"]["uid"] not in self._removed and self.tell(body)
 
     def keep(self, body: dict[str, Any]) -> None:
-        """Keep a body that answers a request, which tells nobody: others may have changed it too."""
+        """Store a body that answers a request. Nothing is reported: others may have changed the object too."""
         objects = self._objects[kind_of(body)][namespace_of(body)]
         name, uid = name_of(body), body["metadata"]["uid"]
         old = objects.get(name)
         if uid in self._removed or (old is not None and _version(body) <= _version(old)):
             return
         if old is not None and old["metadata"]["uid"] != uid:
-            self._told.pop(old["metadata"]["uid"], None)
+            self._reported.pop(old["metadata"]["uid"], None)
         objects[name] = _slim(body)
 
     def keep_own(self, body: dict[str, Any]) -> None:
-        """Keep a declared object as it is after the operator wrote its status or finalizers. The event of that is no
-        news, unless what somebody else wrote since the last event is in it."""
+        """Store a declared object after the operator wrote its status or finalizers. The watch's event of that is no
+        news, unless it holds what somebody else wrote since the last event."""
         old = self.get(kind_of(body), namespace_of(body), name_of(body))
         self.keep(body)
         if old is None or old["metadata"]["uid"] != body["metadata"]["uid"]:
             return
-        if self._told.get(old["metadata"]["uid"]) == _version(old) and _declared(old) == _declared(_slim(body)):
+        if self._reported.get(old["metadata"]["uid"]) == _version(old) and _declared(old) == _declared(_slim(body)):
             self.tell(body)
 
     def tell(self, body: Object) -> bool:
-        """Note that all changes up to this version are told; returns whether they were not."""
+        """Note that all changes up to this version are reported. Return True if they were not yet."""
         uid, version = body["metadata"]["uid"], _version(body)
-        if version <= self._told.get(uid, -1):
+        if version <= self._reported.get(uid, -1):
             return False
-        self._told[uid] = version
+        self._reported[uid] = version
         return True
 
     def remove(self, body: Object) -> None:
-        """Forget an object that was deleted, unless one of the same name came after it."""
+        """Remove a deleted object, unless another object of its name came after it."""
         objects = self._objects[kind_of(body)][namespace_of(body)]
         old, uid = objects.get(name_of(body)), body["metadata"]["uid"]
         self._removed[uid] = None
-        self._told.pop(uid, None)
+        self._reported.pop(uid, None)
         if len(self._removed) > MOST_REMOVED:
             del self._removed[next(iter(self._removed))]
         if old is not None and old["metadata"]["uid"] == uid:
             del objects[name_of(body)]
 
-    def replace(self, kind: Kind, namespace: str | None, listing: Listing) -> list[Object]:
-        """Take over a complete listing; returns what was known when it began and is not in it. What came while it was
-        under way stays, and what went does not come back."""
+    def replace(self, kind: ResourceKind, namespace: str | None, listing: Listing) -> list[Object]:
+        """Store a complete listing. Return the objects that were stored when it began and are not in it. Objects that
+        arrived meanwhile stay, and objects that were deleted meanwhile do not come back."""
         listed = {body["metadata"]["uid"] for body in listing.items}
-        known = list(self.all(kind)) if namespace is None else list(self.of(kind, namespace))
-        gone = [one for one in known if one["metadata"]["uid"] not in listed and _version(one) <= listing.version]
+        stored = list(self.all(kind)) if namespace is None else list(self.of(kind, namespace))
+        gone = [body for body in stored if body["metadata"]["uid"] not in listed and _version(body) <= listing.version]
         for body in gone:
             self.remove(body)
         for body in listing.items:
@@ -85,33 +85,33 @@ class Store:
         return gone
 
     def forget(self, namespace: str | None) -> None:
-        """Know nothing any more of a namespace, or of any."""
+        """Drop every object of a namespace, or of all namespaces if it is None."""
         for objects in self._objects.values():
-            for place in [one for one in objects if namespace in (None, one)]:
+            for place in [place for place in objects if namespace in (None, place)]:
                 for body in objects.pop(place).values():
-                    self._told.pop(body["metadata"]["uid"], None)
+                    self._reported.pop(body["metadata"]["uid"], None)
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """One object."""
+    def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
+        """Return an object, or None."""
         return self._objects[kind][namespace].get(name)
 
-    def of(self, kind: Kind, namespace: str) -> list[Object]:
-        """All of a namespace, by name."""
+    def of(self, kind: ResourceKind, namespace: str) -> list[Object]:
+        """Return all objects of a namespace, by name."""
         objects = self._objects[kind][namespace]
         return [objects[name] for name in sorted(objects)]
 
-    def all(self, kind: Kind) -> Iterator[Object]:
-        """All of a kind."""
+    def all(self, kind: ResourceKind) -> Iterator[Object]:
+        """Yield all objects of a kind."""
         for objects in self._objects[kind].values():
             yield from objects.values()
 
-    def with_label(self, kind: Kind, namespace: str, label: str, value: str) -> list[Object]:
-        """Those of a namespace with this label."""
+    def with_label(self, kind: ResourceKind, namespace: str, label: str, value: str) -> list[Object]:
+        """Return the objects of a namespace that have this label."""
         return [body for body in self.of(kind, namespace) if labels_of(body).get(label) == value]
 
 
 def _declared(body: Object) -> Object:
-    """Keep the parts of an object that users write."""
+    """Return the parts of an object that users write."""
     ours = ("resourceVersion", "managedFields", "finalizers")
     metadata = {key: value for key, value in body["metadata"].items() if key not in ours}
     return {**{key: value for key, value in body.items() if key != "status"}, "metadata": metadata}
@@ -122,7 +122,8 @@ def _version(body: Object) -> int:
 
 
 def _slim(body: dict[str, Any]) -> dict[str, Any]:
-    """Without what nobody here reads, and with its texts shared: of a thousand objects that is most of the memory."""
+    """Return the body without fields that nobody here reads, and with interned texts: of a thousand objects these are
+    most of the memory."""
     metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:

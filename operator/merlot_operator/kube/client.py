@@ -1,7 +1,7 @@
-"""The API server, over one aiohttp session with Kopf's ways to log in: reads, server-side apply, status, deletions.
+"""Client of the API server, over an aiohttp session with Kopf's logins: reads, server-side apply, status, deletions.
 
-Errors come as the families of `merlot.errors`: 404 NotFoundError, 409 ConflictError, other 4xx InvalidInputError, the
-rest UnavailableError. One event loop.
+Errors are raised as the families of `merlot.errors`: 404 NotFoundError, 409 ConflictError, other 4xx InvalidInputError,
+all others UnavailableError. One event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import aiohttp
 import kopf
 
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
-from merlot_operator.kube.kinds import EVENTS, FIELD_MANAGER, Kind, Object, kind_of, name_of, namespace_of
+from merlot_operator.kube.kinds import EVENTS, FIELD_MANAGER, Object, ResourceKind, kind_of, name_of, namespace_of
 from merlot_operator.kube.login import login
 
 _LOG = logging.getLogger(__name__)
@@ -30,11 +30,11 @@ _APPLY = "application/apply-patch+yaml"
 
 
 class ForbiddenError(InvalidInputError):
-    """The API server does not allow it: the operator's role, a quota, or a namespace that is going away."""
+    """The API server forbids the request: by the operator's role, a quota, or because a namespace is being deleted."""
 
 
 class TooManyRequestsError(UnavailableError):
-    """Not now: the API server is busy, or a disruption budget does not let a pod go."""
+    """The request is refused for now: the API server is busy, or a disruption budget does not let a pod go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Listing:
 
 
 class Kube:
-    """A client. `settings` are Kopf's, for the proxy."""
+    """Client of the API server. `settings` are Kopf's, for the proxy."""
 
     def __init__(self, settings: kopf.OperatorSettings) -> None:
         self._settings = settings
@@ -55,28 +55,29 @@ class Kube:
         self._login = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self.num_writes = 0
-        """Requests that may change something, since the start."""
+        """Number of requests since the start that may change something."""
 
     async def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         for task in self._closing:
             task.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, kind: Kind, namespace: str | None, name: str) -> dict[str, Any]:
-        """One object; raises NotFoundError."""
+    async def get(self, kind: ResourceKind, namespace: str | None, name: str) -> dict[str, Any]:
+        """Return an object. Raise NotFoundError if it does not exist."""
         return await self._request("GET", kind.path(namespace, name))
 
-    async def list(self, kind: Kind, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
-        """All objects with these labels."""
+    async def list(self, kind: ResourceKind, namespace: str | None, selector: str = "") -> list[dict[str, Any]]:
+        """Return all objects with these labels."""
         return (await self.list_all(kind, namespace, selector)).items
 
     async def list_all(
-        self, kind: Kind, namespace: str | None, selector: str = "", heard: Callable[[], None] = lambda: None
+        self, kind: ResourceKind, namespace: str | None, selector: str = "", heard: Callable[[], None] = lambda: None
     ) -> Listing:
-        """As `list`, page by page, each of which is told; `kind` and `apiVersion` are filled in."""
+        """Return all objects as `list` does, page by page, calling `heard` after each page. `kind` and `apiVersion` are
+        filled in."""
         query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
         items: list[dict[str, Any]] = []
         while True:
@@ -87,36 +88,36 @@ class Kube:
             if not query["continue"]:
                 return Listing(items, int(page["metadata"]["resourceVersion"]))
 
-    async def probe(self, kind: Kind, namespace: str | None) -> None:
-        """Whether objects of a kind can be listed; raises what stands against it."""
+    async def probe(self, kind: ResourceKind, namespace: str | None) -> None:
+        """Raise an error if objects of a kind cannot be listed."""
         await self._request("GET", kind.path(namespace), query={"limit": "1"})
 
     async def apply(self, body: Object) -> dict[str, Any]:
-        """Server-side apply; what others own of these fields becomes ours."""
+        """Apply an object server-side; fields that others own become the operator's."""
         path = kind_of(body).path(namespace_of(body), name_of(body))
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", path, body=body, query=query, content=_APPLY)
 
-    async def apply_global(self, kind: Kind, body: Object) -> dict[str, Any]:
-        """Server-side apply of an object that is in no namespace."""
+    async def apply_global(self, kind: ResourceKind, body: Object) -> dict[str, Any]:
+        """Apply an object server-side that is in no namespace."""
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
         return await self._request("PATCH", kind.path(None, name_of(body)), body=body, query=query, content=_APPLY)
 
-    async def patch(self, kind: Kind, namespace: str, name: str, body: Object) -> dict[str, Any]:
-        """Merge patch."""
+    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Object) -> dict[str, Any]:
+        """Change an object by a merge patch."""
         return await self._request("PATCH", kind.path(namespace, name), body=body, content=_MERGE, query=_MANAGER)
 
-    async def patch_status(self, kind: Kind, namespace: str, name: str, status: Object) -> dict[str, Any]:
-        """Merge patch of the status."""
+    async def patch_status(self, kind: ResourceKind, namespace: str, name: str, status: Object) -> dict[str, Any]:
+        """Change an object's status by a merge patch."""
         path = kind.path(namespace, name, "status")
         return await self._request("PATCH", path, body={"status": status}, content=_MERGE, query=_MANAGER)
 
     async def create(self, body: Object) -> dict[str, Any]:
-        """Create; ConflictError if it exists."""
+        """Create an object. Raise ConflictError if it exists."""
         return await self._request("POST", kind_of(body).path(namespace_of(body)), body=body, query=_MANAGER)
 
     async def delete(self, body: Object, *, propagation: str = "Background") -> None:
-        """Delete this very object (by its uid); fine if it is gone."""
+        """Delete this very object, by its uid; do nothing if it is gone."""
         preconditions = {"uid": body["metadata"]["uid"]} if "uid" in body["metadata"] else {}
         options = {
             "apiVersion": "v1",
@@ -133,15 +134,15 @@ class Kube:
             _LOG.info("object was replaced before it could be deleted object=%s", path)
 
     async def events_about(self, owner: Object, reason: str) -> Sequence[dict[str, Any]]:
-        """Events about this very object, for one reason."""
+        """Return the events about this very object that have one reason."""
         chosen = {"involvedObject.uid": owner["metadata"]["uid"], "reason": reason}
         query = {"fieldSelector": ",".join(f"{name}={value}" for name, value in chosen.items())}
-        found = await self._request("GET", EVENTS.path(namespace_of(owner)), query=query)
-        items: Sequence[dict[str, Any]] = found["items"]
+        answer = await self._request("GET", EVENTS.path(namespace_of(owner)), query=query)
+        items: Sequence[dict[str, Any]] = answer["items"]
         return items
 
     async def evict(self, pod: Object) -> None:
-        """Have this very pod deleted as a drain of its node would; fine if it is gone. TooManyRequestsError if a
+        """Evict this very pod, as a drain of its node would; do nothing if it is gone. Raise TooManyRequestsError if a
         disruption budget does not allow it now."""
         namespace, name = namespace_of(pod), name_of(pod)
         body = {
@@ -186,8 +187,8 @@ class Kube:
         raise UnavailableError(f"API server does not know the operator request={method} {path}")
 
     async def _logged_in(self, *, refused: aiohttp.ClientSession | None) -> aiohttp.ClientSession:
-        """The session, unless that is the one that was refused: a service account's token is replaced hourly. Others
-        may have requests under way in it, so it is closed later."""
+        """Return the session, or a new one if `refused` is the current one: a service account's token is replaced
+        hourly. Others may have requests under way in the old session, so it is closed later."""
         async with self._login:
             if self._session is not None and self._session is not refused:
                 return self._session
@@ -243,7 +244,7 @@ async def _error(response: aiohttp.ClientResponse, request: str) -> MerlotError:
 
 
 async def with_client(work: Callable[[Kube], Awaitable[T]]) -> T:
-    """What a program does that ends: with a client of its own."""
+    """Run `work` with a client of its own, for a program that ends."""
     kube = Kube(kopf.OperatorSettings())
     try:
         return await work(kube)

@@ -1,4 +1,4 @@
-"""Whether an object is as it should be: every field that is wanted has the wanted value. Pure.
+"""Compare an object with what is wanted: every wanted field has to have the wanted value. Pure.
 
 The API server fills in defaults and other writers add fields; neither is a difference. Lists whose items have names
 (containers, variables, volumes, ports) are compared by name, others item by item.
@@ -20,7 +20,7 @@ _FACTORS = {
 
 
 def holds(live: Any, wanted: Any) -> bool:
-    """Whether `live` has all that `wanted` asks for."""
+    """Return True if `live` has everything that `wanted` asks for."""
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(
             key in live and holds(live[key], value) for key, value in wanted.items() if value not in _NOTHING
@@ -33,20 +33,21 @@ def holds(live: Any, wanted: Any) -> bool:
 
 
 def differences(live: Any, wanted: Any, path: str = "") -> dict[str, Any]:
-    """What there is instead, by path, of the smallest parts of `wanted` that `live` does not have; a list is one."""
+    """Return the live values, by path, of the smallest parts of `wanted` that `live` does not have. A list is a single
+    part."""
     if holds(live, wanted):
         return {}
     if not (isinstance(live, Mapping) and isinstance(wanted, Mapping)):
         return {path: live}
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for key, value in wanted.items():
         if value not in _NOTHING:
-            found |= differences(live.get(key), value, f"{path}.{key}".lstrip("."))
-    return found
+            parts |= differences(live.get(key), value, f"{path}.{key}".lstrip("."))
+    return parts
 
 
 def quantity(text: str) -> Decimal:
-    """The number of a Kubernetes quantity; raises ValueError."""
+    """Return the number of a Kubernetes quantity. Raise ArithmeticError or KeyError if the text is no quantity."""
     number = text.rstrip("kKMGTPEim")
     return Decimal(number) * _FACTORS[text[len(number) :]]
 
@@ -59,7 +60,7 @@ def _holds_list(live: list[Any], wanted: list[Any]) -> bool:
 
 
 def _is_same_quantity(live: str, wanted: str) -> bool:
-    """The API server writes 1000m as 1; a text that is no quantity is just different."""
+    """Return True if both texts are the same quantity: the API server writes 1000m as 1."""
     if not (live[:1].isdigit() and wanted[:1].isdigit()) or len(live) > 20 or len(wanted) > 20:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Kubernetes Events: what was done, and why. Best effort: one that cannot be written is logged.
+"""Kubernetes Events: what was done, and why. Best effort: an event that cannot be written is logged.
 
 The same event about the same object is written once in ten minutes. One event loop.
 """
@@ -21,7 +21,7 @@ MAX_MESSAGE = 1000
 
 
 class Events:
-    """Writes events."""
+    """Writer of events."""
 
     def __init__(self, kube: Kube, clock: Clock) -> None:
         self._kube = kube
@@ -29,11 +29,11 @@ class Events:
         self._seen: dict[str, float] = {}
 
     async def normal(self, about: Object, reason: str, message: str) -> None:
-        """Something was done."""
+        """Report what was done."""
         await self._write(about, "Normal", reason, message)
 
     async def warning(self, about: Object, reason: str, message: str) -> None:
-        """Something is wrong."""
+        """Report what is wrong."""
         await self._write(about, "Warning", reason, message)
 
     async def _write(self, about: Object, kind: str, reason: str, message: str) -> None:
@@ -74,10 +74,10 @@ class Events:
 
 
 def timestamp(now_ms: int) -> str:
-    """RFC 3339 to the second, as Kubernetes writes times."""
+    """Return an RFC 3339 time to the second, as Kubernetes writes times."""
     return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def ms_of(text: str) -> int:
-    """The instant that a time of Kubernetes means."""
+    """Return the milliseconds of a time that Kubernetes wrote."""
     return int(datetime.fromisoformat(text).timestamp() * 1000)

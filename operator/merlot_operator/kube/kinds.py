@@ -1,4 +1,4 @@
-"""The kinds of objects that the operator reads and writes, and the labels by which it knows its own."""
+"""Kinds of objects that the operator reads and writes, and the labels that mark its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ BATCH = "merlot.dev/batch"
 SELECTOR = f"{MANAGED_BY}={FIELD_MANAGER}"
 
 DESIRED = "merlot.dev/desired"
-"""Annotation: hash of what was applied, so that a field taken back is applied anew."""
+"""Annotation: hash of the applied object. It makes a field that is no longer wanted a difference, so that it is
+removed."""
 INPUTS = "merlot.dev/inputs"
 """Annotation: hash of what users chose. Pods are restarted when this changes, and only then."""
 TEMPLATE_VERSION = "merlot.dev/template-version"
@@ -31,12 +32,12 @@ RESTARTED_AT = "merlot.dev/restarted-at"
 RETRY = "merlot.dev/retry"
 """Annotation of a MergeRollupTask: change it to give tasks that failed for good another chance."""
 FORCE_DELETE = "merlot.dev/force-delete"
-"""Annotation of whatever users declare: "true" lets it go though something of it is left behind."""
+"""Annotation of a declared object: "true" lets it go though something of it is left behind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind; `group` is empty for the core."""
+class ResourceKind:
+    """A kind of object; `group` is empty for the core."""
 
     group: str
     version: str
@@ -45,93 +46,93 @@ class Kind:
 
     @property
     def api_version(self) -> str:
-        """As manifests write it."""
+        """Return `apiVersion` as manifests write it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Path of the API; of all namespaces if none is given."""
+        """Return a path of the API; without a namespace that of all namespaces."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root, *(("namespaces", namespace) if namespace else ()), self.plural, name, subresource]
         return "/".join(part for part in parts if part)
 
 
-TABLES = Kind("merlot.dev", "v1alpha1", "tables", "Table")
-ROLLUPS = Kind("merlot.dev", "v1alpha1", "mergerolluptasks", "MergeRollupTask")
-UPSERTS = Kind("merlot.dev", "v1alpha1", "upsertconfigs", "UpsertConfig")
-DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment")
-STATEFUL_SETS = Kind("apps", "v1", "statefulsets", "StatefulSet")
-SERVICES = Kind("", "v1", "services", "Service")
-SERVICE_ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount")
-PODS = Kind("", "v1", "pods", "Pod")
-CLAIMS = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-EVENTS = Kind("", "v1", "events", "Event")
-NAMESPACES = Kind("", "v1", "namespaces", "Namespace")
-JOBS = Kind("batch", "v1", "jobs", "Job")
-BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
-NETWORK_POLICIES = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease")
-ROLE_BINDINGS = Kind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+TABLES = ResourceKind("merlot.dev", "v1alpha1", "tables", "Table")
+ROLLUPS = ResourceKind("merlot.dev", "v1alpha1", "mergerolluptasks", "MergeRollupTask")
+UPSERTS = ResourceKind("merlot.dev", "v1alpha1", "upsertconfigs", "UpsertConfig")
+DEPLOYMENTS = ResourceKind("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS = ResourceKind("apps", "v1", "statefulsets", "StatefulSet")
+SERVICES = ResourceKind("", "v1", "services", "Service")
+SERVICE_ACCOUNTS = ResourceKind("", "v1", "serviceaccounts", "ServiceAccount")
+PODS = ResourceKind("", "v1", "pods", "Pod")
+CLAIMS = ResourceKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+EVENTS = ResourceKind("", "v1", "events", "Event")
+NAMESPACES = ResourceKind("", "v1", "namespaces", "Namespace")
+JOBS = ResourceKind("batch", "v1", "jobs", "Job")
+BUDGETS = ResourceKind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES = ResourceKind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+LEASES = ResourceKind("coordination.k8s.io", "v1", "leases", "Lease")
+ROLE_BINDINGS = ResourceKind("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
 DECLARED = (TABLES, ROLLUPS, UPSERTS)
-"""What users write."""
+"""Kinds that users write."""
 WRITTEN = (
     *(DEPLOYMENTS, STATEFUL_SETS, SERVICES, SERVICE_ACCOUNTS, JOBS, BUDGETS, NETWORK_POLICIES),
     *(ROLE_BINDINGS, LEASES),
 )
-"""What the operator writes."""
+"""Kinds that the operator writes."""
 WATCHED = (*WRITTEN, PODS, CLAIMS)
-"""Watched with the operator's label only; `rights` says which of them where."""
+"""Kinds of which only objects with the operator's label are watched; `rights` says which of them are watched where."""
 
 _BY_NAME = {kind.name: kind for kind in (*DECLARED, *WATCHED, EVENTS, NAMESPACES)}
 
 
-def kind_of(body: Object) -> Kind:
-    """The kind of an object."""
+def kind_of(body: Object) -> ResourceKind:
+    """Return the kind of an object."""
     return _BY_NAME[body["kind"]]
 
 
 def name_of(body: Object) -> str:
-    """metadata.name."""
+    """Return metadata.name."""
     return str(body["metadata"]["name"])
 
 
 def namespace_of(body: Object) -> str:
-    """metadata.namespace."""
+    """Return metadata.namespace."""
     return str(body["metadata"]["namespace"])
 
 
 def labels_of(body: Object) -> Mapping[str, str]:
-    """metadata.labels, empty if there are none."""
+    """Return metadata.labels, empty if there are none."""
     return body["metadata"].get("labels") or {}
 
 
 def annotations_of(body: Object) -> Mapping[str, str]:
-    """metadata.annotations, empty if there are none."""
+    """Return metadata.annotations, empty if there are none."""
     return body["metadata"].get("annotations") or {}
 
 
 def is_deleting(body: Object) -> bool:
-    """Whether a deletion was asked for."""
+    """Return True if the object's deletion was requested."""
     return "deletionTimestamp" in body["metadata"]
 
 
 def as_written(body: Object) -> dict[str, Any]:
-    """The manifest as its user wrote it."""
+    """Return the manifest as its user wrote it."""
     metadata = {"name": name_of(body), "namespace": namespace_of(body)}
     return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": metadata, "spec": body["spec"]}
 
 
 def digest(value: object, length: int = 10) -> str:
-    """A short stable hash of a JSON value."""
+    """Return a short stable hash of a JSON value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def fit(name: str, limit: int) -> str:
-    """The name, or its beginning and a hash if it is longer than `limit`."""
+    """Return the name; if it is longer than `limit`, its beginning and a hash."""
     return name if len(name) <= limit else f"{name[: limit - 9].rstrip('-')}-{digest(name, 8)}"
 
 
 def config_ref(table: Object) -> str | None:
-    """Name of the UpsertConfig that a Table names."""
+    """Return the name of the UpsertConfig that a Table names, or None."""
     return (table["spec"].get("upsert") or {}).get("configRef")

@@ -1,8 +1,8 @@
-"""Who owns a namespace: a Lease in it names the release of the operator that serves it, and its process.
+"""Ownership of a namespace: a Lease in it names the release of the operator that serves it, and that operator's
+process.
 
-It is a mark, not an election: it is written when something is declared in a namespace first, and when another process
-comes to serve it, and it goes with the last thing that is declared. Nobody renews it, so an idle operator writes
-nothing.
+The Lease is a mark, not an election. It is written when something is first declared in a namespace, and when another
+process comes to serve it; it goes with the last declared object. Nobody renews it, so an idle operator writes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merlot_operator.kube.kinds import FIELD_MANAGER, LEASES, MANAGED_BY, Object
 MARK = "merlot-operator"
 """Name of the Lease."""
 RELEASE = "merlot.dev/release"
-"""Annotation of the Lease."""
+"""Annotation of the Lease: the owner's release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,43 +28,43 @@ class Owner:
     """Who serves a namespace."""
 
     release: str
-    """As `NAMESPACE/NAME`."""
+    """Release, as `NAMESPACE/NAME`."""
     process: str
-    """Differs between any two processes, of one release too."""
+    """Process, which differs between any two processes, also of one release."""
 
     def __str__(self) -> str:
         return f"release {self.release} (process {self.process})"
 
 
-class Standing(Enum):
-    """The relation of an operator to a namespace."""
+class NamespaceRole(Enum):
+    """Relation of an operator to a namespace."""
 
     OWNER = auto()
     HEIR = auto()
-    """It may become the owner."""
+    """Operator that may become the owner."""
     STRANGER = auto()
 
 
-def standing(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> Standing:
-    """Whether the namespace is mine to write in. Whoever comes last is right: a process that was the owner and no
+def namespace_role(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> NamespaceRole:
+    """Return the relation of `me` to a namespace. The newest process is right: a process that once was the owner and no
     longer is has a successor, or was taken over from, and never takes the namespace back."""
     if owner == me:
-        return Standing.OWNER
+        return NamespaceRole.OWNER
     if owner is None:
-        return Standing.HEIR
+        return NamespaceRole.HEIR
     may_succeed = owner.release == me.release or takes_over
-    return Standing.HEIR if may_succeed and not has_owned else Standing.STRANGER
+    return NamespaceRole.HEIR if may_succeed and not has_owned else NamespaceRole.STRANGER
 
 
 def owner_of(lease: Object | None) -> Owner | None:
-    """Read the owner that a Lease names; None without a Lease, or if it names nobody."""
+    """Return the owner that a Lease names; None without a Lease, or if it names nobody."""
     process = "" if lease is None else (lease.get("spec") or {}).get("holderIdentity") or ""
     return None if lease is None or not process else Owner(annotations_of(lease).get(RELEASE, "unknown"), process)
 
 
 async def check_owned(kube: Kube, me: Owner, namespace: str) -> None:
-    """Ask the API server itself; raises SupersededError if the namespace is another operator's, UnavailableError if
-    nobody can tell."""
+    """Ask the API server itself for the owner. Raise SupersededError if the namespace is another operator's,
+    UnavailableError if nobody can tell."""
     try:
         owner = owner_of(await kube.get(LEASES, namespace, MARK))
     except NotFoundError:
@@ -76,7 +76,7 @@ async def check_owned(kube: Kube, me: Owner, namespace: str) -> None:
 
 
 def mark(namespace: str, owner: Owner, now_ms: int) -> dict[str, Any]:
-    """The Lease that names the owner."""
+    """Return the Lease that names the owner."""
     return {
         "apiVersion": LEASES.api_version,
         "kind": LEASES.name,

@@ -1,6 +1,6 @@
-"""Writes: server-side apply of what differs, deletion of what nobody wants any more.
+"""Writes to the API server: server-side apply of what differs, deletion of what is no longer wanted.
 
-One object that cannot be written never keeps the others from being written: problems are collected.
+An object that cannot be written never keeps the others from being written: problems are collected.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Written:
-    """What a pass did."""
+class WriteResult:
+    """Result of the writes of a pass."""
 
     applied: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     problems: dict[str, MerlotError] = field(default_factory=dict)
-    """By object, why it could not be written."""
+    """Objects that could not be written, each with the error."""
 
     def check(self) -> None:
         """Raise the first problem, if there is one."""
@@ -47,28 +47,28 @@ class Written:
 
 
 class ForeignObjectError(InvalidInputError):
-    """An object of that name is somebody else's."""
+    """The object exists and is not the operator's."""
 
 
 def stamped(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The object as it is applied: with its own hash."""
+    """Return the object as it is applied: with its own hash."""
     metadata = body["metadata"]
     annotations = {**(metadata.get("annotations") or {}), DESIRED: digest(body)}
     return {**body, "metadata": {**metadata, "annotations": annotations}}
 
 
 class Writer:
-    """Applies and deletes, and keeps the store current, so that the next pass sees its own writes."""
+    """Writer that applies and deletes. It keeps the store current, so that the next pass sees its own writes."""
 
     def __init__(self, kube: Kube, store: Store) -> None:
         self._kube = kube
         self._store = store
-        self._untaken: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
-        """By object: the hash of what was applied, and what of it the API server did not take over."""
+        self._not_applied: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+        """Hash of each applied object, and the parts of it that the API server did not take over."""
 
-    async def apply_all(self, bodies: Iterable[Mapping[str, Any]]) -> Written:
-        """Apply what differs, in order."""
-        written = Written()
+    async def apply_all(self, bodies: Iterable[Mapping[str, Any]]) -> WriteResult:
+        """Apply each object that differs, in order."""
+        written = WriteResult()
         for body in bodies:
             label = title(body)
             try:
@@ -80,39 +80,39 @@ class Writer:
         return written
 
     async def apply(self, body: Mapping[str, Any]) -> bool:
-        """Apply one object unless it is as it should be; returns whether it was written."""
+        """Apply an object unless it is as it should be. Return True if it was written."""
         wanted = stamped(body)
         live = self._store.get(kind_of(body), namespace_of(body), name_of(body))
-        if live is not None and (is_deleting(live) or holds(live, wanted) or self._is_as_taken(live, wanted)):
+        if live is not None and (is_deleting(live) or holds(live, wanted) or self._is_as_applied(live, wanted)):
             return False
         if live is None:
             await self._refuse_foreign(body)
         elif changes_fixed_field(live, wanted):
             await self.delete(live)
-        taken = await self._kube.apply(wanted)
-        self._store.keep(taken)
+        applied = await self._kube.apply(wanted)
+        self._store.keep(applied)
         _LOG.info("applied object=%s namespace=%s", title(body), namespace_of(body))
-        self._note_untaken(taken, wanted)
+        self._note_not_applied(applied, wanted)
         return True
 
-    def _is_as_taken(self, live: Object, wanted: Mapping[str, Any]) -> bool:
-        """Whether it differs in nothing but what the API server did not take over from this very object."""
-        known = self._untaken.get(_key(wanted))
-        return known is not None and known == (_hash(wanted), differences(live, wanted))
+    def _is_as_applied(self, live: Object, wanted: Mapping[str, Any]) -> bool:
+        """Return True if the object differs only in what the API server did not take over from this very object."""
+        not_applied = self._not_applied.get(_key(wanted))
+        return not_applied is not None and not_applied == (_hash(wanted), differences(live, wanted))
 
-    def _note_untaken(self, taken: Object, wanted: Mapping[str, Any]) -> None:
-        """An empty text in what a user lays over a pod is dropped, an admission plugin may change what it likes: to
-        apply that again and again would be for ever."""
-        untaken = differences(taken, wanted)
-        if untaken:
-            self._untaken[_key(wanted)] = (_hash(wanted), untaken)
-            _LOG.warning("fields are not as applied object=%s fields=%s", title(wanted), ", ".join(untaken))
+    def _note_not_applied(self, applied: Object, wanted: Mapping[str, Any]) -> None:
+        """Note the fields that are not as applied. The API server drops an empty text in an overlay, and an admission
+        plugin may change anything: such an object would be applied again and again."""
+        not_applied = differences(applied, wanted)
+        if not_applied:
+            self._not_applied[_key(wanted)] = (_hash(wanted), not_applied)
+            _LOG.warning("fields are not as applied object=%s fields=%s", title(wanted), ", ".join(not_applied))
         else:
-            self._untaken.pop(_key(wanted), None)
+            self._not_applied.pop(_key(wanted), None)
 
-    async def delete_all(self, bodies: Iterable[Object]) -> Written:
-        """Delete objects; those on their way already are left alone."""
-        written = Written()
+    async def delete_all(self, bodies: Iterable[Object]) -> WriteResult:
+        """Delete objects, except those that are being deleted already."""
+        written = WriteResult()
         for body in bodies:
             if is_deleting(body):
                 continue
@@ -125,12 +125,13 @@ class Writer:
         return written
 
     async def delete(self, body: Object, *, propagation: str = "Background") -> None:
-        """Delete one object."""
+        """Delete an object."""
         await self._kube.delete(body, propagation=propagation)
         _LOG.info("deleted object=%s namespace=%s", title(body), namespace_of(body))
 
     async def _refuse_foreign(self, body: Mapping[str, Any]) -> None:
-        """Objects without our label are not watched: one of the same name would be taken over silently."""
+        """Raise ForeignObjectError if an object of this name is not the operator's. Objects without its label are not
+        watched, so it would be taken over silently."""
         try:
             live = await self._kube.get(kind_of(body), namespace_of(body), name_of(body))
         except NotFoundError:
@@ -140,12 +141,12 @@ class Writer:
 
 
 def changes_fixed_field(live: Object, wanted: Mapping[str, Any]) -> bool:
-    """Whether the object must be made anew: the API server lets nobody change to which role a binding refers."""
+    """Return True if the object must be recreated: the API server does not let a binding's role change."""
     return "roleRef" in wanted and not holds(live.get("roleRef"), wanted["roleRef"])
 
 
 def _was_ours(live: Object) -> bool:
-    """Somebody took our label away."""
+    """Return True if the operator once wrote the object, and somebody took its label away."""
     return any(entry.get("manager") == FIELD_MANAGER for entry in live["metadata"].get("managedFields", ()))
 
 
@@ -158,5 +159,5 @@ def _hash(stamped_body: Mapping[str, Any]) -> str:
 
 
 def title(body: Object) -> str:
-    """Kind and name."""
+    """Return kind and name."""
     return f"{body['kind']}/{name_of(body)}"

@@ -1,4 +1,5 @@
-"""Kubernetes objects as pure functions of what is wanted: no input or output, no clock, no chance.
+"""Kubernetes objects as pure functions of what is wanted: no input or output, no clock, no randomness.
 
-Same input, same object, byte by byte: what is applied carries a hash of it. Names are fixed here and nowhere else.
+The same input gives the same object, byte by byte: an applied object carries a hash of itself. Names are fixed here and
+nowhere else.
 """

@@ -1,7 +1,8 @@
-"""A batch run as a Job: its pod is the driver of a Spark application in client mode, executors are pods of its own.
+"""Job of a batch run: its pod is the driver of a Spark application in client mode; executors are pods of their own.
 
-One object holds all of it (the manifest and the executors' template are annotations that the pod sees as files), so a
-run is there as a whole or not at all. The Job's name says what it builds: making it twice is making it once.
+A single object holds everything (the manifest and the executors' template are annotations that the pod sees as files),
+so a run is there as a whole or not at all. The Job's name says what it builds: creating it twice is creating it
+once.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPod:
-    """What a run is made of."""
+    """Settings of a batch run's Job."""
 
     namespace: str
     job: str
@@ -66,7 +67,7 @@ class BatchPod:
 
 
 def job(run: BatchPod, config: Config) -> Json:
-    """The Job of one run."""
+    """Return the Job of a run."""
     settings = run.batch.job
     run_labels = labels(BATCH, **{TABLE: run.table, BATCH_LABEL: run.batch.name})
     return {
@@ -96,7 +97,7 @@ def job(run: BatchPod, config: Config) -> Json:
 
 
 def has_executors(batch: BatchIngestion, config: Config) -> bool:
-    """Whether the driver starts pods; without a role for it, it works alone."""
+    """Return True if the driver starts executor pods; without a role for it, it works alone."""
     return batch.job.executors > 0 and bool(config.spark_driver_role)
 
 
@@ -169,7 +170,7 @@ def _arguments(run: BatchPod, config: Config) -> list[str]:
 
 
 def spark_settings(run: BatchPod, config: Config) -> dict[str, str]:
-    """Spark's settings: `$(POD_IP)` and `$(POD_NAME)` are filled in by Kubernetes."""
+    """Return Spark's settings. Kubernetes fills in `$(POD_IP)` and `$(POD_NAME)`."""
     settings = run.batch.job
     memory = memory_mib(sized(settings.driver, config.sizes.driver.resources))
     chosen = {"spark.driver.memory": f"{memory // 2}m", "spark.ui.enabled": "false"}
@@ -201,7 +202,7 @@ def spark_settings(run: BatchPod, config: Config) -> dict[str, str]:
 
 
 def _executor(run: BatchPod, run_labels: Mapping[str, str], config: Config) -> Json:
-    """What Spark's own idea of an executor pod lacks."""
+    """Return the fields that Spark's own template of an executor pod lacks."""
     secrets = environment_from(config, run.secrets)
     return {
         "apiVersion": "v1",
@@ -227,12 +228,12 @@ def _executor(run: BatchPod, run_labels: Mapping[str, str], config: Config) -> J
 
 
 def sized(asked: Resources | None, default: Resources) -> Json:
-    """Requests and limits, with a limit of memory in any case: Spark's heap is derived from it."""
+    """Return requests and limits, with a limit of memory in any case: Spark's heap is derived from it."""
     least = Resources(requests=default.requests, limits={"memory": DEFAULT_MEMORY, **default.limits})
     chosen = over(least, asked or Resources())
     return {"limits": dict(chosen.limits)} | ({"requests": dict(chosen.requests)} if chosen.requests else {})
 
 
 def memory_mib(sizes: Mapping[str, Any]) -> int:
-    """The limit of memory."""
+    """Return the limit of memory in MiB."""
     return int(quantity(sizes["limits"]["memory"])) // _MIB

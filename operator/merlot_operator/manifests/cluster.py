@@ -1,4 +1,4 @@
-"""What a namespace's tables share: controller, broker and minion Deployments, Services, accounts, network policies."""
+"""Objects that a namespace's tables share: controller, broker and minion Deployments, Services, accounts, policies."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from merlot_operator.manifests.parts import (
 )
 
 CLUSTER = {"merlot.dev/scope": "cluster"}
-"""Label of what belongs to no single table."""
+"""Label of objects that belong to no single table."""
 
 
 def name_of_role(role: str) -> str:
-    """Name of a role's Deployment and Service."""
+    """Return the name of a role's Deployment and Service."""
     return f"merlot-{role}"
 
 
 def broker_url(namespace: str) -> str:
-    """Where a namespace's queries go."""
+    """Return the URL for a namespace's queries."""
     return f"http://{name_of_role(BROKER)}.{namespace}.svc:{PORTS[BROKER]['http']}"
 
 
 def cluster_objects(demand: ClusterDemand, config: Config, num_minions: int) -> list[Json]:
-    """All objects of a namespace's cluster, in the order in which they are written."""
+    """Return all objects of a namespace's cluster, in the order in which they are written."""
     namespace = demand.namespace
     objects: list[Json] = [_account(ACCOUNT, namespace)]
     objects += _spark_accounts(namespace, config)
@@ -101,8 +101,8 @@ def _arguments(role: str, namespace: str, config: Config) -> list[str]:
 
 
 def _inputs(role: str, size: RoleSize, demand: ClusterDemand, config: Config) -> Json:
-    """What users chose, and nothing that an operator's version decides."""
-    # Only if there are any: pods of before they were there are not to be restarted.
+    """Return everything that users chose, and nothing that a version of the operator decides."""
+    # Left out if empty: pods that were started before this setting existed must not restart.
     stores: Json = {"stores": dict(demand.stores)} if demand.stores and role != BROKER else {}
     prefixes = config.deep_store_prefixes_of(demand.namespace)
     if prefixes and role != BROKER:
@@ -148,7 +148,7 @@ def _account(name: str, namespace: str, component: str = CONTROLLER) -> Json:
 
 
 def _spark_accounts(namespace: str, config: Config) -> list[Json]:
-    """The driver may start executors; executors may nothing."""
+    """Return the accounts of driver and executors. The driver may start executors; executors have no rights."""
     if not config.spark_driver_role:
         return [_account(EXECUTOR_ACCOUNT, namespace, BATCH)]
     kind, _, role = config.spark_driver_role.partition("/")
@@ -164,7 +164,8 @@ def _spark_accounts(namespace: str, config: Config) -> list[Json]:
 
 
 def _network_policies(namespace: str) -> Iterator[Json]:
-    """Who may call whom. Brokers and controllers answer everybody; what goes out is not limited."""
+    """Yield the policies of who may call whom. Brokers and controllers answer everybody; outgoing traffic is not
+    limited."""
     yield _policy(namespace, CONTROLLER, [_from((), PORTS[CONTROLLER].values())])
     yield _policy(namespace, BROKER, [_from((), PORTS[BROKER].values())])
     http, query = PORTS[SERVER]["http"], PORTS[SERVER]["query"]
@@ -187,7 +188,7 @@ def _policy(namespace: str, component: str, ingress: Sequence[Json]) -> Json:
 def _from(components: Sequence[str], ports: Any) -> Json:
     rule: Json = {}
     if components:
-        rule["from"] = [{"podSelector": {"matchLabels": selector(labels(one))}} for one in components]
+        rule["from"] = [{"podSelector": {"matchLabels": selector(labels(component))}} for component in components]
     if ports is not None:
         rule["ports"] = [{"protocol": "TCP", "port": port} for port in ports]
     return rule

@@ -1,5 +1,8 @@
-"""A merge that takes Spark as a Job: a minion of the spark image for this one task. The lease in ZooKeeper says whose
-the task is, so a pod that is lost, or there twice, does no harm; it has no right in Kubernetes."""
+"""Job of a merge that runs on Spark: a minion of the Spark image for a single task.
+
+The lease in ZooKeeper says who works on the task, so a pod that is lost, or exists twice, does no harm. The pod has no
+rights in Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -25,35 +28,36 @@ TASK = "merlot.dev/task"
 """Annotation of a Job: id of its task."""
 RETRIES = 6
 MAX_NAME = 41
-"""Its pods' names are a dash and five characters longer, and the instance's is longer still."""
+"""Longest name of a Job. Names of its pods are a dash and five characters longer, and the instance's is longer
+still."""
 KEPT_S = 600
 LEAST_HEAP_MIB = 512
-"""Spark starts with no less than 450 MiB."""
+"""Smallest heap: Spark does not start with less than 450 MiB."""
 WORKER_MIB = 2048
-"""Of the pod's memory, for each of Spark's cores: a merge takes up to half of it in Python."""
+"""Memory of the pod for each of Spark's cores: a merge takes up to half of it in Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePod:
-    """One task."""
+    """Settings of a merge task's Job."""
 
     namespace: str
     table: str
     task: str
     owner: Mapping[str, Any]
-    """The Table."""
+    """Owner reference to the Table."""
     stores: Mapping[str, str] = field(default_factory=dict)
-    """Secrets of the deep stores that have one of their own, by URI."""
+    """Secrets by the URI of their deep store, for stores that have one of their own."""
 
 
 def merge_job_name(uid: str, table: str, task: str) -> str:
-    """Name of a task's Job: the same for the same task of the same Table."""
+    """Return the name of a task's Job: the same for the same task of the same Table."""
     hash_ = digest([uid, task])
     return f"{fit(f'merge-{table}', MAX_NAME - len(hash_) - 1)}-{hash_}"
 
 
 def merge_job(run: MergePod, config: Config) -> Json:
-    """The Job of a task."""
+    """Return the Job of a task."""
     run_labels = labels(MINION, **{TABLE: run.table})
     name = merge_job_name(run.owner["uid"], run.table, run.task)
     body = metadata(name, run.namespace, run_labels, run.owner)

@@ -1,4 +1,4 @@
-"""What a user lays over a pod template: objects are merged, lists of named things by name, all else is replaced."""
+"""Overlay of a user over a pod template: objects are merged, lists of named items by name; all else is replaced."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 Json = dict[str, Any]
 
 KEYS: Mapping[str, str] = {"volumeMounts": "mountPath", "ports": "containerPort"}
-"""What tells the elements of a list apart; `name` of all others, as in Kubernetes' own strategic merge."""
+"""Key of the elements of a list; `name` for all other lists, as in Kubernetes' own strategic merge."""
 
 
 def overlaid(template: Mapping[str, Any], overlay: Mapping[str, Any]) -> Json:
-    """The template with the overlay over it, but for the labels and annotations that the template has itself."""
+    """Return the template with the overlay over it. The template's own labels and annotations stay."""
     result = _merged(template, overlay)
     for name in ("labels", "annotations"):
         result["metadata"][name] |= template["metadata"][name]
@@ -20,8 +20,8 @@ def overlaid(template: Mapping[str, Any], overlay: Mapping[str, Any]) -> Json:
 
 
 def volume_names(overlay: Mapping[str, Any]) -> set[str]:
-    """Volumes that the overlay has."""
-    return {str(one.get("name")) for one in overlay.get("spec", {}).get("volumes") or ()}
+    """Return the names of the overlay's volumes."""
+    return {str(volume.get("name")) for volume in overlay.get("spec", {}).get("volumes") or ()}
 
 
 def _merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> Json:
@@ -38,8 +38,8 @@ def _merged(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> Json:
 
 
 def _merged_lists(base: Sequence[Any], overlay: Sequence[Any], key: str) -> list[Any]:
-    if not all(isinstance(one, Mapping) and key in one for one in (*base, *overlay)):
+    if not all(isinstance(item, Mapping) and key in item for item in (*base, *overlay)):
         return list(overlay)
-    changes = {one[key]: one for one in overlay}
-    kept = [_merged(one, changes.pop(one[key])) if one[key] in changes else one for one in base]
-    return [*kept, *changes.values()]
+    changes = {item[key]: item for item in overlay}
+    merged = [_merged(item, changes.pop(item[key])) if item[key] in changes else item for item in base]
+    return [*merged, *changes.values()]

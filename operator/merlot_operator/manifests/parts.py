@@ -1,4 +1,4 @@
-"""What all objects share: labels, the restricted pod, probes, environment."""
+"""Parts that all objects share: labels, the restricted pod, probes, environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from merlot_operator.kube.kinds import COMPONENT, FIELD_MANAGER, INPUTS, MANAGED
 from merlot_operator.manifests.overlay import overlaid
 
 VERSION = "4"
-"""Of the pod templates below. A new one changes what new pods are like; it restarts none."""
+"""Version of the pod templates below. A new version changes what new pods are like; it restarts none."""
 
 USER = 10001
 CONTROLLER, BROKER, SERVER, MINION, BATCH = "controller", "broker", "server", "minion", "batch"
@@ -32,10 +32,10 @@ ACCOUNT = "merlot"
 DRIVER_ACCOUNT = "merlot-spark-driver"
 EXECUTOR_ACCOUNT = "merlot-spark-executor"
 
-ROUTES_FORGET_S = 5
-"""Kubernetes tells clients of a Service only after a while that a pod is going: it serves on meanwhile."""
+STOP_DELAY_S = 5
+"""Seconds that a pod serves on after it was told to stop: Kubernetes tells clients of a Service only after a while."""
 BEHIND_SERVICES = (CONTROLLER, BROKER)
-"""Roles that clients reach by a Service. Brokers learn from the metastore that a server goes; nobody calls minions."""
+"""Roles that clients reach by a Service. Brokers learn from the metastore that a server stops; nobody calls minions."""
 GRACE_S = {CONTROLLER: 30, BROKER: 45, SERVER: 60, MINION: 120}
 
 Json = dict[str, Any]
@@ -43,25 +43,25 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePod:
-    """A pod of one role."""
+    """A pod of a role."""
 
     role: str
     arguments: Sequence[str]
     resources: Resources
     labels: Mapping[str, str]
     inputs: Mapping[str, Any]
-    """What users chose: pods restart when this changes."""
+    """Everything that users chose: pods restart when this changes."""
     overlay: Mapping[str, Any] | None = None
-    """What users lay over the template."""
+    """Overlay of users over the template."""
     stores: Mapping[str, str] = field(default_factory=dict)
-    """Secrets of the deep stores that have one of their own, by URI."""
+    """Secrets by the URI of their deep store, for stores that have one of their own."""
     volumes: Sequence[Json] = ()
     mounts: Sequence[Json] = ()
     claims: Sequence[Json] = field(default_factory=tuple)
 
 
 def labels(component: str, **more: str) -> dict[str, str]:
-    """Labels of an object of a component."""
+    """Return the labels of an object of a component."""
     return {
         MANAGED_BY: FIELD_MANAGER,
         "app.kubernetes.io/name": "merlot",
@@ -72,14 +72,14 @@ def labels(component: str, **more: str) -> dict[str, str]:
 
 
 def metadata(name: str, namespace: str, labels_: Mapping[str, str], owner: Mapping[str, Any] | None = None) -> Json:
-    """An object's metadata."""
+    """Return an object's metadata."""
     owners = {} if owner is None else {"ownerReferences": [dict(owner)]}
     return {"name": name, "namespace": namespace, "labels": dict(labels_), **owners}
 
 
 def pod_template(pod: RolePod, config: Config) -> Json:
-    """The template of a role's pods."""
-    # Only if there is one: pods of before there could be any are not to be restarted.
+    """Return the template of a role's pods."""
+    # Left out without an overlay: pods that were started before overlays existed must not restart.
     inputs = pod.inputs if pod.overlay is None else {**pod.inputs, "overlay": pod.overlay}
     template = {
         "metadata": {
@@ -102,7 +102,7 @@ def pod_template(pod: RolePod, config: Config) -> Json:
 
 
 def pod_security() -> Json:
-    """What the restricted profile asks of a pod."""
+    """Return the pod's part of the restricted profile."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER,
@@ -114,7 +114,7 @@ def pod_security() -> Json:
 
 
 def container_security() -> Json:
-    """What the restricted profile asks of a container, and a read-only root besides."""
+    """Return the container's part of the restricted profile, and a read-only root besides."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -123,24 +123,24 @@ def container_security() -> Json:
 
 
 def pull_secrets(config: Config) -> Json:
-    """How to get at the images."""
+    """Return the Secrets with which images are pulled."""
     return {"imagePullSecrets": [{"name": name} for name in config.pull_secrets]} if config.pull_secrets else {}
 
 
 def temporary() -> Json:
-    """The one folder that every pod may write to."""
+    """Return the volume of the only folder that every pod may write to."""
     return {"name": "tmp", "emptyDir": {}}
 
 
 def store_volumes(config: Config) -> list[Json]:
-    """The shared volume of a `file:///` deep store."""
+    """Return the shared volume of a `file:///` deep store."""
     if not config.deep_store_claim:
         return []
     return [{"name": "deep-store", "persistentVolumeClaim": {"claimName": config.deep_store_claim}}]
 
 
 def store_mounts(config: Config) -> list[Json]:
-    """Where that volume is mounted: at the deep store's first folder."""
+    """Return the mount of that volume: at the first folder of the deep store's path."""
     if not config.deep_store_claim:
         return []
     root = "/" + urlsplit(config.deep_store).path.lstrip("/").split("/")[0]
@@ -148,7 +148,7 @@ def store_mounts(config: Config) -> list[Json]:
 
 
 def store_arguments(config: Config, namespace: str) -> list[str]:
-    """Of roles that open deep stores: the namespace's, and where Tables may have others."""
+    """Return the arguments of roles that open deep stores: the namespace's, and where Tables may have others."""
     prefixes = config.deep_store_prefixes_of(namespace)
     return [f"--deep-store={config.deep_store_of(namespace)}", *(f"--deep-store-prefix={uri}" for uri in prefixes)]
 
@@ -161,37 +161,37 @@ def stream_arguments(config: Config, namespace: str) -> list[str]:
 
 
 def environment(config: Config, own: Mapping[str, str] | None = None) -> list[Json]:
-    """Variables of every container, with its own ones."""
+    """Return the variables of every container, with its own ones."""
     fixed = {"HOME": "/tmp", **(own or {})}
     return [{"name": name, "value": value} for name, value in sorted((fixed | dict(config.environment)).items())]
 
 
 def environment_from(config: Config, secrets: Sequence[str]) -> list[Json]:
-    """Secrets whose keys are variables."""
+    """Return the Secrets whose keys become variables."""
     names = [*([config.deep_store_secret] if config.deep_store_secret else []), *secrets]
     return [{"secretRef": {"name": name}} for name in dict.fromkeys(names)]
 
 
 def field_variable(name: str, path: str) -> Json:
-    """A variable that holds a field of the pod."""
+    """Return a variable that holds a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def resources(asked: Resources) -> Json:
-    """A container's resources, canonical."""
+    """Return a container's resources in canonical form."""
     document = {key: dict(value) for key in ("requests", "limits") if (value := getattr(asked, key))}
     return {"resources": document} if document else {}
 
 
 def budget(name: str, namespace: str, owner: Mapping[str, Any] | None, labels_: Mapping[str, str]) -> Json:
-    """Never more than one pod away by choice."""
+    """Return a disruption budget of one pod at a time."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(name, namespace, labels_, owner),
         "spec": {
             "maxUnavailable": 1,
-            # One that cannot start must not keep its node from being drained, nor itself from being replaced.
+            # A pod that cannot start must not keep its node from being drained, nor itself from being replaced.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
             "selector": {"matchLabels": selector(labels_)},
         },
@@ -199,7 +199,7 @@ def budget(name: str, namespace: str, owner: Mapping[str, Any] | None, labels_: 
 
 
 def selector(labels_: Mapping[str, str]) -> dict[str, str]:
-    """The labels that choose a component's pods: they never change."""
+    """Return the labels that select a component's pods: they never change."""
     return {key: value for key, value in labels_.items() if key.startswith(("merlot.dev/", MANAGED_BY))}
 
 
@@ -231,16 +231,17 @@ def _container(pod: RolePod, config: Config) -> Json:
 
 
 def _url_variable(role: str) -> dict[str, str]:
-    """Have the command line in the controller's container talk to the controller; elsewhere its default is a broker."""
+    """Return the URL for the command line in the controller's container, which would talk to a broker by default."""
     return {"MERLOT_URL": f"http://localhost:{PORTS[role]['http']}"} if role == CONTROLLER else {}
 
 
 def _pause_before_stop(role: str) -> Json:
-    return {"lifecycle": {"preStop": {"sleep": {"seconds": ROUTES_FORGET_S}}}} if role in BEHIND_SERVICES else {}
+    return {"lifecycle": {"preStop": {"sleep": {"seconds": STOP_DELAY_S}}}} if role in BEHIND_SERVICES else {}
 
 
 def _store_variable(stores: Mapping[str, str]) -> list[Json]:
-    """As files, one folder per Secret: keys of two stores have the same names."""
+    """Return the variable that names the folder of each store's Secret. Keys are files, since those of two stores have
+    the same names."""
     if not stores:
         return []
     folders = {uri: f"{STORES}/{secret}" for uri, secret in stores.items()}
@@ -248,12 +249,12 @@ def _store_variable(stores: Mapping[str, str]) -> list[Json]:
 
 
 def _files_volumes(pod: RolePod, config: Config) -> list[Json]:
-    """What is needed to read and to delete segment files. A Secret that is not there keeps no pod from starting, since
-    others' tables would wait for it; the table whose it is says so."""
+    """Return the volumes for reading and deleting segment files. A missing Secret keeps no pod from starting, since
+    tables of others would wait for it; the table that names it reports it."""
     if pod.role not in READING_FILES:
         return []
     secrets = sorted(set(pod.stores.values()))
-    volumes = [{"name": _volume_of(one), "secret": {"secretName": one, "optional": True}} for one in secrets]
+    volumes = [{"name": _volume_of(secret), "secret": {"secretName": secret, "optional": True}} for secret in secrets]
     return [*store_volumes(config), *volumes]
 
 
@@ -261,7 +262,7 @@ def _files_mounts(pod: RolePod, config: Config) -> list[Json]:
     if pod.role not in READING_FILES:
         return []
     secrets = sorted(set(pod.stores.values()))
-    mounts = [{"name": _volume_of(one), "mountPath": f"{STORES}/{one}", "readOnly": True} for one in secrets]
+    mounts = [{"name": _volume_of(secret), "mountPath": f"{STORES}/{secret}", "readOnly": True} for secret in secrets]
     return [*store_mounts(config), *mounts]
 
 
@@ -279,7 +280,8 @@ def _probe(path: str, *, period_s: int, failures: int) -> Json:
 
 
 def _spread(labels_: Mapping[str, str]) -> list[Json]:
-    """Over zones and nodes as well as it goes; a cluster with one node runs all of it."""
+    """Return constraints that spread pods over zones and nodes as far as possible; a cluster of one node runs all of
+    them."""
     return [
         {
             "maxSkew": 1,

@@ -29,11 +29,11 @@ from merlot_operator.manifests.parts import (
 VOLUME = "segments"
 DATA = "/var/lib/merlot"
 STREAM_SECRETS = "/etc/merlot/streams"
-"""Of Secrets that streams are read with, a folder each."""
+"""Folder that holds a folder for each Secret with which streams are read."""
 
 
 def pool_objects(demand: PoolDemand, config: Config, replicas: int) -> list[Json]:
-    """All objects of a pool, in the order in which they are written. `replicas` may lag behind the demand."""
+    """Return all objects of a pool, in the order in which they are written. `replicas` may lag behind the demand."""
     return [
         _service(demand),
         stateful_set(demand, config, replicas),
@@ -42,39 +42,39 @@ def pool_objects(demand: PoolDemand, config: Config, replicas: int) -> list[Json
 
 
 def pool_labels(pool: str) -> dict[str, str]:
-    """Labels of a pool's objects and pods."""
+    """Return the labels of a pool's objects and pods."""
     return labels(SERVER, **{POOL: pool})
 
 
 def instance_of(pod: str) -> InstanceId:
-    """The server's name in shared state: stable, as its volume is."""
+    """Return the server's name in shared state, which is stable, as its volume is."""
     return InstanceId(f"Server_{pod}_{PORTS[SERVER]['query']}")
 
 
 def pod_name(pool: str, ordinal: int) -> str:
-    """Name of a StatefulSet's pod."""
+    """Return the name of a StatefulSet's pod."""
     return f"{pool}-{ordinal}"
 
 
 def claim_name(pool: str, ordinal: int) -> str:
-    """Name of a pod's claim."""
+    """Return the name of a pod's claim."""
     return f"{VOLUME}-{pool}-{ordinal}"
 
 
 def is_numbered(name: str, pool: str) -> bool:
-    """Whether it is a pod's or a claim's name as the StatefulSet gives them: our labels may be on others too, such as a
-    claim that was restored from a snapshot beside."""
+    """Return True if a pod's or a claim's name is one that the StatefulSet gives. Other objects may have the pool's
+    labels too, such as a claim that was restored from a snapshot."""
     head, _, number = name.rpartition("-")
     return head in (pool, f"{VOLUME}-{pool}") and number.isdecimal()
 
 
 def ordinal_of(pod: str) -> int:
-    """Number of a StatefulSet's pod or claim."""
+    """Return the number of a StatefulSet's pod or claim."""
     return int(pod.rpartition("-")[2])
 
 
 def stateful_set(demand: PoolDemand, config: Config, replicas: int) -> Json:
-    """The servers."""
+    """Return the StatefulSet of the servers."""
     set_labels = pool_labels(demand.name)
     pod = RolePod(
         role=SERVER,
@@ -125,12 +125,12 @@ def _template(pod: RolePod, demand: PoolDemand, config: Config) -> Json:
 
 
 def has_own_volume(demand: PoolDemand) -> bool:
-    """Whether the user says where segments are kept: no claim is made then."""
+    """Return True if the user's template says where segments are kept, so that no claim is made."""
     return demand.pod_template is not None and VOLUME in volume_names(demand.pod_template)
 
 
 def _secret_volumes(demand: PoolDemand) -> dict[str, str]:
-    """Secrets that streams are read with, by the names of their volumes, which must be shorter."""
+    """Return the Secrets with which streams are read, by the names of their volumes, which must be shorter."""
     return {f"stream-secret-{number}": secret for number, secret in enumerate(demand.stream_secrets)}
 
 
@@ -154,7 +154,7 @@ def _arguments(demand: PoolDemand, config: Config) -> list[str]:
 
 def _inputs(demand: PoolDemand, config: Config) -> Json:
     prefixes = config.deep_store_prefixes_of(demand.namespace)
-    # Only if there are any: pods of before they were there are not to be restarted.
+    # Left out if empty: pods that were started before these settings existed must not restart.
     more = {
         "deepStorePrefixes": list(prefixes),
         "streamSecrets": list(demand.stream_secrets),

@@ -1,4 +1,4 @@
-"""What a change of a Table's spec would cost: hot, reload or restart; or why it is refused. Pure."""
+"""Cost of a change of a Table's spec: hot, reload or restart; or why it is refused. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED = "refused: the cluster would stay as it is"
 
 
 class Cost(StrEnum):
-    """What a change means for pods, from nothing to most."""
+    """Effect of a change on pods, from none to refusal."""
 
     NONE = "no effect"
     HOT = "hot"
@@ -58,12 +58,12 @@ COSTS: tuple[tuple[str, Cost, str], ...] = (
     ("suspend", Cost.SCALE, "all servers stop, or come back; data stays"),
     ("upsert", Cost.RELOAD, "the table is set up anew around its UpsertConfig"),
 )
-"""By beginning of the path; the first that fits counts."""
+"""Cost and effect by the beginning of the path; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One field that differs."""
+class FieldChange:
+    """A field that differs."""
 
     path: str
     before: Any
@@ -72,15 +72,16 @@ class Change:
     effect: str
 
     def line(self) -> str:
-        """`hot  spec.limits.timeoutMs: 1000 → 2000`, and what that does below it."""
+        """Return `hot  spec.limits.timeoutMs: 1000 → 2000`, with the effect on a second line."""
         change = f"{_shown(self.before)} → {_shown(self.after)}"
         return f"{self.cost.value:>9}  spec.{self.path}: {change}\n{'':>11}{self.effect}"
 
 
-def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -> list[Change]:
-    """Between two Tables as the API server holds them, the costliest last. Refused ones name the rule."""
+def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -> list[FieldChange]:
+    """Return the changes between two Tables as the API server holds them, the costliest last. Refused changes name the
+    rule."""
     refused = _refused(before, after) | dict(refused_by_operator)
-    found = [
+    differing = [
         _classed(path, old, new, refused)
         for path, old, new in _differences(before["spec"], after["spec"])
         if not _is_filled_in(path, old, new, before, after)
@@ -88,16 +89,16 @@ def changes(before: Json, after: Json, refused_by_operator: Mapping[str, str]) -
     others = {
         path: message
         for path, message in refused.items()
-        if not any(one.path.startswith(path) or path.startswith(one.path) for one in found)
+        if not any(change.path.startswith(path) or path.startswith(change.path) for change in differing)
     }
-    found += refusals(others)
+    differing += refusals(others)
     order = list(Cost)
-    return sorted(found, key=lambda one: (order.index(one.cost), one.path))
+    return sorted(differing, key=lambda change: (order.index(change.cost), change.path))
 
 
-def refusals(refused: Mapping[str, str]) -> list[Change]:
-    """What is refused of a Table, by path."""
-    return [Change(path, None, None, Cost.REFUSED, message) for path, message in refused.items()]
+def refusals(refused: Mapping[str, str]) -> list[FieldChange]:
+    """Return the refused fields of a Table as changes."""
+    return [FieldChange(path, None, None, Cost.REFUSED, message) for path, message in refused.items()]
 
 
 def _refused(before: Json, after: Json) -> dict[str, str]:
@@ -109,14 +110,14 @@ def _refused(before: Json, after: Json) -> dict[str, str]:
 
 
 def table_of(body: Json) -> Table:
-    """The Table that an object declares; raises ManifestError."""
+    """Return the Table that an object declares. Raise ManifestError if it is invalid."""
     metadata = {"name": body["metadata"]["name"]}
-    kept = {key: body[key] for key in ("apiVersion", "kind", "spec")}
-    return manifest.load_document({**kept, "metadata": metadata})
+    declared = {key: body[key] for key in ("apiVersion", "kind", "spec")}
+    return manifest.load_document({**declared, "metadata": metadata})
 
 
 def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Paths of the smallest parts that differ; a list is one part."""
+    """Yield the paths and values of the smallest parts that differ; a list is a single part."""
     if isinstance(before or {}, Mapping) and isinstance(after or {}, Mapping) and (before or after):
         before, after = before or {}, after or {}
         for key in sorted({*before, *after}):
@@ -127,19 +128,19 @@ def _differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str,
 
 
 def _is_filled_in(path: str, old: Any, new: Any, before: Json, after: Json) -> bool:
-    """Whether two lists say the same, one of them with defaults that definitions once filled in."""
+    """Return True if two lists mean the same, one of them with defaults that CRDs once filled in."""
     if not (isinstance(old, list) and isinstance(new, list)):
         return False
     try:
         meant = [manifest.dump(table_of(body))["spec"] for body in (before, after)]
     except manifest.ManifestError:
         return False
-    old, new = (_at(one, path) for one in meant)
+    old, new = (_at(spec, path) for spec in meant)
     return bool(old == new and old is not None)
 
 
 def _at(value: Any, path: str) -> Any:
-    """The part of a spec at a path, whose keys may have dots: columns have; None without one."""
+    """Return the part of a spec at a path, or None. Keys may contain dots, as names of columns do."""
     while path and isinstance(value, Mapping):
         keys = [key for key in value if path == key or path.startswith(f"{key}.")]
         if not keys:
@@ -149,23 +150,23 @@ def _at(value: Any, path: str) -> Any:
     return None if path else value
 
 
-def _classed(path: str, before: Any, after: Any, refused: Mapping[str, str]) -> Change:
+def _classed(path: str, before: Any, after: Any, refused: Mapping[str, str]) -> FieldChange:
     for start, message in refused.items():
         if path.startswith(start) or start.startswith(path):
-            return Change(path, before, after, Cost.REFUSED, message)
+            return FieldChange(path, before, after, Cost.REFUSED, message)
     for start, cost, effect in COSTS:
         if path == start or path.startswith(start + "."):
-            return Change(path, before, after, cost, effect)
-    return Change(path, before, after, Cost.HOT, "written to shared state")
+            return FieldChange(path, before, after, cost, effect)
+    return FieldChange(path, before, after, Cost.HOT, "written to shared state")
 
 
-def summary(found: Sequence[Change]) -> str:
-    """One line for all."""
-    if not found:
+def summary(differing: Sequence[FieldChange]) -> str:
+    """Return one line for all changes."""
+    if not differing:
         return "nothing changes"
-    if any(one.cost is Cost.REFUSED for one in found):
+    if any(change.cost is Cost.REFUSED for change in differing):
         return REFUSED
-    counts = {cost: sum(one.cost is cost for one in found) for cost in Cost}
+    counts = {cost: sum(change.cost is cost for change in differing) for cost in Cost}
     return ", ".join(f"{count} {cost.value}" for cost, count in counts.items() if count)
 
 

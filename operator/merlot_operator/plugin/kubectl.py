@@ -1,4 +1,4 @@
-"""kubectl as a process: JSON objects in, port-forwards to pods of the cluster."""
+"""kubectl as a process: it returns JSON objects and opens port-forwards to pods of the cluster."""
 
 from __future__ import annotations
 
@@ -23,38 +23,40 @@ _FORWARDING = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """Calls in one namespace; empty texts leave the choice to the kubeconfig."""
+    """Calls of kubectl in a namespace and a context; an empty text leaves the choice to the kubeconfig."""
 
     namespace: str = ""
     context: str = ""
 
     def run(self, *arguments: str, text: str | None = None) -> str:
-        """Standard output; raises CommandError with what kubectl said."""
+        """Run kubectl and return its standard output. Raise CommandError with its message if it fails."""
         command = self._command(*arguments)
         try:
-            done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            process = subprocess.run(
+                command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
         except subprocess.TimeoutExpired:
             raise CommandError(f"kubectl {arguments[0]} did not end within {TIMEOUT_S:.0f} s") from None
-        if done.returncode != 0:
-            raise CommandError(done.stderr.strip() or f"kubectl {arguments[0]} failed")
-        return done.stdout
+        if process.returncode != 0:
+            raise CommandError(process.stderr.strip() or f"kubectl {arguments[0]} failed")
+        return process.stdout
 
     def passed_through(self, *arguments: str) -> int:
-        """Run with this terminal; returns the exit code."""
+        """Run kubectl with this terminal; return the exit code."""
         return subprocess.run(self._command(*arguments), check=False).returncode
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        """One object; CommandError if it is not there."""
+        """Return an object. Raise CommandError if it does not exist."""
         return dict(json.loads(self.run("get", kind, name, "-o", "json")))
 
     def managed(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
-        """What the operator made here, by further labels."""
+        """Return the objects that the operator created here, selected by further labels."""
         labels = f"{SELECTOR},{selector}" if selector else SELECTOR
         return list(json.loads(self.run("get", kinds, "-l", labels, "-o", "json"))["items"])
 
     @contextlib.contextmanager
     def forwarded(self, target: str, port: int) -> Iterator[str]:
-        """URL of a local port that leads to a Service or pod while the block runs."""
+        """Yield the URL of a local port that leads to a Service or pod while the block runs."""
         command = self._command("port-forward", "--address=127.0.0.1", target, f":{port}")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
@@ -73,7 +75,7 @@ class Kubectl:
 
 
 def _local_port(process: subprocess.Popen[bytes], target: str) -> int:
-    """The port that kubectl tells, once it listens."""
+    """Return the port that kubectl prints once it listens."""
     assert process.stdout is not None
     deadline, seen = time.monotonic() + FORWARD_S, b""
     with selectors.DefaultSelector() as selector:
@@ -81,8 +83,8 @@ def _local_port(process: subprocess.Popen[bytes], target: str) -> int:
         while (left := deadline - time.monotonic()) > 0 and selector.select(left):
             chunk = process.stdout.read1(4096)  # type: ignore[attr-defined]
             seen += chunk
-            if found := _FORWARDING.search(seen):
-                return int(found.group(1))
+            if match := _FORWARDING.search(seen):
+                return int(match.group(1))
             if not chunk:
                 break
     process.terminate()
@@ -91,5 +93,5 @@ def _local_port(process: subprocess.Popen[bytes], target: str) -> int:
 
 
 def lines(texts: Sequence[str]) -> str:
-    """One text of lines, with its end."""
+    """Return the texts as lines, each with its end."""
     return "".join(f"{text}\n" for text in texts)

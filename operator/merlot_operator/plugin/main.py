@@ -47,10 +47,10 @@ def status(table: TableName, namespace: Namespace = "", context: Context = "") -
     pool = _pool(body, table)
     pods = [pod for pod in kubectl.managed("pods") if labels_of(pod).get(POOL, pool) == pool]
     try:
-        known = _controller(kubectl, "/status")["tables"].get(table)
+        answer = _controller(kubectl, "/status")["tables"].get(table)
     except CommandError:
-        known = None
-    sys.stdout.write(lines(table_tree(body, pods, known).lines()))
+        answer = None
+    sys.stdout.write(lines(table_tree(body, pods, answer).lines()))
 
 
 @app.command()
@@ -71,10 +71,10 @@ def query(
 @app.command()
 def segments(table: TableName, namespace: Namespace = "", context: Context = "", how: Output = RowFormat.TABLE) -> None:
     """List a table's segments as the controller knows them."""
-    found = _controller(Kubectl(namespace, context), f"/segments/{table}/metadata")
+    answer = _controller(Kubectl(namespace, context), f"/segments/{table}/metadata")
     rows = [
-        [name, one.get("totalDocs", 0), one.get("sizeBytes", 0), str(one.get("crc", "")), _servers(one)]
-        for name, one in sorted(found.items())
+        [name, segment.get("totalDocs", 0), segment.get("sizeBytes", 0), str(segment.get("crc", "")), _servers(segment)]
+        for name, segment in sorted(answer.items())
     ]
     schema = {"columnNames": list(SEGMENT_COLUMNS), "columnDataTypes": list(SEGMENT_COLUMNS.values())}
     show_rows({"dataSchema": schema, "rows": rows}, how)
@@ -146,7 +146,7 @@ def logs(
 
 
 def _pool(body: dict[str, Any], table: str) -> str:
-    """The servers of a Table; the status says if they are a tenant's."""
+    """Return the name of the pool that serves a Table: the status names a tenant's pool."""
     return str(body.get("status", {}).get("pool") or own_pool(table))
 
 
@@ -167,7 +167,7 @@ def plan(
 
 
 def _plan_table(kubectl: Kubectl, document: dict[str, Any]) -> bool:
-    """Show one table's plan; returns whether it would be refused."""
+    """Show a table's plan; return True if it would be refused."""
     name = document["metadata"]["name"]
     try:
         before = kubectl.get("tables.merlot.dev", name)
@@ -177,15 +177,15 @@ def _plan_table(kubectl: Kubectl, document: dict[str, Any]) -> bool:
         before = None
     after = _dry_run(kubectl, document)
     refused, note = _refused_by_operator(kubectl, after)
-    found = changes(before, after, refused) if before is not None else refusals(refused)
-    is_refused = any(one.cost is Cost.REFUSED for one in found)
-    told = "new" if before is None and not is_refused else summary(found)
-    sys.stdout.write(f"table/{name}: {told}\n" + lines([*note, *(one.line() for one in found)]))
+    differences = changes(before, after, refused) if before is not None else refusals(refused)
+    is_refused = any(change.cost is Cost.REFUSED for change in differences)
+    outcome = "new" if before is None and not is_refused else summary(differences)
+    sys.stdout.write(f"table/{name}: {outcome}\n" + lines([*note, *(change.line() for change in differences)]))
     return is_refused
 
 
 def _refused_by_operator(kubectl: Kubectl, table: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """What is refused, by path; and what to say if that is not known and may matter."""
+    """Return the refused fields with reasons, and a note if that cannot be found out and may matter."""
     try:
         return refused_by_operator(kubectl, table), []
     except CommandError as error:
@@ -197,7 +197,7 @@ def _refused_by_operator(kubectl: Kubectl, table: dict[str, Any]) -> tuple[dict[
 
 
 def _dry_run(kubectl: Kubectl, document: dict[str, Any]) -> dict[str, Any]:
-    """The object as the API server would hold it; CommandError if it refuses it."""
+    """Return the object as the API server would store it. Raise CommandError if it refuses the object."""
     answer = kubectl.run("apply", "--dry-run=server", "-o", "json", "-f", "-", text=yaml.safe_dump(document))
     return dict(json.loads(answer))
 
@@ -209,7 +209,7 @@ def _controller(kubectl: Kubectl, path: str) -> Any:
 
 @contextmanager
 def _controller_of(namespace: str, context: str) -> Iterator[str]:
-    """URL of a namespace's controller."""
+    """Yield the URL of a namespace's controller."""
     with Kubectl(namespace, context).forwarded(f"service/merlot-{CONTROLLER}", PORTS[CONTROLLER]["http"]) as url:
         yield url
 
@@ -219,7 +219,7 @@ def _servers(segment: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """The program `kubectl-merlot`."""
+    """Run the program `kubectl-merlot`."""
     try:
         app()
     except CommandError as error:

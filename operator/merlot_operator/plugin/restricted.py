@@ -1,5 +1,6 @@
-"""What the operator of a namespace would refuse of a Table though the API server takes it: read from the environment of
-its Deployment, which the chart's values became."""
+"""Check what the operator of a namespace would refuse of a Table though the API server accepts it. The operator's
+settings, which come from the chart's values, are read from the environment of its Deployment.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +25,18 @@ OPERATORS = "app.kubernetes.io/name=merlot,app.kubernetes.io/component=operator"
 
 
 def refused_by_operator(kubectl: Kubectl, table: Mapping[str, Any]) -> dict[str, str]:
-    """By path below `spec`: why. CommandError if no operator of the Table's namespace can be asked for its settings."""
+    """Return the refused fields by path below `spec`, with reasons. Raise CommandError if the settings of the
+    namespace's operator cannot be read."""
     settings = _settings(kubectl, namespace_of(table))
-    found = {one.path: one.message for one in restrictions.problems(table["spec"], settings)}
-    with contextlib.suppress(manifest.ManifestError):  # which the API server refuses, or the operator by other rules
-        found |= _places_problems(table_of(table), settings, namespace_of(table))
-    return {path.removeprefix("spec."): message for path, message in found.items()}
+    problems = {problem.path: problem.message for problem in restrictions.problems(table["spec"], settings)}
+    with contextlib.suppress(manifest.ManifestError):  # the API server refuses it, or the operator by other rules
+        problems |= _places_problems(table_of(table), settings, namespace_of(table))
+    return {path.removeprefix("spec."): message for path, message in problems.items()}
 
 
 def _places_problems(table: Table, settings: Config, namespace: str) -> dict[str, str]:
-    """Only the operator knows which of two homes the namespace has: what either allows is not refused."""
+    """Return refused places. Only the operator knows which of two homes the namespace has, so a place that either
+    allows is not refused."""
     apart = dict(places_problems(table, settings, namespace))
     shared = dataclasses.replace(settings, homes={namespace: settings.root_home(namespace)})
     return {path: apart[path] for path, _ in places_problems(table, shared, namespace) if path in apart}
@@ -43,7 +46,7 @@ def _settings(kubectl: Kubectl, namespace: str) -> Config:
     text = kubectl.run("get", "deployments", "--all-namespaces", "-l", OPERATORS, "-o", "json")
     for deployment in json.loads(text)["items"]:
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        environment = {one["name"]: one.get("value", "") for one in container["env"]}
+        environment = {variable["name"]: variable.get("value", "") for variable in container["env"]}
         if config.namespaces_in(environment) and namespace not in config.namespaces_in(environment):
             continue
         try:

@@ -1,4 +1,4 @@
-"""A Table as a tree for people: its conditions, the pods that serve it with their segments, its batches. Pure."""
+"""Print a Table as a tree for people: its conditions, the pods that serve it with their segments, its batches. Pure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ UNWANTED = frozenset({"Progressing", "Degraded", "RestartPending"})
 
 @dataclass(slots=True)
 class Branch:
-    """A line and what hangs from it."""
+    """A line and the branches below it."""
 
     text: str
     below: list[Branch] = field(default_factory=list)
 
     def add(self, text: str) -> Branch:
-        """A new line below this one."""
+        """Append a line below this one; return it."""
         branch = Branch(text)
         self.below.append(branch)
         return branch
 
     def lines(self) -> list[str]:
-        """This line and those below it, with what connects them."""
+        """Return this line and those below it, with the signs that connect them."""
         return [self.text, *_connected(self.below)]
 
 
@@ -41,73 +41,78 @@ def _connected(branches: Sequence[Branch]) -> Iterable[str]:
         yield from (f"{'   ' if is_last else '│  '}{line}" for line in rest)
 
 
-def table_tree(body: Json, pods: Sequence[Json], known: Json | None) -> Branch:
-    """`pods` are the cluster's and the pool's; `known` is the controller's word on the table, None if it is silent."""
+def table_tree(body: Json, pods: Sequence[Json], answer: Json | None) -> Branch:
+    """Return the tree. `pods` are the cluster's and the pool's; `answer` is the controller's about the table, None if
+    it is silent."""
     status = body.get("status", {})
     counts = f"{status.get('segments', 0):,} segments, {status.get('totalDocs', 0):,} rows"
     root = Branch(f"Table {name_of(body)}: {counts}, {human_size(status.get('sizeBytes', 0))}")
     conditions = root.add("Conditions")
-    for one in status.get("conditions", ()):
-        outdated = "" if one.get("observedGeneration") == body["metadata"].get("generation") else " (of an older spec)"
-        message = f": {one['message']}" if one.get("message") else ""
-        conditions.add(f"{_sign(one)} {one['type']}={one['status']} {one['reason']}{message}{outdated}")
+    for condition in status.get("conditions", ()):
+        outdated = (
+            "" if condition.get("observedGeneration") == body["metadata"].get("generation") else " (of an older spec)"
+        )
+        message = f": {condition['message']}" if condition.get("message") else ""
+        conditions.add(
+            f"{_sign(condition)} {condition['type']}={condition['status']} {condition['reason']}{message}{outdated}"
+        )
     if not conditions.below:
         conditions.add("none yet: does the operator run?")
     if steps := status.get("plan"):
         plan = root.add("Under way")
         for step in steps:
             plan.add(str(step))
-    _add_pods(root, pods, known)
+    _add_pods(root, pods, answer)
     _add_batches(root, status.get("batches", ()))
     return root
 
 
 def _sign(condition: Json) -> str:
-    """✓ for good news, ✗ for bad, … for what is under way or unknown."""
+    """Return ✓ for good news, ✗ for bad news, … for a condition that is under way or unknown."""
     if condition["status"] == "Unknown" or (condition["type"] == "Progressing" and condition["status"] == "True"):
         return "…"
     return "✓" if (condition["status"] == "True") != (condition["type"] in UNWANTED) else "✗"
 
 
-def _add_pods(root: Branch, pods: Sequence[Json], known: Json | None) -> None:
+def _add_pods(root: Branch, pods: Sequence[Json], answer: Json | None) -> None:
     for component, title in (("controller", "Controllers"), ("broker", "Brokers"), ("server", "Servers")):
-        found = [pod for pod in pods if labels_of(pod).get(COMPONENT) == component]
-        branch = root.add(f"{title} ({sum(map(_is_ready, found))} of {len(found)} ready)")
-        for pod in sorted(found, key=name_of):
+        members = [pod for pod in pods if labels_of(pod).get(COMPONENT) == component]
+        branch = root.add(f"{title} ({sum(map(_is_ready, members))} of {len(members)} ready)")
+        for pod in sorted(members, key=name_of):
             entry = branch.add(_pod_line(pod))
             if component != "controller":
-                _add_knowledge(entry, pod, component, known)
-    if known is None:
+                _add_reported(entry, pod, component, answer)
+    if answer is None:
         root.add("The controller does not answer: segments per server are not known")
 
 
-def _add_knowledge(entry: Branch, pod: Json, component: str, known: Json | None) -> None:
-    """What the controller knows of this pod and the table."""
-    entries = {} if known is None else known[f"{component}s"]
-    own = [one for instance, one in entries.items() if _is_of(instance, pod)]
-    for one in own:
+def _add_reported(entry: Branch, pod: Json, component: str, answer: Json | None) -> None:
+    """Add what the controller knows of the table on this pod."""
+    entries = {} if answer is None else answer[f"{component}s"]
+    own = [item for instance, item in entries.items() if _is_of(instance, pod)]
+    for item in own:
         if component == "broker":
-            entry.text += f", config revision {one['revision'] or 'unknown'}"
+            entry.text += f", config revision {item['revision'] or 'unknown'}"
             continue
-        notes = [name for name in ("draining", "leaving") if one.get(name)]
-        entry.text += f", {one['loaded']:,} of {one['assigned']:,} segments, config revision {one['revision']}"
+        notes = [name for name in ("draining", "leaving") if item.get(name)]
+        entry.text += f", {item['loaded']:,} of {item['assigned']:,} segments, config revision {item['revision']}"
         entry.text += f" ({', '.join(notes)})" if notes else ""
-        for segment, message in list(one.get("errors", {}).items())[:MAX_ERRORS]:
+        for segment, message in list(item.get("errors", {}).items())[:MAX_ERRORS]:
             entry.add(f"✗ {segment}: {message}")
-        if one.get("numErrors", 0) > MAX_ERRORS:
-            entry.add(f"… {one['numErrors'] - MAX_ERRORS} more")
+        if item.get("numErrors", 0) > MAX_ERRORS:
+            entry.add(f"… {item['numErrors'] - MAX_ERRORS} more")
 
 
 def _is_of(instance: str, pod: Json) -> bool:
-    """Instances are `Server_NAME_PORT` or `Broker_ADDRESS_PORT`."""
+    """Return True if the instance, `Server_NAME_PORT` or `Broker_ADDRESS_PORT`, runs in the pod."""
     host = instance.partition("_")[2].rpartition("_")[0]
     return host in (name_of(pod), pod.get("status", {}).get("podIP"))
 
 
 def _pod_line(pod: Json) -> str:
     containers = pod.get("status", {}).get("containerStatuses", ())
-    restarts = sum(one.get("restartCount", 0) for one in containers)
-    waiting = [one["state"]["waiting"] for one in containers if "waiting" in one.get("state", {})]
+    restarts = sum(container.get("restartCount", 0) for container in containers)
+    waiting = [container["state"]["waiting"] for container in containers if "waiting" in container.get("state", {})]
     state = "ready" if _is_ready(pod) else str(pod.get("status", {}).get("phase", "Unknown")).lower()
     if "deletionTimestamp" in pod["metadata"]:
         state = "stopping"
@@ -119,17 +124,17 @@ def _pod_line(pod: Json) -> str:
 
 def _is_ready(pod: Json) -> bool:
     conditions = pod.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _add_batches(root: Branch, batches: Sequence[Json]) -> None:
     if not batches:
         return
     branch = root.add("Batches")
-    for one in batches:
-        counts = [f"{one[key]:,} {text}" for key, text in _COUNTS if isinstance(one.get(key), int)]
-        line = ", ".join([f"{one.get('name', '?')} {one.get('state', 'Unknown')}", *counts])
-        message = one.get("message") or one.get("error")
+    for batch in batches:
+        counts = [f"{batch[key]:,} {text}" for key, text in _COUNTS if isinstance(batch.get(key), int)]
+        line = ", ".join([f"{batch.get('name', '?')} {batch.get('state', 'Unknown')}", *counts])
+        message = batch.get("message") or batch.get("error")
         branch.add(f"{line}: {message}" if message else line)
 
 

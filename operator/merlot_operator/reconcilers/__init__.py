@@ -1,1 +1,1 @@
-"""Level-based reconciles of each kind, and what they do next. One event loop."""
+"""Level-based reconciles of each kind, the loop that runs them, and their rollout plans. One event loop."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from merlot.errors import MerlotError
-from merlot_operator.context import ClusterNote, Context
+from merlot_operator.context import ClusterNote, ReconcileContext
 from merlot_operator.desired.demand import ClusterDemand, cluster_demand
 from merlot_operator.kube.kinds import (
     DEPLOYMENTS,
@@ -19,7 +19,7 @@ from merlot_operator.kube.kinds import (
     labels_of,
     name_of,
 )
-from merlot_operator.kube.writer import Written, title
+from merlot_operator.kube.writer import WriteResult, title
 from merlot_operator.manifests.cluster import CLUSTER, cluster_objects, name_of_role
 from merlot_operator.manifests.parts import MINION
 from merlot_operator.reconcilers.merge_jobs import reconcile_merge_jobs
@@ -27,28 +27,30 @@ from merlot_operator.reconcilers.merge_jobs import reconcile_merge_jobs
 MINIONS_LINGER_S = 60.0
 
 
-async def reconcile_cluster(context: Context, namespace: str) -> float | None:
-    """One pass; returns in how many seconds to look again, None if the namespace has no cluster any more."""
+async def reconcile_cluster(context: ReconcileContext, namespace: str) -> float | None:
+    """Run one pass. Return in how many seconds to look again, or None if the namespace has no cluster any more."""
     demand = cluster_demand(namespace, context.store.of(TABLES, namespace), context.config)
     if demand is None:
         await _tear_down(context, namespace)
         return None
     await _settle(context, namespace, demand.broker.replicas)
     minions = _num_minions(context, demand)
-    objects = [_not_rolled(context, one) for one in cluster_objects(demand, context.config, minions)]
+    objects = [_without_rollout(context, wanted) for wanted in cluster_objects(demand, context.config, minions)]
     written = await context.writer.apply_all(objects)
     written.problems |= (await _prune(context, namespace, objects)).problems
     written.problems |= (await reconcile_merge_jobs(context, demand)).problems
     problems = [f"{name}: {error}" for name, error in written.problems.items()]
     problem = "; ".join([*problems, *([demand.conflict] if demand.conflict else [])]) or None
-    _note(context, namespace, ClusterNote(problem, demand.broker.replicas, await _sharing(context, namespace)))
+    _note(
+        context, namespace, ClusterNote(problem, demand.broker.replicas, await _sharing_namespaces(context, namespace))
+    )
     written.check()
     is_busy = minions or context.statuses.of(namespace).spark_tasks
     return min(context.config.resync_s, MINIONS_LINGER_S / 2) if is_busy else context.config.resync_s
 
 
-async def _settle(context: Context, namespace: str, num_brokers: int) -> None:
-    """Know where the namespace's state is before pods are told. The Tables tell why that takes long."""
+async def _settle(context: ReconcileContext, namespace: str, num_brokers: int) -> None:
+    """Find out where the namespace's state is before any pod is told. While that fails, the Tables show why."""
     try:
         await context.metastores.home(namespace)
     except MerlotError as error:
@@ -56,23 +58,25 @@ async def _settle(context: Context, namespace: str, num_brokers: int) -> None:
         raise
 
 
-async def _sharing(context: Context, namespace: str) -> tuple[str, ...]:
-    """As last known, while ZooKeeper is away: the Tables tell of that."""
+async def _sharing_namespaces(context: ReconcileContext, namespace: str) -> tuple[str, ...]:
+    """Return the namespaces that share the state; the last known ones while ZooKeeper is away, which the Tables show
+    anyway."""
     try:
         return tuple(sorted(await context.metastores.sharing(namespace)))
     except MerlotError:
-        known = context.clusters.get(namespace)
-        return () if known is None else known.shares_with
+        note = context.clusters.get(namespace)
+        return () if note is None else note.shares_with
 
 
-def _note(context: Context, namespace: str, note: ClusterNote) -> None:
+def _note(context: ReconcileContext, namespace: str, note: ClusterNote) -> None:
     if context.clusters.get(namespace) != note:
         context.clusters[namespace] = note
         context.wake_tables(namespace)
 
 
-async def _tear_down(context: Context, namespace: str) -> None:
-    """The last Table is gone. Asks the API server itself first: a cache must not decide that."""
+async def _tear_down(context: ReconcileContext, namespace: str) -> None:
+    """Delete everything after the last Table is gone. The API server itself is asked first: a cache must not decide
+    that."""
     if await context.kube.list(TABLES, namespace):
         context.wake_cluster(namespace)
         return
@@ -82,19 +86,20 @@ async def _tear_down(context: Context, namespace: str) -> None:
     context.metastores.leave(namespace)
 
 
-async def _prune(context: Context, namespace: str, wanted: Iterable[Mapping[str, Any]]) -> Written:
-    """Delete what belongs to the cluster and is no longer wanted."""
-    titles = {title(one) for one in wanted}
-    own = [one for kind in WRITTEN for one in context.store.of(kind, namespace) if _is_shared(one)]
-    return await context.writer.delete_all(one for one in own if title(one) not in titles)
+async def _prune(context: ReconcileContext, namespace: str, wanted: Iterable[Mapping[str, Any]]) -> WriteResult:
+    """Delete the cluster's objects that are no longer wanted."""
+    titles = {title(body) for body in wanted}
+    own = [body for kind in WRITTEN for body in context.store.of(kind, namespace) if _is_shared(body)]
+    return await context.writer.delete_all(body for body in own if title(body) not in titles)
 
 
 def _is_shared(body: Object) -> bool:
     return CLUSTER.items() <= dict(labels_of(body)).items()
 
 
-def _not_rolled(context: Context, wanted: dict[str, Any]) -> dict[str, Any]:
-    """A Deployment whose template only a new version of the operator would change keeps the one that it has."""
+def _without_rollout(context: ReconcileContext, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return `wanted`, with the live template if only a new version of the operator would change a Deployment's
+    template."""
     if wanted["kind"] != DEPLOYMENTS.name:
         return wanted
     live = context.store.get(DEPLOYMENTS, wanted["metadata"]["namespace"], name_of(wanted))
@@ -105,21 +110,21 @@ def _not_rolled(context: Context, wanted: dict[str, Any]) -> dict[str, Any]:
     is_only_version = old.get(INPUTS) == new[INPUTS] and old.get(TEMPLATE_VERSION) != new[TEMPLATE_VERSION]
     if not is_only_version:
         return wanted
-    kept = copy.deepcopy(wanted)
-    kept["spec"]["template"] = copy.deepcopy(live["spec"]["template"])
-    return kept
+    unchanged = copy.deepcopy(wanted)
+    unchanged["spec"]["template"] = copy.deepcopy(live["spec"]["template"])
+    return unchanged
 
 
-def _num_minions(context: Context, demand: ClusterDemand) -> int:
-    """As many as there are tasks for them, within bounds. None is stopped while a task is left, since it may be running
-    it, nor for a while after: between two tasks of a merge the queue is empty."""
+def _num_minions(context: ReconcileContext, demand: ClusterDemand) -> int:
+    """Return one minion per open task, within bounds. No minion is stopped while a task is left, since it may be
+    running it, nor for MINIONS_LINGER_S after: between two tasks of a merge the queue is empty."""
     status = context.statuses.of(demand.namespace)
     open_tasks = status.tasks.get("queued", 0) + status.tasks.get("running", 0) - len(status.spark_tasks)
     live = context.store.get(DEPLOYMENTS, demand.namespace, name_of_role(MINION))
     now = 0 if live is None else int(live["spec"].get("replicas", 0))
     least, most = demand.minion.replicas, context.config.sizes.minion_max
-    if open_tasks > 0 or any(one.get("state") == "Running" for one in status.rollups.values()):
+    if open_tasks > 0 or any(rollup.get("state") == "Running" for rollup in status.rollups.values()):
         context.last_busy[demand.namespace] = context.clock.monotonic()
     idle_s = context.clock.monotonic() - context.last_busy.get(demand.namespace, float("-inf"))
-    kept = min(now, most) if idle_s < MINIONS_LINGER_S or not status.is_known else 0
-    return max(kept, least, min(open_tasks, most))
+    lingering = min(now, most) if idle_s < MINIONS_LINGER_S or not status.is_known else 0
+    return max(lingering, least, min(open_tasks, most))

@@ -1,5 +1,8 @@
-"""A Table's end: its Jobs, its servers, its state in ZooKeeper, its files, then its finalizer. Each step looks what is
-there, so a pass that was cut short is continued by the next; what it waits for is in the status."""
+"""Delete a Table: its Jobs, its servers, its state in ZooKeeper, its files, then its finalizer.
+
+Each step looks at what is there, so the next pass continues one that was cut short. The status shows what the deletion
+waits for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from merlot.cluster.manifests import tables as shared_tables
 from merlot.cluster.manifests.tables import FilesLeft
 from merlot.errors import NotFoundError
 from merlot.metastore.protocol import Metastore
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.desired import demand as demands
 from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.kinds import COMPONENT, JOBS, PODS, STATEFUL_SETS, TABLE, Object, name_of, namespace_of
@@ -24,7 +27,7 @@ from merlot_operator.reconcilers.finalizers import (
     is_forced,
     is_namespace_going,
 )
-from merlot_operator.reconcilers.waiting import Obstacle, tell_waiting
+from merlot_operator.reconcilers.waiting import Obstacle, write_waiting
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,8 +35,8 @@ AGAIN_S = 2.0
 MAX_NAMES = 3
 
 
-async def delete_table(context: Context, body: Object) -> float | None:
-    """One pass; returns in how many seconds to look again, None if it is done."""
+async def delete_table(context: ReconcileContext, body: Object) -> float | None:
+    """Run one pass. Return in how many seconds to look again, or None if the deletion is done."""
     if not has_finalizer(body):
         return None
     namespace, name = body["metadata"]["namespace"], name_of(body)
@@ -47,7 +50,7 @@ async def delete_table(context: Context, body: Object) -> float | None:
         obstacles += [*_files(left, controllers), *_pool(context, body)]
     cause = await _let_go(context, body, obstacles) if obstacles else ""
     if cause is None:
-        await tell_waiting(context, body, obstacles)
+        await write_waiting(context, body, obstacles)
         return AGAIN_S
     for obstacle in obstacles:
         _LOG.warning("table goes though something is left table=%s/%s left=%s", namespace, name, obstacle.text)
@@ -56,20 +59,20 @@ async def delete_table(context: Context, body: Object) -> float | None:
     return None
 
 
-async def _let_go(context: Context, body: Object, obstacles: Sequence[Obstacle]) -> str | None:
-    """Why the Table goes though something is left; None if it waits. In a namespace that goes nobody comes to mend what
-    is wrong; what ends by itself does so there too."""
+async def _let_go(context: ReconcileContext, body: Object, obstacles: Sequence[Obstacle]) -> str | None:
+    """Return why the Table is let go though something is left, or None if it waits. In a namespace that is being
+    deleted nobody comes to mend a problem; obstacles that end by themselves still do."""
     if is_forced(body):
         return "by force"
-    is_lasting = all(one.is_problem for one in obstacles)
+    is_lasting = all(obstacle.is_problem for obstacle in obstacles)
     return "with its namespace" if is_lasting and await is_namespace_going(context, namespace_of(body)) else None
 
 
 def forget_table(metastore: Metastore, body: Object) -> FilesLeft | None:
-    """Remove the table from shared state; returns what is left to do. Files that shall go are deleted by the
-    controller, which is there as long as a Table is."""
+    """Remove the table from shared state; return the files that are left to delete. The controller, which runs as long
+    as there is a Table, deletes them."""
     if other_owner(metastore, name_of(body), namespace_of(body)) is not None:
-        return None  # Of namespaces that share their state, one only has a table of that name.
+        return None  # Of namespaces that share their state, only one has a table of that name.
     deletes = body["spec"].get("deletionPolicy") == "Delete"
     with contextlib.suppress(NotFoundError):
         files = shared_tables.Files.NOW if deletes else shared_tables.Files.KEEP
@@ -78,7 +81,8 @@ def forget_table(metastore: Metastore, body: Object) -> FilesLeft | None:
 
 
 def _running_jobs(pods: Sequence[Object]) -> list[Obstacle]:
-    """What a batch uploads after the table is gone would be nobody's."""
+    """Return an obstacle while pods of the table's Jobs run: what a batch uploads after the table is gone would belong
+    to nobody."""
     running = [name_of(pod) for pod in pods if pod.get("status", {}).get("phase") == "Running"]
     if not running:
         return []
@@ -86,7 +90,7 @@ def _running_jobs(pods: Sequence[Object]) -> list[Obstacle]:
 
 
 def _files(left: FilesLeft | None, controllers: Sequence[Object]) -> list[Obstacle]:
-    """Files that the controller has to delete, and what keeps it from doing so."""
+    """Return an obstacle for files that the controller still has to delete, with what keeps it from doing so."""
     if left is None:
         return []
     text = f"the controller deletes {left.num_files} files" if left.num_files else "the controller looks for files"
@@ -97,8 +101,8 @@ def _files(left: FilesLeft | None, controllers: Sequence[Object]) -> list[Obstac
     return [Obstacle(f"{text}: {left.error}" if left.error else text, is_problem=bool(left.error))]
 
 
-def _pool(context: Context, body: Object) -> list[Obstacle]:
-    """Its own servers."""
+def _pool(context: ReconcileContext, body: Object) -> list[Obstacle]:
+    """Return an obstacle while the Table's own servers exist."""
     namespace, pool = body["metadata"]["namespace"], demands.pool_of(body)
     if demands.shared_tenant(body) is not None or context.store.get(STATEFUL_SETS, namespace, pool) is None:
         return []

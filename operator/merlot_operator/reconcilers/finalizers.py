@@ -1,4 +1,4 @@
-"""The mark that keeps a declared object until what it stands for is cleaned up."""
+"""The finalizer that keeps a declared object until everything that it stands for is cleaned up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.metastore.protocol import Metastore
 from merlot_operator import handlers
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.kinds import (
     FINALIZER,
     FORCE_DELETE,
@@ -22,7 +22,7 @@ from merlot_operator.kube.kinds import (
     name_of,
     namespace_of,
 )
-from merlot_operator.reconcilers.waiting import Obstacle, tell_waiting
+from merlot_operator.reconcilers.waiting import Obstacle, write_waiting
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,36 +30,40 @@ T = TypeVar("T")
 
 
 def has_finalizer(body: Object) -> bool:
-    """Whether the object waits for us."""
+    """Return True if the object has the operator's finalizer."""
     return FINALIZER in (body["metadata"].get("finalizers") or ())
 
 
-async def ensure_finalizer(context: Context, body: Object) -> Object:
-    """The object with our mark, unless its namespace goes and would wait for us."""
+async def ensure_finalizer(context: ReconcileContext, body: Object) -> Object:
+    """Return the object with the operator's finalizer, unless its namespace is being deleted and would wait for the
+    operator."""
     if has_finalizer(body) or namespace_of(body) in context.going:
         return body
     return await _set(context, body, [*(body["metadata"].get("finalizers") or ()), FINALIZER])
 
 
-async def drop_finalizer(context: Context, body: Object) -> None:
-    """Let the object go. If nobody else holds it, it is gone: Kopf's watch may have begun too late to tell."""
-    rest = [one for one in body["metadata"]["finalizers"] if one != FINALIZER]
+async def drop_finalizer(context: ReconcileContext, body: Object) -> None:
+    """Remove the operator's finalizer. If no other finalizer is left, handle the deletion at once: Kopf's watch may
+    have begun too late to report it."""
+    rest = [finalizer for finalizer in body["metadata"]["finalizers"] if finalizer != FINALIZER]
     gone = await _set(context, body, rest)
     if not rest and is_deleting(body):
         handlers.observe(context, kind_of(body), "DELETED", dict(gone))
 
 
-async def clear_shared_state(context: Context, body: Object, forget: Callable[[Metastore], T], skipped: T) -> T:
-    """What `forget` says of its removing the object from shared state; `skipped` if that is away and may stay as it is.
+async def clear_shared_state(
+    context: ReconcileContext, body: Object, forget: Callable[[Metastore], T], skipped: T
+) -> T:
+    """Return the result of `forget`, which removes the object from shared state; `skipped` if shared state is away and
+    may be left as it is.
 
-    Otherwise the error, and conditions and an event that tell what the object waits for.
-    """
+    Otherwise raise the error, after conditions and an event that say what the object waits for."""
     try:
         return await context.metastores.call(namespace_of(body), forget)
     except MerlotError as error:
         if not await _may_skip_shared_state(context, body):
             where = context.config.metastore_of(namespace_of(body))
-            await tell_waiting(context, body, [Obstacle(f"ZooKeeper answers at {where}: {error}", is_problem=True)])
+            await write_waiting(context, body, [Obstacle(f"ZooKeeper answers at {where}: {error}", is_problem=True)])
             raise
         what = (kind_of(body).plural, namespace_of(body), name_of(body))
         _LOG.warning("object goes without its shared state being removed object=%s/%s/%s", *what)
@@ -68,7 +72,7 @@ async def clear_shared_state(context: Context, body: Object, forget: Callable[[M
         return skipped
 
 
-async def forget(context: Context, body: Object, delete: Callable[[Metastore, str], object]) -> None:
+async def forget(context: ReconcileContext, body: Object, delete: Callable[[Metastore, str], object]) -> None:
     """Let a deleted object go once `delete` has removed it, by its name, from shared state."""
     if not has_finalizer(body):
         return
@@ -82,17 +86,18 @@ async def forget(context: Context, body: Object, delete: Callable[[Metastore, st
 
 
 def is_forced(body: Object) -> bool:
-    """Whether somebody wants it gone, whatever is left behind."""
+    """Return True if a user wants the object gone, whatever is left behind."""
     return annotations_of(body).get(FORCE_DELETE) == "true"
 
 
-async def _may_skip_shared_state(context: Context, body: Object) -> bool:
-    """Whoever says so, or a namespace that goes with all that is in it: its ZooKeeper may be gone already."""
+async def _may_skip_shared_state(context: ReconcileContext, body: Object) -> bool:
+    """Return True if a user asks for it, or if the namespace is being deleted with all its contents: its ZooKeeper may
+    be gone already."""
     return is_forced(body) or await is_namespace_going(context, namespace_of(body))
 
 
-async def is_namespace_going(context: Context, name: str) -> bool:
-    """Whether the namespace is being deleted, with all who could mend something there."""
+async def is_namespace_going(context: ReconcileContext, name: str) -> bool:
+    """Return True if the namespace is being deleted, with everybody who could mend something there."""
     try:
         namespace = await context.kube.get(NAMESPACES, None, name)
     except MerlotError:
@@ -100,8 +105,8 @@ async def is_namespace_going(context: Context, name: str) -> bool:
     return is_deleting(namespace)
 
 
-async def _set(context: Context, body: Object, finalizers: Sequence[str]) -> Object:
-    """Only if nobody changed the object meanwhile: others' finalizers are in the list too."""
+async def _set(context: ReconcileContext, body: Object, finalizers: Sequence[str]) -> Object:
+    """Write the finalizers if nobody has changed the object meanwhile: the list holds finalizers of others too."""
     kind, namespace, name = kind_of(body), namespace_of(body), name_of(body)
     metadata = {"resourceVersion": body["metadata"]["resourceVersion"], "finalizers": list(finalizers)}
     try:

@@ -1,8 +1,9 @@
-"""A namespace that goes with the operator's rights in it, or with the operator: what is declared is let go first.
+"""Namespaces that are deleted with the operator's rights in them, or with the operator: declared objects are let go
+first.
 
-Kubernetes deletes what is in such a namespace in any order, so the rights, the ZooKeeper or this very process may be
-gone a moment later, and an object that still bears the finalizer then would hold up the namespace for ever. An operator
-of the whole cluster that is in another namespace loses nothing, and cleans up as ever (`deletion`).
+Kubernetes deletes the contents of such a namespace in any order. The rights, the ZooKeeper or this very process may be
+gone a moment later, and an object that still has the finalizer then would hold up the namespace for ever. A
+cluster-wide operator in another namespace loses nothing, and cleans up as usual (`deletion`).
 """
 
 from __future__ import annotations
@@ -17,17 +18,27 @@ from merlot.errors import ConflictError, MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot_operator import handlers
 from merlot_operator.config import Config
-from merlot_operator.context import Context
-from merlot_operator.kube.kinds import DECLARED, ROLLUPS, TABLES, UPSERTS, Kind, Object, kind_of, name_of, namespace_of
+from merlot_operator.context import ReconcileContext
+from merlot_operator.kube.kinds import (
+    DECLARED,
+    ROLLUPS,
+    TABLES,
+    UPSERTS,
+    Object,
+    ResourceKind,
+    kind_of,
+    name_of,
+    namespace_of,
+)
 from merlot_operator.reconcilers.deletion import forget_table
 from merlot_operator.reconcilers.finalizers import drop_finalizer, has_finalizer, is_namespace_going
 
 _LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""To drop a finalizer from an object that others change too."""
+"""Attempts to drop a finalizer from an object that others change too."""
 
-_FORGET: Mapping[Kind, Callable[[Metastore, Object], object]] = {
+_FORGET: Mapping[ResourceKind, Callable[[Metastore, Object], object]] = {
     TABLES: forget_table,
     ROLLUPS: lambda store, body: shared_rollups.delete_rollup(store, name_of(body)),
     UPSERTS: lambda store, body: shared_upserts.delete_upsert(store, name_of(body)),
@@ -35,35 +46,35 @@ _FORGET: Mapping[Kind, Callable[[Metastore, Object], object]] = {
 
 
 def outlives(config: Config, namespace: str) -> bool:
-    """Whether the operator and its rights stay when the namespace goes."""
+    """Return True if the operator and its rights stay when the namespace is deleted."""
     return config.is_cluster_wide and config.release.partition("/")[0] != namespace
 
 
-async def reconcile_namespace(context: Context, namespace: str, _: str) -> float | None:
-    """One pass, after something was deleted there."""
+async def reconcile_namespace(context: ReconcileContext, namespace: str, _: str) -> float | None:
+    """Run one pass, after something was deleted in the namespace."""
     if outlives(context.config, namespace):
         return None
     if not await is_namespace_going(context, namespace):
-        if namespace in context.going:  # There is another one of its name.
+        if namespace in context.going:  # Another namespace of this name has been created.
             context.going.discard(namespace)
             handlers.wake_all(context, namespace)
         return None
     context.going.add(namespace)
-    bodies = [one for kind in DECLARED for one in context.store.of(kind, namespace) if has_finalizer(one)]
-    await asyncio.gather(*(_let_go(context, one) for one in bodies))
+    bodies = [body for kind in DECLARED for body in context.store.of(kind, namespace) if has_finalizer(body)]
+    await asyncio.gather(*(_let_go(context, body) for body in bodies))
     for body in bodies:
         await _clean(context, body)
     return None
 
 
-async def let_go_of_own(context: Context) -> None:
-    """Before the operator ends: maybe it ends with its namespace."""
+async def let_go_of_own(context: ReconcileContext) -> None:
+    """Let the objects of the operator's own namespace go before the operator ends: it may end with its namespace."""
     own = context.config.release.partition("/")[0]
     if any(context.store.of(kind, own) for kind in DECLARED):
         await reconcile_namespace(context, own, "")
 
 
-async def _let_go(context: Context, body: Object) -> None:
+async def _let_go(context: ReconcileContext, body: Object) -> None:
     kind, namespace, name = kind_of(body), namespace_of(body), name_of(body)
     for attempt in range(ATTEMPTS):
         live = context.store.get(kind, namespace, name)
@@ -78,8 +89,8 @@ async def _let_go(context: Context, body: Object) -> None:
             _LOG.info("object goes with its namespace object=%s/%s/%s", kind.plural, namespace, name)
 
 
-async def _clean(context: Context, body: Object) -> None:
-    """Its state in ZooKeeper, if that is there still."""
+async def _clean(context: ReconcileContext, body: Object) -> None:
+    """Remove the object's state from ZooKeeper, if ZooKeeper is still there."""
     forget = _FORGET[kind_of(body)]
     try:
         await context.metastores.call(namespace_of(body), lambda store: forget(store, body))

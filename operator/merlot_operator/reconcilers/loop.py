@@ -13,33 +13,34 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import served
-from merlot_operator.context import SETTLE_S, Context
-from merlot_operator.kube.kinds import ROLLUPS, TABLES, UPSERTS, Kind, namespace_of
+from merlot_operator.context import SETTLE_S, ReconcileContext
+from merlot_operator.kube.kinds import ROLLUPS, TABLES, UPSERTS, ResourceKind, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.reconcilers.clusters import reconcile_cluster
 from merlot_operator.reconcilers.going import reconcile_namespace
-from merlot_operator.reconcilers.ownership import is_ours, let_go, tell_of_owner
+from merlot_operator.reconcilers.ownership import is_ours, let_go, report_owner
 from merlot_operator.reconcilers.pools import reconcile_pool
 from merlot_operator.reconcilers.rollups import reconcile_rollup
 from merlot_operator.reconcilers.tables import reconcile_table
 from merlot_operator.reconcilers.upserts import reconcile_upsert
-from merlot_operator.workqueue import Key, Subject
+from merlot_operator.workqueue import QueueKey, Subject
 
 _LOG = logging.getLogger(__name__)
 
 STATUS_S = 3.0
-"""Between two looks at a namespace's controller; an unchanged status costs it a 304."""
+"""Seconds between two looks at a namespace's controller; an unchanged status costs it a 304."""
 NAMESPACES_S = 1.0
-"""Until the controller of a namespace that is new is asked for the first time."""
+"""Seconds between two looks for namespaces with Tables: a new namespace's controller is first asked within this
+time."""
 PASS_S = 45.0
-"""For one pass. What was cut off goes on with the next: each does only what is left to do."""
+"""Time limit of a pass in seconds. The next pass goes on where it was cut off: each does only what is left to do."""
 TURN_S = 1.0
 CLOSE_IDLE_S = 60.0
 
-Reconcile = Callable[[Context, str, str], Awaitable[float | None]]
+Reconcile = Callable[[ReconcileContext, str, str], Awaitable[float | None]]
 
 
-async def _cluster(context: Context, namespace: str, _: str) -> float | None:
+async def _cluster(context: ReconcileContext, namespace: str, _: str) -> float | None:
     return await reconcile_cluster(context, namespace)
 
 
@@ -52,13 +53,13 @@ RECONCILES: Mapping[Subject, Reconcile] = {
     Subject.UPSERT: reconcile_upsert,
 }
 
-KINDS: Mapping[Subject, Kind] = {Subject.TABLE: TABLES, Subject.ROLLUP: ROLLUPS, Subject.UPSERT: UPSERTS}
+KINDS: Mapping[Subject, ResourceKind] = {Subject.TABLE: TABLES, Subject.ROLLUP: ROLLUPS, Subject.UPSERT: UPSERTS}
 
 
-async def run(context: Context) -> None:
-    """Everything but Kopf's watches, until cancelled."""
+async def run(context: ReconcileContext) -> None:
+    """Run everything but Kopf's watches, until cancelled."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(_turn(context))
+        group.create_task(_note_turns(context))
         for place in context.progress.places:
             group.create_task(served.follow(context, place))
         for _ in range(context.config.workers):
@@ -67,24 +68,24 @@ async def run(context: Context) -> None:
         group.create_task(_close_idle(context))
 
 
-async def _turn(context: Context) -> None:
-    """Tell that the event loop comes by."""
+async def _note_turns(context: ReconcileContext) -> None:
+    """Note again and again that the event loop turns."""
     while True:
         context.progress.turned_at = context.clock.monotonic()
         await asyncio.sleep(TURN_S)
 
 
-async def _close_idle(context: Context) -> None:
+async def _close_idle(context: ReconcileContext) -> None:
     while True:
         await asyncio.sleep(CLOSE_IDLE_S)
         await context.metastores.close_idle()
 
 
-async def _work(context: Context) -> None:
+async def _work(context: ReconcileContext) -> None:
     while True:
         key = await context.queue.take()
         if not context.progress.serves(key.namespace):
-            context.queue.done(key, None)  # Its listing wakes all that there is.
+            context.queue.done(key, None)  # The listing of the place will wake all that there is.
             context.progress.passes.pop(key, None)
             continue
         started = time.perf_counter()
@@ -96,7 +97,7 @@ async def _work(context: Context) -> None:
             _report(context, key, error)
         except Exception:  # noqa: BLE001 - the outermost loop of a pass: a bug in one must not stop the others
             if limit.expired():
-                # It stays noted as not ended: when this happens again and again, the process ends.
+                # The pass stays noted as not ended: if this happens again and again, the process ends.
                 _report(context, key, UnavailableError(f"a pass does not end waited_s={PASS_S:.0f}"))
                 continue
             _LOG.exception("pass failed key=%s", key)
@@ -111,10 +112,10 @@ async def _work(context: Context) -> None:
         QUEUE.set(len(context.queue))
 
 
-async def _pass(context: Context, key: Key) -> float | None:
-    """What its subject wants, unless the namespace is another operator's, or goes."""
+async def _pass(context: ReconcileContext, key: QueueKey) -> float | None:
+    """Reconcile the key's subject, unless its namespace is another operator's or is being deleted."""
     if key.namespace in context.going and key.subject is not Subject.NAMESPACE:
-        context.queue.wake(Key(Subject.NAMESPACE, key.namespace), SETTLE_S)
+        context.queue.wake(QueueKey(Subject.NAMESPACE, key.namespace), SETTLE_S)
         return None
     if await is_ours(context, key.namespace):
         again_s = await RECONCILES[key.subject](context, key.namespace, key.name)
@@ -123,10 +124,10 @@ async def _pass(context: Context, key: Key) -> float | None:
         return again_s
     kind = KINDS.get(key.subject)
     body = None if kind is None else context.store.get(kind, key.namespace, key.name)
-    return None if body is None else await tell_of_owner(context, body)
+    return None if body is None else await report_owner(context, body)
 
 
-def _report(context: Context, key: Key, error: MerlotError) -> None:
+def _report(context: ReconcileContext, key: QueueKey, error: MerlotError) -> None:
     delay_s = context.queue.failed(key)
     context.note_failure(key, str(error))
     level = logging.ERROR if isinstance(error, InvalidInputError) else logging.WARNING
@@ -134,8 +135,8 @@ def _report(context: Context, key: Key, error: MerlotError) -> None:
     FAILURES.labels(key.subject, type(error).__name__).inc()
 
 
-async def _ask_controllers(context: Context) -> None:
-    """Look at the status of every namespace that has Tables."""
+async def _ask_controllers(context: ReconcileContext) -> None:
+    """Keep a task for each namespace that has Tables, which asks its controller for its status."""
     asking: dict[str, asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
@@ -147,7 +148,7 @@ async def _ask_controllers(context: Context) -> None:
             await asyncio.sleep(NAMESPACES_S)
 
 
-async def _ask_controller(context: Context, namespace: str) -> None:
+async def _ask_controller(context: ReconcileContext, namespace: str) -> None:
     while True:
         try:
             context.wake_changed(namespace, await context.statuses.refresh(namespace))

@@ -1,5 +1,6 @@
-"""Jobs of merges that take Spark: which there shall be. A task has one while it is in the queue; whatever becomes of
-it, or of the operator, the task is still there, and gets a Job again."""
+"""Jobs of merges that run on Spark. A task has a Job while it is in the queue; whatever becomes of the Job or of the
+operator, the task stays in the queue and gets a Job again.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +8,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.errors import MerlotError
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.desired.batch_runs import is_end
 from merlot_operator.desired.demand import ClusterDemand, owner_reference
 from merlot_operator.kube.kinds import JOBS, TABLES, Object, annotations_of, is_deleting, name_of
-from merlot_operator.kube.writer import Written, title
+from merlot_operator.kube.writer import WriteResult, title
 from merlot_operator.manifests.merge import TASK, MergePod, merge_job, merge_job_name
 
 
 @dataclass(frozen=True, slots=True)
 class MergeJobPlan:
-    """What to do."""
+    """Jobs to create and to delete."""
 
     started: tuple[tuple[str, str], ...]
-    """Task and table, of those that get a Job now."""
+    """Task and table of each Job to create now."""
     obsolete: tuple[Object, ...]
-    """Jobs whose task is over, and those that ended before their task: it gets another one."""
+    """Jobs whose task is over, and Jobs that ended before their task, which gets another Job."""
 
 
 def plan(
     tasks: Sequence[tuple[str, str]], jobs: Sequence[Object], tables: Mapping[str, Object], most: int
 ) -> MergeJobPlan:
-    """Pure. `tasks`: id and table of those in the queue; at most so many run at a time."""
+    """Plan the Jobs. `tasks` holds id and table of each task in the queue; at most `most` Jobs run at a time. Pure."""
     wanted = {
         merge_job_name(tables[table]["metadata"]["uid"], table, task): (task, table)
         for task, table in tasks
@@ -37,14 +38,14 @@ def plan(
     obsolete = [job for job in jobs if name_of(job) not in wanted or _has_ended(job)]
     there = {name_of(job) for job in jobs}
     num_active = len(there & wanted.keys())
-    missing = [one for name, one in wanted.items() if name not in there]
+    missing = [task for name, task in wanted.items() if name not in there]
     started = missing[: max(0, max(1, most) - num_active)]
-    return MergeJobPlan(tuple(started), tuple(one for one in obsolete if not is_deleting(one)))
+    return MergeJobPlan(tuple(started), tuple(job for job in obsolete if not is_deleting(job)))
 
 
-async def reconcile_merge_jobs(context: Context, demand: ClusterDemand) -> Written:
-    """Make and delete Jobs. Nothing is known while the controller is silent, so nothing is done."""
-    namespace, written = demand.namespace, Written()
+async def reconcile_merge_jobs(context: ReconcileContext, demand: ClusterDemand) -> WriteResult:
+    """Create and delete Jobs. While the controller is silent the tasks are unknown, so nothing is done."""
+    namespace, written = demand.namespace, WriteResult()
     status = context.statuses.of(namespace)
     if not status.is_known:
         return written

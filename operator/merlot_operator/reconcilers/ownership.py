@@ -1,7 +1,7 @@
-"""The gate before each pass: what another operator serves, this one leaves alone.
+"""Gate before each pass: a namespace that another operator serves is left alone.
 
-It says so by an event about each object, and in the conditions of those that nobody else has judged for a while: those
-of a living owner are left alone, or both would write them in turn.
+The operator says so by an event about each object. It also sets the conditions of objects that nobody else has judged
+for a while; where the owner is alive its conditions stay, or both operators would write them in turn.
 """
 
 from __future__ import annotations
@@ -10,36 +10,36 @@ import asyncio
 import logging
 
 from merlot.errors import ConflictError, NotFoundError
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.client import ForbiddenError
 from merlot_operator.kube.kinds import DECLARED, LEASES, Object
-from merlot_operator.kube.ownership import MARK, Owner, Standing, mark, owner_of, standing
+from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, mark, namespace_role, owner_of
 from merlot_operator.metrics import SERVED
-from merlot_operator.reconcilers.waiting import tell_conditions
+from merlot_operator.reconcilers.waiting import write_conditions
 from merlot_operator.status.conditions import Condition
 
 _LOG = logging.getLogger(__name__)
 
 REASON = "ServedByAnother"
 SILENT_S = 30.0
-"""An owner that lives has judged an object by then."""
+"""Seconds within which a living owner has judged an object."""
 
 
-async def is_ours(context: Context, namespace: str) -> bool:
-    """Whether this operator may write in the namespace, whose owner it becomes if it may; raises ConflictError if
-    somebody else becomes that."""
-    async with context.taking.setdefault(namespace, asyncio.Lock()):  # Many passes over a new namespace begin at once.
+async def is_ours(context: ReconcileContext, namespace: str) -> bool:
+    """Return True if this operator may write in the namespace, which it takes if it may. Raise ConflictError if another
+    operator takes it first."""
+    async with context.taking.setdefault(namespace, asyncio.Lock()):  # Many passes begin at once in a new namespace.
         return await _is_ours(context, namespace)
 
 
-async def _is_ours(context: Context, namespace: str) -> bool:
+async def _is_ours(context: ReconcileContext, namespace: str) -> bool:
     live = context.store.get(LEASES, namespace, MARK)
     owner, has_owned = owner_of(live), namespace in context.owned
-    match standing(owner, context.owner, has_owned=has_owned, takes_over=context.config.takes_over):
-        case Standing.STRANGER if owner is not None:
+    match namespace_role(owner, context.owner, has_owned=has_owned, takes_over=context.config.takes_over):
+        case NamespaceRole.STRANGER if owner is not None:
             _leave(context, namespace, owner)
             return False
-        case Standing.HEIR if live is not None or _is_anything_declared(context, namespace):
+        case NamespaceRole.HEIR if live is not None or _is_anything_declared(context, namespace):
             await _take(context, namespace, live)
     if context.progress.left_to_others.pop(namespace, None) is not None:
         _LOG.info("namespace is served again namespace=%s", namespace)
@@ -47,19 +47,19 @@ async def _is_ours(context: Context, namespace: str) -> bool:
     return True
 
 
-async def _take(context: Context, namespace: str, live: Object | None) -> None:
-    """Write the mark; raises ConflictError if somebody else was faster."""
+async def _take(context: ReconcileContext, namespace: str, live: Object | None) -> None:
+    """Write the mark. Raise ConflictError if another operator was faster."""
     wanted = mark(namespace, context.owner, context.clock.now_ms())
     try:
         if live is None:
             written = await context.kube.create(wanted)
         else:
-            # Only over the one that was seen: of two that take it, one learns of the other.
+            # Replace only the mark that was seen: of two operators that take the namespace, one fails and learns of it.
             wanted["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"]
             written = await context.kube.patch(LEASES, namespace, MARK, wanted)
     except ForbiddenError:
         if live is None:
-            return  # A namespace that goes takes nothing new, and is to be cleaned up all the same.
+            return  # A namespace that is being deleted takes nothing new, and is to be cleaned up all the same.
         raise
     except NotFoundError:
         if live is not None:
@@ -73,7 +73,7 @@ async def _take(context: Context, namespace: str, live: Object | None) -> None:
     _LOG.info("namespace is owned namespace=%s owner=%s before=%s", namespace, context.owner, owner_of(live))
 
 
-def _leave(context: Context, namespace: str, owner: Owner) -> None:
+def _leave(context: ReconcileContext, namespace: str, owner: Owner) -> None:
     text = f"{owner} serves it"
     if context.progress.left_to_others.get(namespace) != text:
         _LOG.error("namespace is left to another operator namespace=%s owner=%s", namespace, owner)
@@ -81,8 +81,9 @@ def _leave(context: Context, namespace: str, owner: Owner) -> None:
     SERVED.labels(namespace).set(0)
 
 
-async def tell_of_owner(context: Context, body: Object) -> float:
-    """Say of an object why this operator leaves it alone; returns in how many seconds to look again."""
+async def report_owner(context: ReconcileContext, body: Object) -> float:
+    """Say in an object's events and conditions why this operator leaves it alone; return in how many seconds to look
+    again."""
     namespace = body["metadata"]["namespace"]
     owner = owner_of(context.store.get(LEASES, namespace, MARK))
     text = (
@@ -96,13 +97,14 @@ async def tell_of_owner(context: Context, body: Object) -> float:
         context.unjudged.pop(body["metadata"]["uid"])
         return context.config.resync_s
     if now - since >= SILENT_S:
-        told = (("Accepted", None), ("Ready", False), ("Degraded", True))
-        await tell_conditions(context, body, [Condition(kind, holds, REASON, text) for kind, holds in told])
+        claims = (("Accepted", None), ("Ready", False), ("Degraded", True))
+        await write_conditions(context, body, [Condition(kind, holds, REASON, text) for kind, holds in claims])
     return SILENT_S
 
 
-async def let_go(context: Context, namespace: str) -> None:
-    """Take the mark away once nothing is declared any more, and what ran is torn down: whoever comes next may serve."""
+async def let_go(context: ReconcileContext, namespace: str) -> None:
+    """Delete the mark once nothing is declared any more and everything is torn down, so that the next operator may
+    serve."""
     live = context.store.get(LEASES, namespace, MARK)
     is_done = namespace not in context.clusters and not _is_anything_declared(context, namespace)
     if live is not None and is_done and owner_of(live) == context.owner:
@@ -112,5 +114,5 @@ async def let_go(context: Context, namespace: str) -> None:
         _LOG.info("namespace is left, nothing is declared in it namespace=%s", namespace)
 
 
-def _is_anything_declared(context: Context, namespace: str) -> bool:
+def _is_anything_declared(context: ReconcileContext, namespace: str) -> bool:
     return any(context.store.of(kind, namespace) for kind in DECLARED)

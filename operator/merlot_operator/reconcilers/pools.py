@@ -1,4 +1,4 @@
-"""Reconcile a pool of servers: what `rollout` plans, done in an order that a crash anywhere leaves safe."""
+"""Reconcile a pool of servers: carry out what `rollout` plans, in an order that a crash anywhere leaves safe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot_operator import handlers
-from merlot_operator.context import Context, PoolNote
+from merlot_operator.context import PoolNote, ReconcileContext
 from merlot_operator.desired.demand import PoolDemand, own_pool, pool_demand, pool_of
 from merlot_operator.kube.client import TooManyRequestsError
 from merlot_operator.kube.kinds import (
@@ -19,8 +19,8 @@ from merlot_operator.kube.kinds import (
     STATEFUL_SETS,
     TABLES,
     WRITTEN,
-    Kind,
     Object,
+    ResourceKind,
     is_deleting,
     name_of,
 )
@@ -31,18 +31,18 @@ from merlot_operator.reconcilers.refusals import complete, refusal
 _LOG = logging.getLogger(__name__)
 
 BUSY_S = 5.0
-"""Until the next look while something is under way: what it waits for may tell nobody."""
+"""Seconds until the next look while something is under way that may end without an event."""
 STUCK_S = 900.0
-"""A rollout that waits for the same thing for so long wants somebody to look."""
+"""Seconds after which a rollout that still waits for the same thing needs somebody to look."""
 IMMUTABLE = "updates to statefulset spec for fields other than"
 
 
-async def reconcile_pool(context: Context, namespace: str, pool: str) -> float | None:
-    """One pass; returns in how many seconds to look again, None if nobody wants the pool any more."""
+async def reconcile_pool(context: ReconcileContext, namespace: str, pool: str) -> float | None:
+    """Run one pass. Return in how many seconds to look again, or None if no Table wants the pool any more."""
     demand = pool_demand(namespace, pool, context.store.of(TABLES, namespace), context.config)
     if demand is None:
         if _is_named(pool, context.store.of(TABLES, namespace)):
-            # Its Table waits to be accepted: for the first time, or again if its status was lost.
+            # A Table of the pool waits to be accepted: for the first time, or again if its status was lost.
             context.pools.setdefault((namespace, pool), PoolNote())
             return None
         if _is_still_needed(context, namespace, pool):
@@ -77,18 +77,18 @@ async def reconcile_pool(context: Context, namespace: str, pool: str) -> float |
 
 
 def _is_named(pool: str, tables: Iterable[Object]) -> bool:
-    """Whether a Table that stays is in the pool, accepted or not."""
-    return any(pool_of(one) == pool and not is_deleting(one) for one in tables)
+    """Return True if a Table that stays is in the pool, accepted or not."""
+    return any(pool_of(table) == pool and not is_deleting(table) for table in tables)
 
 
-def _lacks_pods(context: Context, demand: PoolDemand) -> bool:
+def _lacks_pods(context: ReconcileContext, demand: PoolDemand) -> bool:
     live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
     pods = context.store.with_label(PODS, demand.namespace, POOL, demand.name)
     return live is not None and len(pods) < int(live["spec"]["replicas"])
 
 
-async def _refused(context: Context, demand: PoolDemand) -> str | None:
-    """Why pods or claims that are missing are not made."""
+async def _refused(context: ReconcileContext, demand: PoolDemand) -> str | None:
+    """Return why missing pods or claims are not created; None if nothing is missing or no reason is known."""
     live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
     if live is None:
         return None
@@ -98,24 +98,24 @@ async def _refused(context: Context, demand: PoolDemand) -> str | None:
     return None
 
 
-def _is_stuck(context: Context, pool: tuple[str, str], steps: tuple[str, ...]) -> bool:
+def _is_stuck(context: ReconcileContext, pool: tuple[str, str], steps: tuple[str, ...]) -> bool:
     now = context.clock.monotonic()
-    known, since = context.waiting.get(pool, ((), now))
-    if known != steps:
+    before, since = context.waiting.get(pool, ((), now))
+    if before != steps:
         since = now
     context.waiting[pool] = (steps, since)
     return bool(steps) and now - since > STUCK_S
 
 
-def _note(context: Context, demand: PoolDemand, note: PoolNote) -> None:
+def _note(context: ReconcileContext, demand: PoolDemand, note: PoolNote) -> None:
     if context.pools.get((demand.namespace, demand.name)) != note:
         context.pools[(demand.namespace, demand.name)] = note
         context.wake_tables(demand.namespace, demand.name)
 
 
-async def _advance(context: Context, demand: PoolDemand) -> tuple[rollout.PoolPlan, list[MerlotError]]:
-    """One step of the plan. What one object refuses keeps none of the others from its step, but a pod is restarted only
-    as the set that makes it anew has it."""
+async def _advance(context: ReconcileContext, demand: PoolDemand) -> tuple[rollout.PoolPlan, list[MerlotError]]:
+    """Take the next step of the plan; return the plan and what failed. An object that cannot be written holds up no
+    other, but a pod is restarted only if the StatefulSet that recreates it was written."""
     wanted = stateful_set(demand, context.config, demand.replicas)
     plan = rollout.plan(demand, wanted, _state(context, demand))
     problems: list[MerlotError] = []
@@ -139,8 +139,11 @@ async def _attempt(problems: list[MerlotError], step: Awaitable[None]) -> None:
         problems.append(error)
 
 
-async def _grow_all(context: Context, demand: PoolDemand, plan: rollout.PoolPlan, problems: list[MerlotError]) -> None:
-    """Claims first. Where they cannot grow, new ones are made as large as those that are there."""
+async def _grow_all(
+    context: ReconcileContext, demand: PoolDemand, plan: rollout.PoolPlan, problems: list[MerlotError]
+) -> None:
+    """Grow the claims before the StatefulSet. If they cannot grow, new claims are made as large as the existing
+    ones."""
     live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
     for claim in plan.grow_claims:
         await _attempt(problems, _grow(context, claim, plan.storage))
@@ -150,16 +153,16 @@ async def _grow_all(context: Context, demand: PoolDemand, plan: rollout.PoolPlan
         await _attempt(problems, _orphan(context, demand, live))
 
 
-async def _mark(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
+async def _mark(context: ReconcileContext, namespace: str, plan: rollout.PoolPlan) -> None:
     try:
         await _mark_servers(context, namespace, plan)
     except UnavailableError:
-        # The controller does not say whether it is silent, or refuses the fence of one that was superseded.
+        # The error does not tell a silent controller from one that refuses a superseded fence.
         await context.metastores.check(namespace)
         raise
 
 
-async def _mark_servers(context: Context, namespace: str, plan: rollout.PoolPlan) -> None:
+async def _mark_servers(context: ReconcileContext, namespace: str, plan: rollout.PoolPlan) -> None:
     for server, leaving in plan.drain.items():
         fence = await context.metastores.fence(namespace)
         await context.statuses.drain(namespace, server, fence, leaving=leaving)
@@ -167,21 +170,21 @@ async def _mark_servers(context: Context, namespace: str, plan: rollout.PoolPlan
         await context.statuses.undrain(namespace, server, await context.metastores.fence(namespace))
 
 
-def _numbered(context: Context, kind: Kind, demand: PoolDemand) -> list[Object]:
+def _numbered(context: ReconcileContext, kind: ResourceKind, demand: PoolDemand) -> list[Object]:
     labelled = context.store.with_label(kind, demand.namespace, POOL, demand.name)
-    return [one for one in labelled if is_numbered(name_of(one), demand.name)]
+    return [body for body in labelled if is_numbered(name_of(body), demand.name)]
 
 
-def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
+def _state(context: ReconcileContext, demand: PoolDemand) -> rollout.PoolState:
     namespace = demand.namespace
     cluster = context.statuses.of(namespace)
     pods, claims = (_numbered(context, kind, demand) for kind in (PODS, CLAIMS))
     servers = {instance_of(name_of(pod)) for pod in pods}
-    # A table that moves to another pool, or is being deleted, has segments here and does not ask for servers.
+    # A table that moves to another pool or is being deleted has segments here, but asks for no servers.
     statuses = {
-        name: word
-        for name, word in cluster.tables.items()
-        if name in demand.tables or not servers.isdisjoint(word["servers"])
+        name: status
+        for name, status in cluster.tables.items()
+        if name in demand.tables or not servers.isdisjoint(status["servers"])
     }
     return rollout.PoolState(
         live=context.store.get(STATEFUL_SETS, namespace, demand.name),
@@ -191,7 +194,7 @@ def _state(context: Context, demand: PoolDemand) -> rollout.PoolState:
     )
 
 
-async def _apply(context: Context, demand: PoolDemand, replicas: int, problems: list[MerlotError]) -> None:
+async def _apply(context: ReconcileContext, demand: PoolDemand, replicas: int, problems: list[MerlotError]) -> None:
     written = await context.writer.apply_all(pool_objects(demand, context.config, replicas))
     for error in written.problems.values():
         live = context.store.get(STATEFUL_SETS, demand.namespace, demand.name)
@@ -200,23 +203,23 @@ async def _apply(context: Context, demand: PoolDemand, replicas: int, problems: 
     problems += written.problems.values()
 
 
-async def _orphan(context: Context, demand: PoolDemand, live: Object) -> None:
-    """Delete the StatefulSet around its pods and claims; the next one of its name takes them over."""
+async def _orphan(context: ReconcileContext, demand: PoolDemand, live: Object) -> None:
+    """Delete the StatefulSet but not its pods and claims; the next StatefulSet of its name takes them over."""
     if is_deleting(live):
         return
     await context.writer.delete(live, propagation="Orphan")
     message = f"StatefulSet {demand.name} is made anew around its pods, since a fixed field of it changes"
-    await _tell(context, demand, "PoolRecreated", message)
+    await _report_to_tables(context, demand, "PoolRecreated", message)
 
 
-async def _grow(context: Context, claim: Object, storage: str) -> None:
+async def _grow(context: ReconcileContext, claim: Object, storage: str) -> None:
     body: dict[str, Any] = {"spec": {"resources": {"requests": {"storage": storage}}}}
     context.store.keep(await context.kube.patch(CLAIMS, claim["metadata"]["namespace"], name_of(claim), body))
 
 
-async def _restart(context: Context, demand: PoolDemand, wanted: Object, planned: rollout.PoolPlan) -> None:
-    """By an eviction, if what the controller says this moment is no reason against it: the disruption budget knows of a
-    pod that a drain of its node has taken meanwhile."""
+async def _restart(context: ReconcileContext, demand: PoolDemand, wanted: Object, planned: rollout.PoolPlan) -> None:
+    """Evict a pod, unless the controller's status of this moment speaks against it. The disruption budget covers pods
+    that a drain of their node has taken meanwhile."""
     context.wake_changed(demand.namespace, await context.statuses.refresh(demand.namespace))
     restart = rollout.plan(demand, wanted, _state(context, demand)).restart
     if restart is None or planned.restart is None or name_of(restart.pod) != name_of(planned.restart.pod):
@@ -228,40 +231,42 @@ async def _restart(context: Context, demand: PoolDemand, wanted: Object, planned
         planned.steps.append(f"restart {planned.num_outdated} servers: {name_of(restart.pod)} waits, {error}")
         return
     _LOG.info("evicted pod=%s namespace=%s reason=%s", name_of(restart.pod), demand.namespace, restart.reason)
-    await _tell(context, demand, "PodRestarted", f"pod {name_of(restart.pod)} is restarted: {restart.reason}")
+    await _report_to_tables(
+        context, demand, "PodRestarted", f"pod {name_of(restart.pod)} is restarted: {restart.reason}"
+    )
 
 
-async def _tell(context: Context, demand: PoolDemand, reason: str, message: str) -> None:
+async def _report_to_tables(context: ReconcileContext, demand: PoolDemand, reason: str, message: str) -> None:
     for name in demand.tables[:5]:
         table = context.store.get(TABLES, demand.namespace, name)
         if table is not None:
             await context.events.normal(table, reason, message)
 
 
-def _is_still_needed(context: Context, namespace: str, pool: str) -> bool:
-    """Whether Tables that moved to another pool have segments on this one still."""
+def _is_still_needed(context: ReconcileContext, namespace: str, pool: str) -> bool:
+    """Return True if Tables that moved to another pool still have segments on this pool."""
     if context.store.get(STATEFUL_SETS, namespace, pool) is None:
         return False
-    staying = [one for one in context.store.of(TABLES, namespace) if not is_deleting(one)]
+    staying = [table for table in context.store.of(TABLES, namespace) if not is_deleting(table)]
     cluster = context.statuses.of(namespace)
     if not cluster.is_known:
-        # Nobody tells: keep what a Table that is there may have come from.
-        return any(pool in (own_pool(name_of(one)), one.get("status", {}).get("pool")) for one in staying)
+        # Nobody can tell: keep a pool that a Table which is there may have come from.
+        return any(pool in (own_pool(name_of(table)), table.get("status", {}).get("pool")) for table in staying)
     servers = {instance_of(name_of(pod)) for pod in context.store.with_label(PODS, namespace, POOL, pool)}
-    words = [cluster.tables[name_of(one)] for one in staying if name_of(one) in cluster.tables]
-    return any(word["servers"].get(server, {}).get("assigned") for word in words for server in servers)
+    statuses = [cluster.tables[name_of(table)] for table in staying if name_of(table) in cluster.tables]
+    return any(status["servers"].get(server, {}).get("assigned") for status in statuses for server in servers)
 
 
-async def _tear_down(context: Context, namespace: str, pool: str) -> None:
-    """No Table wants the pool. Its claims go with the StatefulSet if that says so. Asks the API server itself first: a
-    cache must not decide that."""
+async def _tear_down(context: ReconcileContext, namespace: str, pool: str) -> None:
+    """Delete a pool that no Table wants; its claims go with the StatefulSet if its retention policy says so. The API
+    server itself is asked first: a cache must not decide that."""
     tables = await context.kube.list(TABLES, namespace)
     for table in tables:
         handlers.observe(context, TABLES, None, table)
     if _is_named(pool, tables):
         context.wake_pool(namespace, pool)
         return
-    own = [one for kind in WRITTEN for one in context.store.with_label(kind, namespace, POOL, pool)]
+    own = [body for kind in WRITTEN for body in context.store.with_label(kind, namespace, POOL, pool)]
     (await context.writer.delete_all(own)).check()
     context.pools.pop((namespace, pool), None)
     context.waiting.pop((namespace, pool), None)

@@ -1,11 +1,11 @@
-"""What to do to a pool of servers next, so that no query notices. Pure.
+"""Plan the next step for a pool of servers, so that no query notices. Pure.
 
-- Replicas that go are first rid of their segments, from the highest ordinal on.
-- A pod whose choices are outdated is restarted when all others live and no broker routes to it any more, which is so
-  only when each of its segments has another replica that answers. Tables that keep one copy cannot be spared.
-- What serves is told by the controller, not by readiness: a server that loads is not ready, and answers queries.
+- Replicas that go hand over their segments first, from the highest ordinal on.
+- A pod with outdated inputs is restarted when all others live and no broker routes to it any more. That is so only when
+  each of its segments has another replica that answers. Tables that keep one copy cannot be spared.
+- The controller tells which servers serve, not readiness: a server that loads is not ready, and answers queries.
 - An outdated pod whose container does not run (no image, no node, crashes) serves nobody and is replaced at once.
-- Volumes grow claim by claim; the StatefulSet, whose template of them cannot change, is made anew around its pods.
+- Volumes grow claim by claim. The StatefulSet, whose claim template cannot change, is recreated around its pods.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from merlot_operator.manifests.parts import SERVER
 from merlot_operator.manifests.pool import claim_name, has_own_volume, instance_of, ordinal_of, pod_name
 
 TableStatuses = Mapping[str, Mapping[str, Any]]
-"""The tables' parts of the controller's `GET /status`, by name."""
+"""Tables of the controller's `GET /status`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """A pool as it is. `statuses` are of every table that may have segments here; None if the controller is away."""
+    """Current state of a pool. `statuses` holds every table that may have segments here; None if the controller is
+    away."""
 
     live: Object | None
     pods: Sequence[Object]
@@ -38,7 +39,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A pod to evict so that it starts anew, and why."""
+    """A pod to evict so that it starts anew, and the reason."""
 
     pod: Object
     reason: str
@@ -46,7 +47,7 @@ class Restart:
 
 @dataclass(slots=True)
 class PoolPlan:
-    """What to do now, in this order, and what remains."""
+    """Steps to take now, in this order, and what remains."""
 
     replicas: int
     storage: str
@@ -54,25 +55,25 @@ class PoolPlan:
     recreate: bool = False
     grow_claims: list[Object] = field(default_factory=list)
     drain: dict[InstanceId, bool] = field(default_factory=dict)
-    """Servers to mark; True: for good."""
+    """Servers to mark; True: the server leaves for good."""
     undrain: list[InstanceId] = field(default_factory=list)
     restart: Restart | None = None
     delete_claims: list[Object] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
-    """For people: what is under way or waited for."""
+    """Texts for people: what is under way or waited for."""
     notes: list[str] = field(default_factory=list)
-    """For people: what is asked for and never done."""
+    """Texts for people: requests that are never carried out."""
     num_outdated: int = 0
 
     def keep_volumes(self, live: Object) -> None:
-        """Claims cannot grow: the StatefulSet, whose template of them is fixed, stays as it is."""
+        """Keep the StatefulSet and its volume size, because claims cannot grow."""
         self.recreate = False
         for template in live["spec"].get("volumeClaimTemplates") or ():
             self.storage = template["spec"]["resources"]["requests"]["storage"]
 
 
 def plan(demand: PoolDemand, wanted: Object, state: PoolState) -> PoolPlan:
-    """`wanted` is the StatefulSet as the demand has it."""
+    """Plan the next step. `wanted` is the StatefulSet for the whole demand."""
     result = PoolPlan(demand.replicas, demand.storage, demand.storage_class)
     if state.live is None:
         result.steps.append(f"create {demand.replicas} servers")
@@ -100,7 +101,7 @@ def _plan_volumes(demand: PoolDemand, state: PoolState, result: PoolPlan) -> Non
         result.notes.append(f"volumes stay at {size}: a volume cannot shrink to {demand.storage}")
         return
     result.recreate = quantity(demand.storage) > quantity(size)
-    result.grow_claims = [one for one in state.claims if quantity(_size_of(one)) < quantity(demand.storage)]
+    result.grow_claims = [claim for claim in state.claims if quantity(_size_of(claim)) < quantity(demand.storage)]
     if result.grow_claims:
         result.steps.append(f"grow {len(result.grow_claims)} volumes from {size} to {demand.storage}")
 
@@ -114,11 +115,11 @@ def _plan_size(demand: PoolDemand, state: PoolState, result: PoolPlan) -> None:
     assert state.live is not None
     now = state.live["spec"]["replicas"]
     if demand.replicas == 0:
-        # Nobody is left to take segments over: they stay on their volumes.
+        # No server is left that could take segments over: they stay on their volumes.
         cause = "suspended" if demand.wanted_replicas else "none is asked for"
         result.steps.extend([f"stop all servers: {cause}"] if now else [])
         return
-    _plan_claims_that_are_left(demand, state, result, now)
+    _plan_orphaned_claims(demand, state, result, now)
     if now <= demand.replicas:
         return
     result.replicas = now
@@ -132,8 +133,8 @@ def _plan_size(demand: PoolDemand, state: PoolState, result: PoolPlan) -> None:
         result.steps.append(f"scale from {now} to {demand.replicas}: {', '.join(leaving)} wait, {cause}")
 
 
-def _plan_claims_that_are_left(demand: PoolDemand, state: PoolState, result: PoolPlan, now: int) -> None:
-    """Claims of servers that left for good; a suspended pool keeps all of them."""
+def _plan_orphaned_claims(demand: PoolDemand, state: PoolState, result: PoolPlan, now: int) -> None:
+    """Delete the claims of servers that left for good; a suspended pool keeps all claims."""
     pods = {name_of(pod) for pod in state.pods}
     for claim in state.claims:
         ordinal = ordinal_of(name_of(claim))
@@ -157,8 +158,8 @@ def _holds_nothing(demand: PoolDemand, state: PoolState, ordinal: int) -> bool:
 def _plan_restart(demand: PoolDemand, wanted: Object, state: PoolState, result: PoolPlan) -> None:
     assert state.live is not None
     template = wanted["spec"]["template"]
-    kept = [pod for pod in state.pods if ordinal_of(name_of(pod)) < result.replicas]
-    outdated = [pod for pod in kept if not is_deleting(pod) and _is_outdated(pod, template)]
+    staying = [pod for pod in state.pods if ordinal_of(name_of(pod)) < result.replicas]
+    outdated = [pod for pod in staying if not is_deleting(pod) and _is_outdated(pod, template)]
     result.num_outdated = len(outdated)
     if not outdated:
         return
@@ -169,8 +170,8 @@ def _plan_restart(demand: PoolDemand, wanted: Object, state: PoolState, result: 
     if idle:
         result.restart = Restart(idle[0], f"it does not run, and {_cause(idle[0], template)}")
         return
-    # One that serves nobody first: the others would wait for it.
-    pod = min(outdated, key=lambda one: (_is_live(one, state), -ordinal_of(name_of(one))))
+    # A pod that serves nobody goes first: the others would wait for it.
+    pod = min(outdated, key=lambda candidate: (_is_live(candidate, state), -ordinal_of(name_of(candidate))))
     obstacle = next(_obstacles(demand, pod, template, state, result), None)
     if obstacle is None:
         result.restart = Restart(pod, _cause(pod, template))
@@ -181,7 +182,7 @@ def _plan_restart(demand: PoolDemand, wanted: Object, state: PoolState, result: 
 def _obstacles(
     demand: PoolDemand, pod: Object, template: Mapping[str, Any], state: PoolState, result: PoolPlan
 ) -> Iterator[str]:
-    """Why a pod cannot be spared now. Marks it once nothing but the brokers' routes speaks against it."""
+    """Yield why a pod cannot be spared now. Mark its server once nothing but the brokers' routes speaks against it."""
     if state.statuses is None:
         yield f"{name_of(pod)} waits, controller does not answer"
         return
@@ -203,38 +204,41 @@ def _obstacles(
 
 
 def _hands_over(server: InstanceId, entry: Mapping[str, Any], stream: Mapping[str, Any] | None) -> bool:
-    """Whether rows that it consumes are to be committed, or another server is to consume them, before it goes. Before
-    the mark is seen nobody can tell."""
+    """Return True if rows that the server consumes have to be committed, or another server has to consume them, before
+    it goes. Until the server is marked, nobody can tell, so it counts as handing over."""
     if stream is None or not entry["live"] or not entry["assigned"]:
         return False
     return not entry["draining"] or server in stream["handingOver"]
 
 
 def _awaited(pod: Object, template: Mapping[str, Any], state: PoolState, replicas: int) -> list[str]:
-    """Servers that shall be back before another one goes."""
-    others = {name_of(one): one for one in state.pods if one is not pod and ordinal_of(name_of(one)) < replicas}
+    """Return the names of the servers that have to be back before another one goes."""
+    others = {
+        name_of(other): other for other in state.pods if other is not pod and ordinal_of(name_of(other)) < replicas
+    }
     missing = replicas - 1 - len(others)
-    away = [name for name, one in others.items() if not _is_back(one, template, state)]
+    away = [name for name, other in others.items() if not _is_back(other, template, state)]
     return sorted(away) or ["a server that is about to start"] * (missing > 0)
 
 
 def _is_back(pod: Object, template: Mapping[str, Any], state: PoolState) -> bool:
-    """Whether another one may go now: one that was restarted has to be seen again, and to have caught up with what
-    it missed meanwhile. One that was not yet is no reason to wait: it may be what a restart shall mend."""
+    """Return True if another pod may go now. A pod that was restarted has to be seen again, and to have caught up with
+    what it missed. A pod that is still outdated is no reason to wait: the restart may mend it."""
     if is_deleting(pod):
         return False
     return _is_outdated(pod, template) or (may_run(pod, SERVER) and _is_live(pod, state) and is_ready(pod))
 
 
 def _is_live(pod: Object, state: PoolState) -> bool:
-    """Whether brokers see the server; where no table can tell, whether it is ready."""
+    """Return True if brokers see the server; where no table can tell, True if the pod is ready."""
     server = instance_of(name_of(pod))
-    words = [one["servers"][server] for one in (state.statuses or {}).values() if server in one["servers"]]
-    return any(word["live"] for word in words) if words else is_ready(pod)
+    tables = [status["servers"] for status in (state.statuses or {}).values()]
+    entries = [servers[server] for servers in tables if server in servers]
+    return any(entry["live"] for entry in entries) if entries else is_ready(pod)
 
 
 def _num_copies(demand: PoolDemand, table: str, status: Mapping[str, Any]) -> int:
-    """Of each segment of a table: no more than there shall be servers."""
+    """Return the number of copies of each segment: no more than there shall be servers."""
     replication = int(status["replication"])
     return min(replication, demand.wanted_replicas) if table in demand.tables else replication
 
@@ -244,10 +248,10 @@ def _is_outdated(pod: Object, template: Mapping[str, Any]) -> bool:
 
 
 def _cause(pod: Object, template: Mapping[str, Any]) -> str:
-    """What of its choices is another now."""
-    [new] = [one for one in template["spec"]["containers"] if one["name"] == SERVER]
+    """Return which inputs of the pod have changed."""
+    [new] = [container for container in template["spec"]["containers"] if container["name"] == SERVER]
     spec = pod.get("spec", {"containers": [new]})
-    old = next((one for one in spec["containers"] if one["name"] == SERVER), new)
+    old = next((container for container in spec["containers"] if container["name"] == SERVER), new)
     causes = []
     if old["image"] != new["image"]:
         causes.append(f"its image changes from {old['image']} to {new['image']}")
@@ -259,8 +263,8 @@ def _cause(pod: Object, template: Mapping[str, Any]) -> str:
 
 
 def _plan_undrain(state: PoolState, result: PoolPlan) -> None:
-    """Marks of a restart or a departure that is no longer wanted. A server that leaves keeps its mark until its pod is
-    gone: the StatefulSet may delete it late, and segments that it were given meanwhile would have one copy less."""
+    """Remove the marks of a restart or a departure that is no longer wanted. A server that leaves keeps its mark until
+    its pod is gone: the StatefulSet may delete it late, and segments that it got meanwhile would have one copy less."""
     own = {instance_of(name_of(pod)): ordinal_of(name_of(pod)) for pod in state.pods if not is_deleting(pod)}
     marked = {
         server: bool(entry["leaving"])
@@ -269,6 +273,8 @@ def _plan_undrain(state: PoolState, result: PoolPlan) -> None:
         if entry["draining"] and server in own
     }
     restarting = None if result.restart is None else instance_of(name_of(result.restart.pod))
-    staying = [one for one in marked if own[one] < result.replicas]
-    result.undrain = sorted(InstanceId(one) for one in staying if one not in result.drain and one != restarting)
-    result.drain = {one: leaving for one, leaving in result.drain.items() if marked.get(one) is not leaving}
+    staying = [server for server in marked if own[server] < result.replicas]
+    result.undrain = sorted(
+        InstanceId(server) for server in staying if server not in result.drain and server != restarting
+    )
+    result.drain = {server: leaving for server, leaving in result.drain.items() if marked.get(server) is not leaving}

@@ -1,4 +1,4 @@
-"""Reconcile one MergeRollupTask: its config to shared state, how far its merges are to its status."""
+"""Reconcile one MergeRollupTask: write its config to shared state, and the progress of its merges to its status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from merlot.cluster.manifests import rollups as shared_rollups
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 from merlot.spec import manifest
 from merlot.spec.tasks import MergeRollupTask
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.controllers.statuses import ClusterStatus
 from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.events import timestamp
@@ -43,8 +43,8 @@ LEVEL_FIELDS = (
 )
 
 
-async def reconcile_rollup(context: Context, namespace: str, name: str) -> float | None:
-    """One pass; returns in how many seconds to look again, None if it is gone."""
+async def reconcile_rollup(context: ReconcileContext, namespace: str, name: str) -> float | None:
+    """Run one pass. Return in how many seconds to look again, or None if the object is gone."""
     body = context.store.get(ROLLUPS, namespace, name)
     if body is None:
         return None
@@ -72,8 +72,9 @@ async def reconcile_rollup(context: Context, namespace: str, name: str) -> float
     return WAITING_S if problem else context.config.resync_s
 
 
-async def _retried(context: Context, body: Object) -> Json:
-    """The annotation's value that was acted upon. A controller that cannot be asked is asked again."""
+async def _retried(context: ReconcileContext, body: Object) -> Json:
+    """Retry failed tasks if the annotation asks for it; return the annotation's value that was acted upon. If the
+    controller does not answer, the next pass asks again."""
     name, namespace = name_of(body), body["metadata"]["namespace"]
     wanted, done = annotations_of(body).get(RETRY, ""), (body.get("status") or {}).get("retriedAt", "")
     if wanted and wanted != done and name in context.statuses.of(namespace).rollups:
@@ -95,10 +96,10 @@ def rollup_conditions(
     cluster: ClusterStatus,
     minions: Sequence[Object] = (),
 ) -> list[Condition]:
-    """All conditions. Pure."""
-    said = cluster.rollups.get(name)
-    state = "" if said is None else str(said["state"])
-    message = "" if said is None else _message(name, said)
+    """Return all conditions. Pure."""
+    answer = cluster.rollups.get(name)
+    state = "" if answer is None else str(answer["state"])
+    message = "" if answer is None else _message(name, answer)
     accepted = (
         Condition("Accepted", True, "Valid")
         if refusal is None
@@ -114,71 +115,75 @@ def rollup_conditions(
 
 
 def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) -> Json:
-    """The status but for its conditions. Pure."""
-    said = cluster.rollups.get(name_of(body))
+    """Return the status without its conditions. Pure."""
+    answer = cluster.rollups.get(name_of(body))
     status: Json = {"table": body["spec"]["table"]}
     if revision is not None:
         status["revision"] = revision
-    if said is None:
-        kept = (
+    if answer is None:
+        retained = (
             *("state", "message", "level", "watermark", "delay", "progress", "nextRun", "running"),
             *("lastRun", "lastError", "levels", "history"),
         )
         before = {} if cluster.is_known else body.get("status") or {}
-        return status | {name: before[name] for name in kept if name in before}
-    levels = [_level(one) for one in said["levels"]]
-    now = next((one for one in levels if one["state"] != UP_TO_DATE), levels[-1] if levels else {})
+        return status | {name: before[name] for name in retained if name in before}
+    levels = [_level(level) for level in answer["levels"]]
+    now = next((level for level in levels if level["state"] != UP_TO_DATE), levels[-1] if levels else {})
     status |= {
-        "state": said["state"],
-        "message": _message(name_of(body), said) if said["state"] == FAILING else said.get("message"),
+        "state": answer["state"],
+        "message": _message(name_of(body), answer) if answer["state"] == FAILING else answer.get("message"),
         "level": now.get("name"),
         "watermark": now.get("watermark"),
         "delay": now.get("delay"),
         "progress": now.get("progress"),
-        "nextRun": _time(said.get("nextRunMs")),
-        "running": [_running(one) for one in said.get("running") or ()],
-        "lastRun": _time(said.get("lastRunMs")),
-        "lastError": said.get("lastError"),
+        "nextRun": _time(answer.get("nextRunMs")),
+        "running": [_running(task) for task in answer.get("running") or ()],
+        "lastRun": _time(answer.get("lastRunMs")),
+        "lastError": answer.get("lastError"),
         "levels": levels,
-        "history": [_run(one) for one in said.get("history") or ()],
+        "history": [_run(task) for task in answer.get("history") or ()],
     }
     return {name: value for name, value in status.items() if value not in (None, "", [])}
 
 
-def _message(name: str, said: Mapping[str, Any]) -> str:
-    """What to do about tasks that failed for good differs from what the controller tells those who call it."""
-    if said["state"] != FAILING:
-        return str(said.get("message") or said.get("lastError") or "")
-    num_failed = sum(level.get("tasksPoisoned", 0) for level in said["levels"])
+def _message(name: str, answer: Mapping[str, Any]) -> str:
+    """Return the controller's message; for tasks that failed for good, what to do with kubectl."""
+    if answer["state"] != FAILING:
+        return str(answer.get("message") or answer.get("lastError") or "")
+    num_failed = sum(level.get("tasksPoisoned", 0) for level in answer["levels"])
     step = f'kubectl annotate rollup {name} {RETRY}="$(date)" --overwrite'
-    return f"{num_failed} tasks failed for good: {said.get('lastError') or 'see the history'}; to try again: {step}"
+    return f"{num_failed} tasks failed for good: {answer.get('lastError') or 'see the history'}; to try again: {step}"
 
 
-def _level(said: Mapping[str, Any]) -> Json:
-    level: Json = {"name": said["name"], "state": said["state"], "watermark": _time(said.get("watermarkMs"))}
-    level["delay"] = said.get("delay")
-    level |= {name: said.get(name) for name in LEVEL_FIELDS}
+def _level(answer: Mapping[str, Any]) -> Json:
+    level: Json = {"name": answer["name"], "state": answer["state"], "watermark": _time(answer.get("watermarkMs"))}
+    level["delay"] = answer.get("delay")
+    level |= {name: answer.get(name) for name in LEVEL_FIELDS}
     return {name: value for name, value in level.items() if value not in (None, "")}
 
 
-def _running(said: Mapping[str, Any]) -> Json:
-    """A task that a minion works on."""
-    task = {name: said.get(name) for name in ("id", "level", "minion", "phase", "percent")}
-    task["started"] = _time(said.get("startedMs"))
+def _running(answer: Mapping[str, Any]) -> Json:
+    """Return the status entry of a task that a minion works on."""
+    task = {name: answer.get(name) for name in ("id", "level", "minion", "phase", "percent")}
+    task["started"] = _time(answer.get("startedMs"))
     return {name: value for name, value in task.items() if value not in (None, "")}
 
 
-def _run(said: Mapping[str, Any]) -> Json:
-    """A task that ended."""
-    windows, started_ms, ended_ms = said.get("windows") or (), said.get("startedMs", -1), said.get("endedMs", -1)
-    run: Json = {"id": said["id"], "outcome": said["outcome"], "level": said.get("level")}
+def _run(answer: Mapping[str, Any]) -> Json:
+    """Return the status entry of a task that has ended."""
+    windows, started_ms, ended_ms = answer.get("windows") or (), answer.get("startedMs", -1), answer.get("endedMs", -1)
+    run: Json = {"id": answer["id"], "outcome": answer["outcome"], "level": answer.get("level")}
     if windows:
         run |= {"start": _time(windows[0][0]), "end": _time(windows[-1][1])}
     if 0 <= started_ms <= ended_ms:
         run["seconds"] = round((ended_ms - started_ms) / 1000)
-    run |= {"finished": _time(ended_ms), "attempts": said.get("attempts"), "error": str(said.get("error") or "")[:2000]}
+    run |= {
+        "finished": _time(ended_ms),
+        "attempts": answer.get("attempts"),
+        "error": str(answer.get("error") or "")[:2000],
+    }
     for what in ("segments", "rows", "bytes"):
-        run |= {f"{what}In": said.get(f"{what}Before"), f"{what}Out": said.get(f"{what}After")}
+        run |= {f"{what}In": answer.get(f"{what}Before"), f"{what}Out": answer.get(f"{what}After")}
     return {name: value for name, value in run.items() if value not in (None, "")}
 
 
@@ -204,7 +209,7 @@ def _ready(
 
 
 def _degraded(
-    refusal: Refusal | None, problem: str | None, said: tuple[str, str], troubles: Sequence[pod_facts.Problem]
+    refusal: Refusal | None, problem: str | None, said: tuple[str, str], troubles: Sequence[pod_facts.PodProblem]
 ) -> Condition:
     state, message = said
     if refusal is not None:

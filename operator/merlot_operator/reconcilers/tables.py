@@ -1,4 +1,4 @@
-"""Reconcile one Table: its config to shared state, its batches to Jobs, what is known about it to its status."""
+"""Reconcile one Table: write its config to shared state, run its batches as Jobs, and write its status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merlot.spec.upsert import UpsertConfig
 from merlot_operator import restrictions
 from merlot_operator.accepted import as_run, spec_of, text_of
 from merlot_operator.config import Config
-from merlot_operator.context import Context, Trial
+from merlot_operator.context import FailedAttempt, ReconcileContext
 from merlot_operator.desired import batch_runs
 from merlot_operator.desired import demand as demands
 from merlot_operator.kube.kinds import (
@@ -51,7 +51,7 @@ from merlot_operator.reconcilers.refusals import complete, next_trial, refusal
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table import table_conditions, table_status
-from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.status.table_facts import Refusal, SpecVerdict, TableStatusFacts
 from merlot_operator.status.table_problems import UNCONFIRMED
 from merlot_operator.status.upsert_links import table_condition, upsert_of
 
@@ -59,20 +59,20 @@ _LOG = logging.getLogger(__name__)
 
 SOON_S = 1.0
 BUSY_S = 5.0
-"""Until the next look at what nobody may tell of."""
+"""Seconds until the next look at something that may change without an event."""
 UNSTARTED = ("Waiting", "Pending")
 MAX_MESSAGE = 2000
 COUNTS = ("segments", "totalDocs", "sizeBytes", "size")
 
 
-async def reconcile_table(context: Context, namespace: str, name: str) -> float | None:
-    """One pass; returns in how many seconds to look again, None if the Table is gone."""
+async def reconcile_table(context: ReconcileContext, namespace: str, name: str) -> float | None:
+    """Run one pass. Return in how many seconds to look again, or None if the Table is gone."""
     body = context.store.get(TABLES, namespace, name)
     if body is None:
         return None
     if is_deleting(body):
         return await delete_table(context, as_run(body))
-    if not _is_surrounded(context, body):
+    if not _has_first_passes(context, body):
         return SOON_S
     body = await ensure_finalizer(context, body)
     table, refusal = _judge(body, context.config)
@@ -82,11 +82,11 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
         revision, refusal, problem = await _publish_config(context, namespace, table, revision, declared)
     is_accepted = table is not None and refusal is None and problem is None
     accepted = text_of(body["spec"]) if is_accepted else body.get("status", {}).get("accepted")
-    running = table if is_accepted else _run_meanwhile(body, table, refusal)
+    running = table if is_accepted else _table_to_run(body, table, refusal)
     plan = await _plan_batches(context, body, running, revision)
-    if not _is_surrounded(context, body):
-        return SOON_S  # The last pass over a cluster that nobody wanted for a moment has come to its end meanwhile.
-    facts = _facts(context, body, Verdict(refusal, problem, revision, accepted), running, plan.runs)
+    if not _has_first_passes(context, body):
+        return SOON_S  # Meanwhile a pass over the cluster, which nobody wanted for a moment, has torn it down.
+    facts = _facts(context, body, SpecVerdict(refusal, problem, revision, accepted), running, plan.runs)
     body = await _write_status(context, body, facts)
     refused = {} if running is None else await _run_batches(context, body, running, plan)
     if refused:
@@ -96,31 +96,31 @@ async def reconcile_table(context: Context, namespace: str, name: str) -> float 
     return _again_s(context, facts, plan)
 
 
-def _is_surrounded(context: Context, body: Object) -> bool:
-    """Whether its cluster and pool have had their first pass: what they found is part of the status."""
+def _has_first_passes(context: ReconcileContext, body: Object) -> bool:
+    """Return True if the Table's cluster and pool have had their first pass, whose results are part of the status."""
     namespace = body["metadata"]["namespace"]
     has_notes = namespace in context.clusters and (namespace, demands.pool_of(body)) in context.pools
     return has_notes and context.statuses.was_asked(namespace)
 
 
-def _run_meanwhile(body: Object, declared: Table | None, refusal: Refusal | None) -> Table | None:
-    """The table as it was accepted last; a new one that waits for shared state is planned for as it is declared."""
+def _table_to_run(body: Object, declared: Table | None, refusal: Refusal | None) -> Table | None:
+    """Return the table as it was accepted last. A new table that waits for shared state is planned as declared."""
     if spec_of(body) is None:
         return declared if refusal is None else None
     return accept(as_run(body))[0]
 
 
 def _judge(body: Object, config: Config) -> tuple[Table | None, Refusal | None]:
-    """The declared Table, or why it is not accepted; what was accepted before is not judged again."""
+    """Return the declared Table, or why it is not accepted. A spec that was accepted before is not judged again."""
     table, refusal = accept(body)
-    found = "; ".join(map(str, restrictions.problems(body["spec"], config)))
-    if not found:
+    violations = "; ".join(map(str, restrictions.problems(body["spec"], config)))
+    if not violations:
         return table, refusal
-    return None, Refusal("Invalid", found if refusal is None else f"{refusal.message}; {found}")
+    return None, Refusal("Invalid", violations if refusal is None else f"{refusal.message}; {violations}")
 
 
 def accept(body: Object) -> tuple[Table | None, Refusal | None]:
-    """The Table as its servers shall know it, or why it is not accepted."""
+    """Return the Table as servers get it, or why it is not accepted."""
     document = {key: copy.deepcopy(body[key]) for key in ("apiVersion", "kind", "spec")}
     document["metadata"] = {"name": name_of(body), "namespace": body["metadata"]["namespace"]}
     document["spec"] = restrictions.without_templates(document["spec"])
@@ -136,27 +136,33 @@ def accept(body: Object) -> tuple[Table | None, Refusal | None]:
 
 
 async def _publish_config(
-    context: Context, namespace: str, table: Table, known: int | None, declared: UpsertConfig | None = None
+    context: ReconcileContext,
+    namespace: str,
+    table: Table,
+    last_revision: int | None,
+    declared: UpsertConfig | None = None,
 ) -> tuple[int | None, Refusal | None, str | None]:
-    """Write the desired config; returns its revision, why it is refused, why it could not be written. `declared`: the
-    UpsertConfig that the table names."""
+    """Write the desired config. Return its revision, why it is refused, and why it could not be written.
+
+    `last_revision` is returned if nothing was written. `declared` is the UpsertConfig that the table names.
+    """
     try:
         record = await context.metastores.call(
             namespace, lambda store: _put(store, table, namespace, context.config, declared)
         )
     except NotAllowedError as error:
-        return known, Refusal("NotAllowed", str(error)), None
+        return last_revision, Refusal("NotAllowed", str(error)), None
     except InvalidInputError as error:
-        return known, Refusal("ChangeRefused", str(error)), None
+        return last_revision, Refusal("ChangeRefused", str(error)), None
     except MerlotError as error:
-        return known, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
+        return last_revision, None, f"{error}; see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
     return record.revision, None, None
 
 
 def _put(
     metastore: Metastore, table: Table, namespace: str, config: Config, upsert: UpsertConfig | None
 ) -> TableRecord:
-    check_places(table, config, namespace)  # here, where it is known by now where the namespace's files are
+    check_places(table, config, namespace)  # The namespace's home, which decides, is known only from here on.
     owner = homes.other_owner(metastore, table.name, namespace)
     if owner is not None:
         raise InvalidInputError(f"namespace {owner} has a table of that name in the shared state of both")
@@ -167,9 +173,9 @@ def _put(
 
 
 def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | None) -> list[manifest.Problem]:
-    """List why the Table's upsert settings are refused: they would decide its rows otherwise than until now, or do not
-    fit a table that is consumed. declared: the UpsertConfig that the Table names, which counts as long as shared state
-    has none of that name, for it may be refused itself."""
+    """List why the Table's upsert settings are refused: they would change which of the existing rows count, or do not
+    fit a table that consumes a stream. `declared` is the UpsertConfig that the Table names. It counts while shared
+    state has none of that name, since it may itself be refused."""
     settings = settings_of(table, [shared_upserts.named_by(metastore, table.spec), declared])
     if settings is None:
         return []
@@ -178,9 +184,9 @@ def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | N
 
 
 async def _plan_batches(
-    context: Context, body: Object, table: Table | None, revision: int | None
+    context: ReconcileContext, body: Object, table: Table | None, revision: int | None
 ) -> batch_runs.BatchPlan:
-    """`table` as it is run; None if it is not."""
+    """Plan the batch runs. `table` is the Table as it is run; None if it is not run."""
     namespace, name = body["metadata"]["namespace"], name_of(body)
     runs = list(body.get("status", {}).get("batches") or ())
     if table is None:
@@ -199,7 +205,7 @@ async def _plan_batches(
         obstacle = f"waits until the table is recovered: {lost}"
     elif cluster.tables[name].get("unconfirmed"):
         obstacle = f"waits for the controller: {UNCONFIRMED}"
-    jobs = {name_of(one): one for one in context.store.with_label(JOBS, namespace, TABLE, name)}
+    jobs = {name_of(job): job for job in context.store.with_label(JOBS, namespace, TABLE, name)}
     pods = context.store.with_label(PODS, namespace, TABLE, name)
     facts = batch_runs.BatchFacts(
         uid=body["metadata"]["uid"],
@@ -217,19 +223,22 @@ async def _plan_batches(
     return batch_runs.plan(facts)
 
 
-async def _refused(context: Context, jobs: Iterable[Object], pods: Sequence[Object]) -> dict[str, str]:
-    """By Job: why it gets no pod."""
-    found = {}
-    for one in jobs:
-        if not batch_runs.lacks_pods(one, pods):
-            complete(context, one)
-        elif (text := await refusal(context, one)) is not None:
-            found[name_of(one)] = text
-    return found
+async def _refused(context: ReconcileContext, jobs: Iterable[Object], pods: Sequence[Object]) -> dict[str, str]:
+    """Return the Jobs that get no pod, each with the reason."""
+    reasons = {}
+    for body in jobs:
+        if not batch_runs.lacks_pods(body, pods):
+            complete(context, body)
+        elif (text := await refusal(context, body)) is not None:
+            reasons[name_of(body)] = text
+    return reasons
 
 
-async def _run_batches(context: Context, body: Object, table: Table, plan: batch_runs.BatchPlan) -> dict[str, str]:
-    """Make the Jobs that the status tells of, stop those that it no longer does; returns why some cannot be made."""
+async def _run_batches(
+    context: ReconcileContext, body: Object, table: Table, plan: batch_runs.BatchPlan
+) -> dict[str, str]:
+    """Create the Jobs of active runs, and delete those of runs that were replaced. Return why some Jobs cannot be
+    created."""
     refused = {}
     namespace = body["metadata"]["namespace"]
     for name in plan.obsolete:
@@ -249,20 +258,20 @@ async def _run_batches(context: Context, body: Object, table: Table, plan: batch
             secrets=_secrets(table),
             is_suspended=table.spec.suspend or batch.job.suspend,
         )
-        trial = await _tried(context, body, table, run)
+        trial = await _try_job(context, body, table, run)
         if trial is not None:
             refused[name] = trial.message
     return refused
 
 
-async def _tried(context: Context, body: Object, table: Table, run: BatchPod) -> Trial | None:
-    """Make the Job if it is time for that; why it cannot be made."""
+async def _try_job(context: ReconcileContext, body: Object, table: Table, run: BatchPod) -> FailedAttempt | None:
+    """Create the Job if its next trial is due; return the attempt if it failed, or None if the Job exists."""
     key, now_s = f"{run.namespace}/{run.job}", context.clock.monotonic()
     before = context.trials.get(key)
     if before is not None and now_s < before.next_s:
         return before
     try:
-        check_places(table, context.config, run.namespace)  # of runs that were planned when it could
+        check_places(table, context.config, run.namespace)  # They may have been allowed when the run was planned.
         await _ensure_job(context, body, run)
     except (InvalidInputError, ConflictError, UnavailableError) as error:
         _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", run.job, run.namespace, error)
@@ -278,8 +287,8 @@ def _secrets(table: Table) -> list[str]:
     return [] if store is None or store.secret_ref is None else [store.secret_ref]
 
 
-async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
-    """A Job is made once, and then only suspended and resumed: its template cannot change."""
+async def _ensure_job(context: ReconcileContext, body: Object, run: BatchPod) -> None:
+    """Create the Job once; afterwards only suspend and resume it, since its template cannot change."""
     live = context.store.get(JOBS, run.namespace, run.job)
     if live is None:
         context.store.keep(await context.kube.apply(job(run, context.config)))
@@ -291,17 +300,17 @@ async def _ensure_job(context: Context, body: Object, run: BatchPod) -> None:
 
 
 def _facts(
-    context: Context,
+    context: ReconcileContext,
     body: Object,
-    verdict: Verdict,
+    verdict: SpecVerdict,
     running: Table | None,
     runs: Sequence[dict[str, Any]],
-) -> TableFacts:
+) -> TableStatusFacts:
     namespace, name = body["metadata"]["namespace"], name_of(body)
     pool_name = demands.pool_of(body)
     status = body.get("status") or {}
-    old = {one["type"]: one for one in status.get("conditions") or ()}
-    return TableFacts(
+    old = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    return TableStatusFacts(
         namespace=namespace,
         name=name,
         verdict=verdict,
@@ -313,7 +322,9 @@ def _facts(
         controllers=context.store.with_label(PODS, namespace, COMPONENT, CONTROLLER),
         brokers=context.store.with_label(PODS, namespace, COMPONENT, BROKER),
         servers=context.store.with_label(PODS, namespace, POOL, pool_name),
-        deployments=[one for one in context.store.of(DEPLOYMENTS, namespace) if COMPONENT in labels_of(one)],
+        deployments=[
+            deployment for deployment in context.store.of(DEPLOYMENTS, namespace) if COMPONENT in labels_of(deployment)
+        ],
         ready_before=old.get("Ready", {}),
         was_told=COUNTS[0] in status,
         now_ms=context.clock.now_ms(),
@@ -325,7 +336,7 @@ def _facts(
     )
 
 
-def _upsert(context: Context, body: Object) -> Condition | None:
+def _upsert(context: ReconcileContext, body: Object) -> Condition | None:
     name = config_ref(body)
     if name is None:
         return None
@@ -333,8 +344,8 @@ def _upsert(context: Context, body: Object) -> Condition | None:
     return table_condition(name, config, accept(body)[0])
 
 
-async def _write_status(context: Context, body: Object, facts: TableFacts) -> Object:
-    """Write what changed, if anything did; returns the Table as it is then. What was accepted is run from then on."""
+async def _write_status(context: ReconcileContext, body: Object, facts: TableStatusFacts) -> Object:
+    """Write the status if it changed; return the Table with it. From then on the accepted spec in the status is run."""
     namespace, before_pool = facts.namespace, demands.pool_of(body)
     status = table_status(facts)
     if facts.table is None or facts.is_doubted:
@@ -349,7 +360,7 @@ async def _write_status(context: Context, body: Object, facts: TableFacts) -> Ob
     return body
 
 
-def _again_s(context: Context, facts: TableFacts, plan: batch_runs.BatchPlan) -> float:
+def _again_s(context: ReconcileContext, facts: TableStatusFacts, plan: batch_runs.BatchPlan) -> float:
     again_s = context.config.resync_s
     if facts.verdict.problem is not None or any(run["state"] in UNSTARTED for run in facts.runs):
         again_s = min(again_s, BUSY_S)

@@ -1,5 +1,6 @@
-"""Reconcile one UpsertConfig: checked, against the Tables that name it too, and kept in shared state, where the
-controller takes it up."""
+"""Reconcile one UpsertConfig: check it, also against the Tables that name it, and write it to shared state, where the
+controller picks it up.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from merlot.errors import InvalidInputError, MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
 from merlot.spec.upsert import UpsertConfig
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.kinds import TABLES, UPSERTS, Object, as_written, config_ref, is_deleting, name_of
 from merlot_operator.reconcilers.finalizers import ensure_finalizer, forget
 from merlot_operator.reconcilers.rollups import WAITING_S
@@ -17,11 +18,11 @@ from merlot_operator.reconcilers.tables import accept
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.upsert_links import degraded_by
-from merlot_operator.status.upserts import UpsertFacts, upsert_conditions, upsert_ready, upsert_status
+from merlot_operator.status.upserts import UpsertStatusFacts, upsert_conditions, upsert_ready, upsert_status
 
 
-async def reconcile_upsert(context: Context, namespace: str, name: str) -> float | None:
-    """One pass; returns in how many seconds to look again, None if it is gone."""
+async def reconcile_upsert(context: ReconcileContext, namespace: str, name: str) -> float | None:
+    """Run one pass. Return in how many seconds to look again, or None if the object is gone."""
     body = context.store.get(UPSERTS, namespace, name)
     if body is None:
         return None
@@ -30,11 +31,11 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         return None
     body = await ensure_finalizer(context, body)
     accepted, revision = Condition("Accepted", True, "Valid"), body.get("status", {}).get("revision")
-    linked = [one for one in context.store.of(TABLES, namespace) if config_ref(one) == name]
+    linked = [table for table in context.store.of(TABLES, namespace) if config_ref(table) == name]
     is_written = True
     try:
         config = manifest.load_document(as_written(body), UpsertConfig)
-        tables = [(name_of(one), accept(one)[0]) for one in linked]
+        tables = [(name_of(table), accept(table)[0]) for table in linked]
         degraded = degraded_by(config, tables)
         record = await context.metastores.call(namespace, lambda store: _put(store, config))
         revision = record.revision
@@ -46,10 +47,10 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
         step = f"see that ZooKeeper runs at {context.config.metastore_of(namespace)}"
         degraded = Condition("Degraded", True, "MetastoreUnavailable", f"{error}; {step}")
     names, cluster = sorted(map(name_of, linked)), context.statuses.of(namespace)
-    known = {name: cluster.tables[name].get("upsert") for name in names if name in cluster.tables}
-    facts = UpsertFacts(
+    answers = {name: cluster.tables[name].get("upsert") for name in names if name in cluster.tables}
+    facts = UpsertStatusFacts(
         tables=names,
-        words={name: word for name, word in known.items() if word is not None},
+        answers={name: answer for name, answer in answers.items() if answer is not None},
         revision=revision,
         problem=cluster.problem,
         ttl=_ttl(body),
@@ -62,7 +63,7 @@ async def reconcile_upsert(context: Context, namespace: str, name: str) -> float
 
 
 def _put(store: Metastore, config: UpsertConfig) -> shared_upserts.UpsertRecord:
-    """Write it, unless it would change which rows of a table count that are there."""
+    """Write the config. Raise InvalidInputError if it would change which of a table's existing rows count."""
     problems = row_rules.changed_by(store, config)
     if problems:
         raise InvalidInputError("; ".join(map(str, problems)))
@@ -70,7 +71,7 @@ def _put(store: Metastore, config: UpsertConfig) -> shared_upserts.UpsertRecord:
 
 
 def _ttl(body: Object) -> str:
-    """The time to live that is declared, whatever it is called."""
+    """Return the declared time to live, whichever field holds it; empty if the manifest is invalid."""
     try:
         return manifest.load_document(as_written(body), UpsertConfig).spec.primary_key_ttl or "none"
     except InvalidInputError:

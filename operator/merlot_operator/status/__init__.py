@@ -1,1 +1,1 @@
-"""Conditions and status of declared objects from what is known about them. Pure, but for the reporter."""
+"""Conditions and status of declared objects. Pure, but for the reporter."""

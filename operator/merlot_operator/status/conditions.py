@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A claim about an object; None is Unknown."""
+    """A claim about an object; `holds` is None for Unknown."""
 
     type: str
     holds: bool | None
@@ -23,13 +23,13 @@ class Condition:
 def rendered(
     conditions: Iterable[Condition], before: Iterable[Mapping[str, Any]], generation: int, now: str
 ) -> list[Json]:
-    """As the status holds them; the time of an unchanged one stays."""
-    old = {one["type"]: one for one in before}
+    """Return the conditions as the status holds them. The transition time of an unchanged condition stays."""
+    old = {condition["type"]: condition for condition in before}
     result = []
     for condition in conditions:
         status = {True: "True", False: "False", None: "Unknown"}[condition.holds]
-        known = old.get(condition.type)
-        since = known["lastTransitionTime"] if known is not None and known["status"] == status else now
+        previous = old.get(condition.type)
+        since = previous["lastTransitionTime"] if previous is not None and previous["status"] == status else now
         result.append(
             {
                 "type": condition.type,
@@ -44,27 +44,30 @@ def rendered(
 
 
 def status_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> Json | None:
-    """A merge patch of the status: what changed, null for what went, inside of objects too; None if nothing did."""
+    """Return a merge patch of the status: changed members, also inside of objects, and null for removed ones; None if
+    nothing changed."""
     changed = {name: _merged(before.get(name), value) for name, value in after.items() if before.get(name) != value}
     changed |= dict.fromkeys(before.keys() - after.keys())
     return changed or None
 
 
 def _merged(before: Any, after: Any) -> Any:
-    """A patch keeps the members of an object that it does not name."""
+    """Return the value of a member in the patch: a merge patch keeps the members of an object that it does not name."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return status_patch(before, after) or {}
     return after
 
 
 def news(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Conditions whose status or reason is another than before: worth an event."""
-    old = {one["type"]: (one["status"], one["reason"]) for one in before}
-    return [one for one in after if old.get(one["type"]) != (one["status"], one["reason"])]
+    """Return the conditions whose status or reason has changed, which are worth an event."""
+    old = {condition["type"]: (condition["status"], condition["reason"]) for condition in before}
+    return [
+        condition for condition in after if old.get(condition["type"]) != (condition["status"], condition["reason"])
+    ]
 
 
 def human_size(num_bytes: int) -> str:
-    """9.1 MiB."""
+    """Return a size for people, such as `9.1 MiB`."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,11 +1,11 @@
-"""Writes an object's status when it changed, and tells of what is news by events."""
+"""Write an object's status when it changed, and report by events what is new."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.events import timestamp
 from merlot_operator.kube.kinds import Object, kind_of, name_of, namespace_of
 from merlot_operator.status.conditions import Condition, news, rendered, status_patch
@@ -16,15 +16,16 @@ BAD_NEWS |= {"MemorySufficient": "False"}
 GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True", "Consuming": "True", "Executed": "True"}
 GOOD_NEWS |= {"BackfillProgressing": "True"}
 WANTED = STREAM_CHOSEN
-"""Reasons of what looks like bad news, and is what somebody asked for."""
+"""Reasons of Consuming=False that somebody asked for: good news."""
 UNWANTED = ("MessagesLost", COMMITS_FAIL, KEYS_MOVED)
-"""The other way round."""
+"""Reasons of Consuming=True that are bad news."""
 
 
 async def write_status(
-    context: Context, body: Object, conditions: Sequence[Condition], status: Mapping[str, Any]
+    context: ReconcileContext, body: Object, conditions: Sequence[Condition], status: Mapping[str, Any]
 ) -> Object:
-    """The object as it is afterwards. `status` is all but conditions and generation; what is left out goes."""
+    """Write the status; return the object with it. `status` is everything but conditions and generation. A member of
+    the old status that is missing in it is removed."""
     before = dict(body.get("status") or {})
     old = before.get("conditions") or []
     generation = body["metadata"]["generation"]
@@ -34,22 +35,25 @@ async def write_status(
         return body
     written = await context.kube.patch_status(kind_of(body), namespace_of(body), name_of(body), patch)
     context.store.keep_own(written)
-    await _tell_of_pruned(context, body, patch, written)
+    await _warn_of_pruned_fields(context, body, patch, written)
     for condition in news(old, shown):
-        await _tell(context, body, condition)
+        await _report_condition(context, body, condition)
     return written
 
 
-async def _tell_of_pruned(context: Context, body: Object, patch: Mapping[str, Any], written: Object) -> None:
-    """Fields that an older definition does not know are dropped silently, and would be written for ever."""
-    kept = written.get("status") or {}
-    pruned = sorted(name for name, value in patch.items() if value not in (None, [], {}) and name not in kept)
+async def _warn_of_pruned_fields(
+    context: ReconcileContext, body: Object, patch: Mapping[str, Any], written: Object
+) -> None:
+    """Warn of status fields that an older CRD does not know: the API server drops them silently, so they would be
+    written again and again."""
+    stored = written.get("status") or {}
+    pruned = sorted(name for name, value in patch.items() if value not in (None, [], {}) and name not in stored)
     if pruned:
         text = f"its definition does not know status.{', status.'.join(pruned)}; apply the definitions of this version"
         await context.events.warning(body, "DefinitionOutdated", text)
 
 
-async def _tell(context: Context, body: Object, condition: Mapping[str, Any]) -> None:
+async def _report_condition(context: ReconcileContext, body: Object, condition: Mapping[str, Any]) -> None:
     reason, text = condition["reason"], condition["message"] or condition["reason"]
     is_wanted = condition["type"] == "Consuming" and reason in WANTED
     is_bad = BAD_NEWS.get(condition["type"]) == condition["status"] and not is_wanted

@@ -1,4 +1,4 @@
-"""A Table's status from what is known about it. Pure: same facts, same status, so that nothing is written twice."""
+"""Derive a Table's status. Pure: same facts, same status, so that nothing is written twice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from merlot_operator.kube import pods as pod_facts
 from merlot_operator.kube.kinds import POOL, SELECTOR
 from merlot_operator.manifests.cluster import broker_url
 from merlot_operator.status.conditions import Condition, Json, human_size
-from merlot_operator.status.stream import consuming, stream_status, stream_word
-from merlot_operator.status.table_facts import TableFacts
+from merlot_operator.status.stream import consuming, stream_answer, stream_status
+from merlot_operator.status.table_facts import TableStatusFacts
 from merlot_operator.status.table_problems import last_runs, obstacles, problems
 
 
-def table_conditions(facts: TableFacts) -> list[Condition]:
-    """All conditions, in the order in which they are shown."""
+def table_conditions(facts: TableStatusFacts) -> list[Condition]:
+    """Return all conditions, in the order in which they are shown."""
     problem = next(problems(facts), None)
     conditions = [
         _accepted(facts),
@@ -34,8 +34,8 @@ def table_conditions(facts: TableFacts) -> list[Condition]:
     return [*conditions, _task_succeeded(facts)] if facts.runs else conditions
 
 
-def table_status(facts: TableFacts) -> Json:
-    """The status but for its conditions."""
+def table_status(facts: TableStatusFacts) -> Json:
+    """Return the status without its conditions."""
     status: Json = {
         "brokers": f"{pod_facts.num_ready(facts.brokers)}/{facts.cluster_note.num_brokers}",
         "brokerUrl": broker_url(facts.namespace),
@@ -53,19 +53,19 @@ def table_status(facts: TableFacts) -> Json:
     if facts.table is not None:
         size = int(facts.table["sizeBytes"])
         counts = {"segments": int(facts.table["segments"]), "totalDocs": int(facts.table["totalDocs"])}
-        if not facts.is_doubted:  # then what the status remembers is truer
+        if not facts.is_doubted:  # otherwise the counts in the status are nearer to the truth
             status |= counts | {"sizeBytes": size, "size": human_size(size)}
         if (indexes := facts.table.get("indexes")) is not None:
             status["indexes"] = f"{indexes['built']}/{indexes['wanted']}"
         status["segmentsUnpartitioned"] = facts.table.get("unpartitioned") or None
-    if facts.has_stream and (word := stream_word(facts)) is not None:
-        status["stream"] = stream_status(word)
+    if facts.has_stream and (answer := stream_answer(facts)) is not None:
+        status["stream"] = stream_status(answer)
     if facts.runs:
         status["lastBatch"] = f"{facts.runs[0]['name']} {facts.runs[0]['state']}"
     return {name: value for name, value in status.items() if value not in ([], None)}
 
 
-def _accepted(facts: TableFacts) -> Condition:
+def _accepted(facts: TableStatusFacts) -> Condition:
     if facts.verdict.refusal is not None:
         return Condition("Accepted", False, facts.verdict.refusal.reason, facts.verdict.refusal.message)
     if facts.verdict.problem is not None and facts.verdict.revision is not None and not facts.is_declared_run:
@@ -77,19 +77,19 @@ def _accepted(facts: TableFacts) -> Condition:
     return Condition("Accepted", True, "Valid")
 
 
-def _ready(facts: TableFacts) -> Condition:
+def _ready(facts: TableStatusFacts) -> Condition:
     obstacle = next(obstacles(facts), None)
     return Condition("Ready", True, "Serving") if obstacle is None else Condition("Ready", False, *obstacle)
 
 
-def _progressing(facts: TableFacts) -> Condition:
+def _progressing(facts: TableStatusFacts) -> Condition:
     steps = list(_steps(facts))
     if steps:
         return Condition("Progressing", True, steps[0][0], "; ".join(message for _, message in steps[:5]))
     return Condition("Progressing", False, "Settled")
 
 
-def _steps(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def _steps(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     for step in facts.pool_note.steps:
         yield "RollingOut", step
     wanted, num_ready = facts.pool_note.wanted, pod_facts.num_ready(facts.servers)
@@ -111,7 +111,7 @@ def _steps(facts: TableFacts) -> Iterator[tuple[str, str]]:
             yield "Ingesting", f"batch {run['name']} is {run['state'].lower()} as Job {run['job']}"
 
 
-def _config_in_sync(facts: TableFacts) -> Condition:
+def _config_in_sync(facts: TableStatusFacts) -> Condition:
     def condition(holds: bool | None, reason: str, message: str = "") -> Condition:
         return Condition("ConfigInSync", holds, reason, message)
 
@@ -138,7 +138,7 @@ def _config_in_sync(facts: TableFacts) -> Condition:
 
 
 def _indexes_text(indexes: Mapping[str, Any]) -> str:
-    """How far servers are with what their segments lack."""
+    """Return how far servers are with building the indexes that their segments lack."""
     if not indexes["wanted"]:
         return f"servers look for segments that lack indexes: {', '.join(indexes['looking'][:5])}"
     text = f"built indexes of {indexes['built']} of {indexes['wanted']} segments, counted on each server"
@@ -154,7 +154,7 @@ def _behind(table: Mapping[str, Any], revision: int) -> Iterator[str]:
             yield server
 
 
-def _segments_available(facts: TableFacts) -> Condition:
+def _segments_available(facts: TableStatusFacts) -> Condition:
     def condition(holds: bool | None, reason: str, message: str = "") -> Condition:
         return Condition("SegmentsAvailable", holds, reason, message)
 
@@ -172,14 +172,14 @@ def _segments_available(facts: TableFacts) -> Condition:
     return condition(True, "AllLoaded", f"answers lack none of {total} segments")
 
 
-def _restart_pending(facts: TableFacts) -> Condition:
+def _restart_pending(facts: TableStatusFacts) -> Condition:
     if not facts.pool_note.num_outdated:
         return Condition("RestartPending", False, "UpToDate")
     text = f"{facts.pool_note.num_outdated} servers run with older settings"
     return Condition("RestartPending", True, "SettingsChanged", "; ".join([text, *facts.pool_note.steps]))
 
 
-def _task_succeeded(facts: TableFacts) -> Condition:
+def _task_succeeded(facts: TableStatusFacts) -> Condition:
     last = last_runs(facts.runs)
     if facts.table is not None and facts.table.get("metastoreLost"):
         return Condition("TaskSucceeded", None, "MetastoreLost", "what batches brought is not in the metastore")

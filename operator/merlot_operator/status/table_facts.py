@@ -1,4 +1,4 @@
-"""What a Table's status is derived from."""
+"""Facts from which a Table's status is derived."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from merlot_operator.status.conditions import Condition
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a Table is not accepted."""
+    """Reason and message of a Table that is not accepted."""
 
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of the declared spec."""
+class SpecVerdict:
+    """Result of judging and writing the declared spec."""
 
     refusal: Refusal | None = None
     problem: str | None = None
-    """Why its config could not be written."""
+    """Reason why the config could not be written."""
     revision: int | None = None
-    """Of the config in shared state; None if it is not there, or nobody knows."""
+    """Revision of the config in shared state; None if it is not there, or unknown."""
     accepted: str | None = None
-    """The spec that was accepted last, as the status keeps it."""
+    """The spec that was accepted last, as the text that the status keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableFacts:
-    """All that a Table's status is derived from."""
+class TableStatusFacts:
+    """Facts from which a Table's status is derived."""
 
     namespace: str
     name: str
-    verdict: Verdict
+    verdict: SpecVerdict
     is_declared_run: bool
-    """Whether the declared spec is the one that was accepted."""
+    """True if the declared spec is the accepted one."""
     cluster: ClusterStatus
     cluster_note: ClusterNote
     pool: str
@@ -51,26 +51,26 @@ class TableFacts:
     brokers: Sequence[Object]
     servers: Sequence[Object]
     deployments: Sequence[Object]
-    """Of the namespace's cluster."""
+    """Deployments of the namespace's cluster."""
     runs: Sequence[Run]
     ready_before: Mapping[str, Any]
-    """Condition Ready as it stands in the status; empty if it does not."""
+    """Condition Ready of the current status; empty if there is none."""
     was_told: bool
-    """Whether a controller has ever told of it."""
+    """True if a controller has ever reported on the table."""
     now_ms: int
     asks_for_no_server: bool
-    """Whether `replicas` of its servers is 0: the others of its tenant may want some."""
+    """True if the table asks for 0 servers; other tables of its tenant may want some."""
     is_suspended: bool
     has_stream: bool
     upsert: Condition | None
-    """Condition UpsertConfigured, if it names an UpsertConfig."""
+    """Condition UpsertConfigured, if the table names an UpsertConfig."""
 
     @property
     def table(self) -> Mapping[str, Any] | None:
-        """The controller's word on it."""
+        """Return the controller's answer about the table."""
         return self.cluster.tables.get(self.name)
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the controller lacks segments of the table, or has not compared it with its deep store yet."""
+        """Return True if the controller lacks segments of the table, or has not compared it with its deep store yet."""
         return self.table is not None and bool(self.table.get("metastoreLost") or self.table.get("unconfirmed"))

@@ -1,4 +1,4 @@
-"""What keeps a Table from being served, and what is wrong with it: the causes behind Ready and Degraded. Pure."""
+"""Obstacles to serving a Table, and its problems: the causes behind Ready and Degraded. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from merlot_operator.kube.events import ms_of
 from merlot_operator.kube.kinds import Object, name_of
 from merlot_operator.status.conditions import human_size
 from merlot_operator.status.stream import stream_problems
-from merlot_operator.status.table_facts import TableFacts
+from merlot_operator.status.table_facts import TableStatusFacts
 from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 
 UNKNOWN_TABLE = "the controller does not know the table yet"
 UNCONFIRMED = "it has not compared the table with its deep store yet"
 OVERDUE_MS = 900_000
-"""A table that is not ready for so long wants somebody to look."""
+"""Time in milliseconds after which a table that is not ready needs somebody to look."""
 MAX_SHORT = 5
-"""Servers that are named."""
+"""Largest number of servers that are named."""
 CHOSEN = ("Suspended", "ScaledToZero", "NotAccepted")
 """Reasons that end when somebody changes the manifest."""
 
 
-def obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """Why queries are not answered in full, the cause before its effects. What they see is what brokers and controller
-    tell: a refused change, a pod that loads, or a segment that is not part of the table yet takes nothing from it."""
+def obstacles(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
+    """Yield why queries are not answered in full, causes before their effects. Brokers and the controller decide: a
+    refused change, a pod that loads, or a segment that is not part of the table yet takes nothing from the answers."""
     if facts.verdict.revision is None:
         yield _unserved(facts)
         return
@@ -50,36 +50,36 @@ def obstacles(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "NoServer", _pods_message("server", facts.servers)
     if facts.table is not None and facts.table["segmentsUnavailable"]:
         missing, total = facts.table["segmentsUnavailable"], facts.table["segments"]
-        cause = next((f": {one.message}" for one in pod_facts.problems(facts.servers, now_ms=facts.now_ms)), "")
+        cause = next((f": {problem.message}" for problem in pod_facts.problems(facts.servers, now_ms=facts.now_ms)), "")
         yield "SegmentsUnavailable", f"{missing} of {total} segments have no live server that holds them{cause}"
 
 
-def _unserved(facts: TableFacts) -> tuple[str, str]:
-    """Nothing was accepted and written yet."""
+def _unserved(facts: TableStatusFacts) -> tuple[str, str]:
+    """Return why the table is not served: no spec of it has been accepted and written yet."""
     if facts.verdict.refusal is not None:
         return "NotAccepted", "the table is not accepted; see condition Accepted"
     return "MetastoreUnavailable", facts.verdict.problem or "its config is not in ZooKeeper yet"
 
 
-def _has_live_server(facts: TableFacts) -> bool:
+def _has_live_server(facts: TableStatusFacts) -> bool:
     return facts.table is not None and any(server["live"] for server in facts.table["servers"].values())
 
 
-def _no_broker(facts: TableFacts) -> str:
+def _no_broker(facts: TableStatusFacts) -> str:
     if facts.cluster_note.num_brokers or facts.brokers:
         return _pods_message("broker", facts.brokers)
     return "spec.tenants.broker.replicas is 0: brokers are stopped; ask for one or more to go on"
 
 
 def _pods_message(role: str, pods: Sequence[Object]) -> str:
-    found = pod_facts.problems(pods)
-    if found:
-        return found[0].message
+    causes = pod_facts.problems(pods)
+    if causes:
+        return causes[0].message
     return f"{len(pods)} {role} pods start" if pods else f"no {role} pod is there yet"
 
 
-def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """What is wrong, the gravest first."""
+def problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong, the gravest problem first."""
     if facts.verdict.refusal is not None:
         yield facts.verdict.refusal.reason, facts.verdict.refusal.message
     if facts.upsert is not None and facts.upsert.reason in UPSERT_PROBLEMS:
@@ -105,22 +105,25 @@ def problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "RolloutStuck", f"{'; '.join(facts.pool_note.steps)}; see conditions SegmentsAvailable and ConfigInSync"
     if not facts.cluster.is_known and facts.was_told and pod_facts.num_ready(facts.brokers):
         yield "ControllerUnavailable", f"{facts.cluster.problem}; queries go on, what is shown may be old"
-    yield from ((one.reason, one.message) for one in facts.pool_note.conflicts if one.table == facts.name)
+    yield from (
+        (conflict.reason, conflict.message) for conflict in facts.pool_note.conflicts if conflict.table == facts.name
+    )
     yield from _batch_problems(facts)
     yield from _pruning_problems(facts)
     yield from _overdue(facts)
 
 
 def _store_problems(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """List problems of the metastore and the deep store that the controller reports."""
+    """Yield problems of the metastore and the deep store that the controller reports."""
     if table.get("metastoreLost"):
         yield "MetastoreLost", table["metastoreLost"]
     if table.get("storeProblem"):
         yield "StoreUnavailable", f"{table['storeProblem']}; see spec.deepStore"
 
 
-def _refused_pods(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """What a quota, pod security or an admission plugin does not let Kubernetes' own controllers create."""
+def _refused_pods(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
+    """Yield pods that Kubernetes' own controllers cannot create, because of a quota, pod security or an admission
+    plugin, and rollouts that do not end."""
     if facts.pool_note.refused is not None:
         yield "PodsRefused", facts.pool_note.refused
     for deployment in facts.deployments:
@@ -132,8 +135,8 @@ def _refused_pods(facts: TableFacts) -> Iterator[tuple[str, str]]:
                 yield "RolloutStuck", f"Deployment {name}: {condition.get('message', 'its pods do not become ready')}"
 
 
-def _overdue(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """No wait is for ever: whatever keeps a table from being served, after a while somebody has to look."""
+def _overdue(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
+    """Yield a problem if the table has not been ready for OVERDUE_MS, whatever the obstacle: somebody has to look."""
     obstacle = next(obstacles(facts), None)
     since = facts.ready_before.get("lastTransitionTime")
     if obstacle is None or since is None or obstacle[0] in CHOSEN or facts.ready_before.get("status") == "True":
@@ -142,8 +145,8 @@ def _overdue(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "NotReadyInTime", f"not ready since {since}: {obstacle[1]}"
 
 
-def _memory_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """Servers that will be killed when their keys grow, and rows that were replaced and stay."""
+def _memory_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
+    """Yield servers that will run out of memory when their keys grow, and compactions that fail."""
     upsert = None if facts.table is None else facts.table.get("upsert")
     if upsert is not None and upsert["short"]:
         yield "MemoryShort", shortage(upsert["short"])
@@ -152,25 +155,25 @@ def _memory_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
         yield "CompactionFails", compaction_problem(compaction)
 
 
-def _pruning_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
-    """Answers are right all the same, but every query asks for more segments than it should."""
+def _pruning_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
+    """Yield what keeps brokers from pruning. Answers are right all the same, but every query reads more segments."""
     brokers = {} if facts.table is None else facts.table["brokers"]
-    found = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
-    if found:
-        yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(found[:3])}"
+    impairments = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
+    if impairments:
+        yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(impairments[:3])}"
 
 
 def compaction_problem(compaction: Mapping[str, Any]) -> str:
-    """Which segment cannot be rewritten, and why."""
+    """Return how many segments cannot be rewritten, and why."""
     return f"{compaction['failing']} segments cannot be rewritten, rows that were replaced stay: {compaction['error']}"
 
 
 def shortage(short: Sequence[Mapping[str, Any]]) -> str:
-    """What servers lack, and what to do."""
+    """Return which servers lack how much memory, and what to do."""
     texts = [
-        f"{one['server']} needs {human_size(one['neededBytes'])} with room for its keys to grow (keys take"
-        f" {human_size(one['keysBytes'])}), and has {human_size(one['limitBytes'])}"
-        for one in short[:MAX_SHORT]
+        f"{server['server']} needs {human_size(server['neededBytes'])} with room for its keys to grow (keys take"
+        f" {human_size(server['keysBytes'])}), and has {human_size(server['limitBytes'])}"
+        for server in short[:MAX_SHORT]
     ]
     return f"{'; '.join(texts)}: raise the limit of the servers, add servers, or shorten the time to live"
 
@@ -182,7 +185,7 @@ def _sharing(others: Sequence[str]) -> str:
     )
 
 
-def _batch_problems(facts: TableFacts) -> Iterator[tuple[str, str]]:
+def _batch_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     for name, run in last_runs(facts.runs).items():
         if run["state"] == "Failed":
             yield "BatchFailed", f"batch {name}: {run.get('message', 'failed')}; see `kubectl logs job/{run['job']}`"
@@ -196,7 +199,7 @@ def _segment_errors(table: Mapping[str, Any]) -> str:
 
 
 def last_runs(runs: Sequence[Run]) -> dict[str, Run]:
-    """The newest run of each batch source."""
+    """Return the newest run of each batch source."""
     last: dict[str, Run] = {}
     for run in runs:
         last.setdefault(run["name"], run)

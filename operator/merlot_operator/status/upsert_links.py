@@ -1,4 +1,4 @@
-"""Where a Table and the UpsertConfig that it names meet: what the one says against the other. Pure."""
+"""Checks of a Table against the UpsertConfig that it names. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from merlot_operator.kube.kinds import Object, as_written, is_deleting
 from merlot_operator.status.conditions import Condition
 
 UPSERT_PROBLEMS = ("UpsertConfigInvalid", "UpsertConfigUnfit")
-"""Reasons of UpsertConfigured that want somebody to act; objects may come in any order, so waiting for one does not."""
+"""Reasons of UpsertConfigured that need somebody to act. Waiting for an UpsertConfig does not, since objects may arrive
+in any order."""
 
 
 def table_condition(name: str, config: Object | None, table: Table | None) -> Condition:
-    """What becomes of a Table's `spec.upsert`. config: as stored, None if there is none of that name."""
+    """Return UpsertConfigured for a Table's `spec.upsert`. `config` is the stored object, None if there is none of that
+    name."""
     if config is None or is_deleting(config):
         return Condition("UpsertConfigured", False, "NoUpsertConfig", f'waits for the UpsertConfig "{name}": apply it')
     upsert = upsert_of(config)
@@ -31,7 +33,7 @@ def table_condition(name: str, config: Object | None, table: Table | None) -> Co
 
 
 def upsert_of(config: Object | None) -> UpsertConfig | None:
-    """The UpsertConfig of an object; None if there is none, or it is going, or wrong by itself."""
+    """Return the UpsertConfig of an object; None if there is none, it is being deleted, or it is invalid by itself."""
     if config is None or is_deleting(config):
         return None
     try:
@@ -41,18 +43,19 @@ def upsert_of(config: Object | None) -> UpsertConfig | None:
 
 
 def _is_refused(config: Object) -> bool:
-    """True if the operator refused it at its last look, such as for rows that would be decided anew."""
+    """Return True if the operator refused the object at its last look, such as for deciding existing rows anew."""
     conditions = (config.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Accepted" and one["status"] == "False" for one in conditions)
+    return any(condition["type"] == "Accepted" and condition["status"] == "False" for condition in conditions)
 
 
 def degraded_by(config: UpsertConfig, tables: Iterable[tuple[str, Table | None]]) -> Condition:
-    """What the Tables that name an UpsertConfig say against it; one that is not accepted itself says nothing."""
-    found = [
+    """Return Degraded, True if a Table that names the UpsertConfig does not fit it. A Table that is not accepted itself
+    does not count."""
+    misfits = [
         f'table "{name}": {"; ".join(map(str, problems))}'
         for name, table in tables
         if table is not None and (problems := against_named(config.spec, table))
     ]
-    if found:
-        return Condition("Degraded", True, "DoesNotFit", "; ".join(found))
+    if misfits:
+        return Condition("Degraded", True, "DoesNotFit", "; ".join(misfits))
     return Condition("Degraded", False, "AsDeclared")

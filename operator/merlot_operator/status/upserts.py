@@ -1,6 +1,6 @@
-"""Status and conditions of an UpsertConfig, from what the controller tells of the Tables that name it. Pure.
+"""Status and conditions of an UpsertConfig, from the controller's answers about the Tables that name it. Pure.
 
-Numbers come rounded from the controller, so that a status is written when something has changed that matters.
+Numbers come rounded from the controller, so that a status is only written when something has changed that matters.
 """
 
 from __future__ import annotations
@@ -13,36 +13,37 @@ from merlot_operator.kube.events import timestamp
 from merlot_operator.status.conditions import Condition, Json, human_size
 from merlot_operator.status.table_problems import compaction_problem, shortage
 
-Word = Mapping[str, Any]
+UpsertAnswer = Mapping[str, Any]
 DONE = "DONE"
 UNUSED = ("NoTable", "Waiting")
-"""Reasons of Executed for which no table is upserted by it."""
+"""Reasons of Executed for which the UpsertConfig applies to no table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpsertFacts:
-    """What an UpsertConfig's status is made from."""
+class UpsertStatusFacts:
+    """Facts from which an UpsertConfig's status is derived."""
 
     tables: Sequence[str]
-    """Tables that name it."""
-    words: Mapping[str, Word]
-    """What the controller says of the upserts of each; nothing of one that it does not know yet."""
+    """Tables that name the UpsertConfig."""
+    answers: Mapping[str, UpsertAnswer]
+    """The controller's answer about the upserts of each table, except of tables that it does not know yet."""
     revision: int | None
-    """Of the manifest in shared state."""
+    """Revision of the manifest in shared state."""
     problem: str | None
-    """Why the controller is silent."""
+    """Reason why the controller is silent."""
     ttl: str = ""
-    """The time to live that is declared."""
+    """Time to live that is declared."""
 
 
-def upsert_conditions(facts: UpsertFacts) -> list[Condition]:
-    """Whether it is in force, its snapshots are there, it is being backfilled, memory will do, and rows that were
-    replaced can be taken out."""
+def upsert_conditions(facts: UpsertStatusFacts) -> list[Condition]:
+    """Return the conditions: it is in force, its snapshots are current, it is being backfilled, memory suffices, and
+    compaction succeeds."""
     return [_executed(facts), _snapshots(facts), _backfill(facts), _memory(facts), _compaction(facts)]
 
 
 def upsert_ready(accepted: Condition, degraded: Condition, executed: Condition) -> Condition:
-    """Whether tables are upserted by it. They follow a change from their next segment on, and without a controller."""
+    """Return Ready: True if tables are upserted by it. They follow a change from their next segment on, even without a
+    controller."""
     for condition, wanted in ((accepted, True), (degraded, False)):
         if condition.holds is not wanted:
             return Condition("Ready", False, condition.reason, condition.message)
@@ -53,41 +54,41 @@ def upsert_ready(accepted: Condition, degraded: Condition, executed: Condition) 
     return Condition("Ready", True, "Accepted", "tables that name it follow it from their next segment on")
 
 
-def upsert_status(facts: UpsertFacts, before: Mapping[str, Any], refused: bool) -> Json:
-    """The status but for its conditions."""
+def upsert_status(facts: UpsertStatusFacts, before: Mapping[str, Any], refused: bool) -> Json:
+    """Return the status without its conditions."""
     status: Json = {"tables": list(facts.tables), "revision": facts.revision, "ttl": facts.ttl or None}
     if facts.problem is not None:
-        kept = ("keys", "memory", "snapshot", "perTable")
-        status |= {name: before[name] for name in kept if name in before}
+        retained = ("keys", "memory", "snapshot", "perTable")
+        status |= {name: before[name] for name in retained if name in before}
         status["state"] = "Refused" if refused else before.get("state")
     else:
-        words = facts.words
-        oldest = [one["snapshots"].get("oldestMs") for one in words.values()]
+        answers = facts.answers
+        oldest = [answer["snapshots"].get("oldestMs") for answer in answers.values()]
         times = [millis for millis in oldest if millis is not None]
         status |= {
             "state": "Refused" if refused else _state(facts),
-            "keys": sum(one["keys"] for one in words.values()) if words else None,
-            "memory": human_size(sum(one["memoryBytes"] for one in words.values())) if words else None,
+            "keys": sum(answer["keys"] for answer in answers.values()) if answers else None,
+            "memory": human_size(sum(answer["memoryBytes"] for answer in answers.values())) if answers else None,
             "snapshot": timestamp(min(times)) if times else None,
-            "perTable": [_table(name, word) for name, word in sorted(words.items())],
+            "perTable": [_table(name, answer) for name, answer in sorted(answers.items())],
         }
     return {name: value for name, value in status.items() if value not in (None, "", [])}
 
 
-def _state(facts: UpsertFacts) -> str:
-    """One word, or two, of what matters most."""
+def _state(facts: UpsertStatusFacts) -> str:
+    """Return the state in a word or two: what matters most."""
     if not facts.tables:
         return "NoTable"
-    if any(word["short"] for word in facts.words.values()):
+    if any(answer["short"] for answer in facts.answers.values()):
         return "MemoryShort"
-    for _, filling in _fillings(facts):
-        if filling["step"] != DONE:
-            return f"Backfill {filling['number'] + 1}/{filling['steps']} {filling['step']}"
+    for _, backfill in _backfills(facts):
+        if backfill["step"] != DONE:
+            return f"Backfill {backfill['number'] + 1}/{backfill['steps']} {backfill['step']}"
     executed = _executed(facts)
     return executed.reason if executed.holds is not True else "Executed"
 
 
-def _executed(facts: UpsertFacts) -> Condition:
+def _executed(facts: UpsertStatusFacts) -> Condition:
     def condition(holds: bool | None, reason: str, message: str = "") -> Condition:
         return Condition("Executed", holds, reason, message)
 
@@ -95,100 +96,106 @@ def _executed(facts: UpsertFacts) -> Condition:
         return condition(False, "NoTable", "no Table names it in spec.upsert.configRef")
     if facts.problem is not None:
         return condition(None, "ControllerUnavailable", facts.problem)
-    waiting = [f"{name}: {word['waitsFor']}" for name, word in facts.words.items() if word["waitsFor"]]
+    waiting = [f"{name}: {answer['waitsFor']}" for name, answer in facts.answers.items() if answer["waitsFor"]]
     if waiting:
         return condition(False, "Waiting", "; ".join(waiting))
     old = [name for name in facts.tables if _is_old(name, facts)]
     if old:
         return condition(False, "Progressing", f"the controller has not taken it up yet for {', '.join(old)}")
-    behind = [f"{name}: {', '.join(word['behind'])}" for name, word in facts.words.items() if word["behind"]]
-    total = sum(word["replicas"] for word in facts.words.values())
-    in_force = sum(word["inForce"] for word in facts.words.values())
+    behind = [f"{name}: {', '.join(answer['behind'])}" for name, answer in facts.answers.items() if answer["behind"]]
+    total = sum(answer["replicas"] for answer in facts.answers.values())
+    in_force = sum(answer["inForce"] for answer in facts.answers.values())
     counts = f"in force on {in_force} of {total} replicas of partitions"
     if behind or not total:
         return condition(False, "Progressing", "; ".join([counts, *behind]))
     return condition(True, "Executed", f"{counts} of {', '.join(facts.tables)}")
 
 
-def _is_old(name: str, facts: UpsertFacts) -> bool:
-    word = facts.words.get(name)
-    return word is None or facts.revision is None or word["revision"] < facts.revision
+def _is_old(name: str, facts: UpsertStatusFacts) -> bool:
+    answer = facts.answers.get(name)
+    return answer is None or facts.revision is None or answer["revision"] < facts.revision
 
 
-def _snapshots(facts: UpsertFacts) -> Condition:
-    said = {name: word["snapshots"] for name, word in facts.words.items()}
-    if said and not any(one["wanted"] for one in said.values()):
+def _snapshots(facts: UpsertStatusFacts) -> Condition:
+    snapshots = {name: answer["snapshots"] for name, answer in facts.answers.items()}
+    if snapshots and not any(snapshot["wanted"] for snapshot in snapshots.values()):
         return Condition("SnapshotsCurrent", False, "Disabled", "snapshot: ENABLE would have them written")
-    errors = [f"{name}: {one['error']}" for name, one in sorted(said.items()) if one.get("error")]
+    errors = [f"{name}: {snapshot['error']}" for name, snapshot in sorted(snapshots.items()) if snapshot.get("error")]
     if errors:
         return Condition("SnapshotsCurrent", False, "Failing", "; ".join(errors))
-    missing = [f"{name}: {one['missing']} segments" for name, one in sorted(said.items()) if one["missing"]]
+    missing = [
+        f"{name}: {snapshot['missing']} segments" for name, snapshot in sorted(snapshots.items()) if snapshot["missing"]
+    ]
     if missing:
         return Condition("SnapshotsCurrent", False, "Missing", f"no snapshot yet of {'; '.join(missing)}")
-    if all(one.get("oldestMs") is None for one in said.values()):
+    if all(snapshot.get("oldestMs") is None for snapshot in snapshots.values()):
         return Condition("SnapshotsCurrent", None, "NoSnapshots", "no segment has one yet")
     return Condition("SnapshotsCurrent", True, "Current")
 
 
-def _fillings(facts: UpsertFacts) -> Iterator[tuple[str, Word]]:
-    """Backfills by table, those first that are under way."""
-    found = [(name, word["backfill"]) for name, word in sorted(facts.words.items()) if word.get("backfill")]
-    return iter(sorted(found, key=lambda one: one[1]["step"] == DONE))
+def _backfills(facts: UpsertStatusFacts) -> Iterator[tuple[str, UpsertAnswer]]:
+    """Return each table's backfill, those that are under way first."""
+    backfills = [(name, answer["backfill"]) for name, answer in sorted(facts.answers.items()) if answer.get("backfill")]
+    return iter(sorted(backfills, key=lambda item: item[1]["step"] == DONE))
 
 
-def _backfill(facts: UpsertFacts) -> Condition:
-    name, filling = next(_fillings(facts), ("", None))
-    if filling is None:
+def _backfill(facts: UpsertStatusFacts) -> Condition:
+    name, backfill = next(_backfills(facts), ("", None))
+    if backfill is None:
         return Condition("BackfillProgressing", False, "NoBackfill")
-    where = f"{filling['name']} of table {name}"
-    if filling["step"] == DONE:
-        reason = "Cancelled" if filling["cancelled"] else "Done"
-        return Condition("BackfillProgressing", False, reason, f"{where} since {timestamp(filling['sinceMs'])}")
-    text = f"{where}: step {filling['number'] + 1} of {filling['steps']}, {filling['step']}"
-    message = f"{text}; waits for {filling['message']}" if filling["message"] else text
-    if filling["waitsForMemory"]:
+    where = f"{backfill['name']} of table {name}"
+    if backfill["step"] == DONE:
+        reason = "Cancelled" if backfill["cancelled"] else "Done"
+        return Condition("BackfillProgressing", False, reason, f"{where} since {timestamp(backfill['sinceMs'])}")
+    text = f"{where}: step {backfill['number'] + 1} of {backfill['steps']}, {backfill['step']}"
+    message = f"{text}; waits for {backfill['message']}" if backfill["message"] else text
+    if backfill["waitsForMemory"]:
         return Condition("BackfillProgressing", False, "NeedsMemory", message)
-    reason = "".join(part.capitalize() for part in filling["step"].split("_"))
+    reason = "".join(part.capitalize() for part in backfill["step"].split("_"))
     return Condition("BackfillProgressing", True, reason, message)
 
 
-def _memory(facts: UpsertFacts) -> Condition:
-    short = {one["server"]: one for word in facts.words.values() for one in word["short"]}
+def _memory(facts: UpsertStatusFacts) -> Condition:
+    short = {server["server"]: server for answer in facts.answers.values() for server in answer["short"]}
     if short:
-        found = [one for _, one in sorted(short.items())]
-        return Condition("MemorySufficient", False, "MemoryShort", shortage(found))
-    if not facts.words:
+        servers = [server for _, server in sorted(short.items())]
+        return Condition("MemorySufficient", False, "MemoryShort", shortage(servers))
+    if not facts.answers:
         return Condition("MemorySufficient", None, "Unknown")
     return Condition("MemorySufficient", True, "Sufficient")
 
 
-def _compaction(facts: UpsertFacts) -> Condition:
-    said = {name: one for name, word in sorted(facts.words.items()) if (one := word.get("compaction"))}
-    if not said:
+def _compaction(facts: UpsertStatusFacts) -> Condition:
+    compactions = {
+        name: compaction for name, answer in sorted(facts.answers.items()) if (compaction := answer.get("compaction"))
+    }
+    if not compactions:
         reason, text = (
-            ("Disabled", "compaction would take rows out that were replaced") if facts.words else ("Unknown", "")
+            ("Disabled", "compaction would take rows out that were replaced") if facts.answers else ("Unknown", "")
         )
-        return Condition("CompactionSucceeding", False if facts.words else None, reason, text)
-    failing = [f"{name}: {compaction_problem(one)}" for name, one in said.items() if one["failing"]]
+        return Condition("CompactionSucceeding", False if facts.answers else None, reason, text)
+    failing = [
+        f"{name}: {compaction_problem(compaction)}" for name, compaction in compactions.items() if compaction["failing"]
+    ]
     if failing:
         return Condition("CompactionSucceeding", False, "Failing", "; ".join(failing))
-    if all(one["suspended"] for one in said.values()):
+    if all(compaction["suspended"] for compaction in compactions.values()):
         return Condition("CompactionSucceeding", False, "Suspended", "compaction.suspend is true")
     return Condition("CompactionSucceeding", True, "Succeeding")
 
 
-def _table(name: str, word: Word) -> Json:
-    worst, filling, compaction = word.get("worst"), word.get("backfill"), word.get("compaction") or {}
+def _table(name: str, answer: UpsertAnswer) -> Json:
+    worst, backfill, compaction = answer.get("worst"), answer.get("backfill"), answer.get("compaction") or {}
     entry: Json = {
         "table": name,
-        **{count: word[count] for count in ("keys", "valid", "invalid", "expired")},
-        "memoryBytes": word["memoryBytes"],
+        **{count: answer[count] for count in ("keys", "valid", "invalid", "expired")},
+        "memoryBytes": answer["memoryBytes"],
         "worstPartition": None if worst is None else worst["partition"],
         "worstPartitionBytes": None if worst is None else worst["memoryBytes"],
-        "replicas": word["replicas"],
-        "replicasInForce": word["inForce"],
-        "ttl": word["ttl"],
-        "backfill": None if filling is None else filling["step"],
+        "replicas": answer["replicas"],
+        "replicasInForce": answer["inForce"],
+        "ttl": answer["ttl"],
+        "backfill": None if backfill is None else backfill["step"],
         "segmentsRewritten": compaction.get("rewritten"),
         "segmentsRemoved": compaction.get("removed"),
         "segmentsMerged": compaction.get("merged"),

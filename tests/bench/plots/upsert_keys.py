@@ -19,7 +19,7 @@ import pyarrow as pa
 from tests.bench.report import ROOT
 
 from merlot_spark import quickstart_data
-from merlot_spark.demo import Client
+from merlot_spark.demo import NodeClient
 from merlot_spark.flight_events import KEY, NUM_PARTITIONS, manifests, read_events, write_events
 from merlot_spark.flight_keys import KeyCounts
 from merlot_spark.local_node import LocalNode, free_port
@@ -44,12 +44,12 @@ def upsert_keys() -> str:
         node = LocalNode(Path(folder) / "node", free_port(8099), Path(folder))
         try:
             node.start()
-            return _played(Client(node.url), Path(folder) / "topic", events)
+            return _played(NodeClient(node.url), Path(folder) / "topic", events)
         finally:
             node.stop()
 
 
-def _played(client: Client, folder: Path, events: pa.Table) -> str:
+def _played(client: NodeClient, folder: Path, events: pa.Table) -> str:
     topic = _Topic(folder)
     for name, ttl in ((BOARD, ""), (f"{BOARD}_day", "1d")):
         text = manifests(topic.name, FLUSH_ROWS, name=name, ttl=ttl, kafka=KAFKA)
@@ -94,7 +94,7 @@ class _Topic:
         assert self._producer.flush() == 0
 
 
-def _until(client: Client, sql: str, count: int) -> None:
+def _until(client: NodeClient, sql: str, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     found = None
     while found != [count]:
@@ -105,7 +105,7 @@ def _until(client: Client, sql: str, count: int) -> None:
         time.sleep(0.05)
 
 
-def _check(client: Client, events: pa.Table) -> None:
+def _check(client: NodeClient, events: pa.Table) -> None:
     """The board is what DuckDB makes of all events; of two that happened at once, the later one counts."""
     ordered = events.append_column("place", pa.array(range(events.num_rows)))
     rest = ", ".join(f"arg_max({name}, happened * 2000000 + place)" for name in ("dest", "state", "delay"))

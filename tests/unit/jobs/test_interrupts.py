@@ -7,11 +7,11 @@ import signal
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from merlot_spark.interrupts import held_back, is_news
+from merlot_spark.interrupts import is_news, postponed_interrupt
 
 
 def interrupted(times: int, steps: list[str]) -> None:
-    with held_back():
+    with postponed_interrupt():
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
         steps.append("went on")

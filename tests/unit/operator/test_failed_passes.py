@@ -21,18 +21,18 @@ from merlot.errors import (
 from merlot.metastore.protocol import Metastore
 from merlot_operator import __main__ as program
 from merlot_operator.config import Config
-from merlot_operator.context import ClusterNote, Context
+from merlot_operator.context import ClusterNote, ReconcileContext
 from merlot_operator.reconcilers import loop
 from merlot_operator.reconcilers.tables import _publish_config
-from merlot_operator.workqueue import Key, Subject
+from merlot_operator.workqueue import QueueKey, Subject
 
 CONFIG = Config(metastore="zk://z", deep_store="s3://b", runtime_image="r", spark_image="s", workers=1)
 ERRORS = [ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError]
-CLUSTER, POOL = Key(Subject.CLUSTER, "n"), Key(Subject.POOL, "n", "merlot-server-flights")
+CLUSTER, POOL = QueueKey(Subject.CLUSTER, "n"), QueueKey(Subject.POOL, "n", "merlot-server-flights")
 
 
 @pytest.fixture
-async def context() -> Context:
+async def context() -> ReconcileContext:
     """An operator that serves everything, and knows of nothing."""
     found = program._context(CONFIG, kopf.OperatorSettings())
     found.progress.heard[None] = found.clock.monotonic()
@@ -55,7 +55,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Iterator[async
 @pytest.mark.parametrize("key", [CLUSTER, POOL], ids=["cluster", "pool"])
 @pytest.mark.parametrize("error", [*ERRORS, KeyError], ids=lambda kind: kind.__name__)
 async def test_whatever_a_pass_over_a_cluster_or_a_pool_fails_of_is_noted(
-    context: Context, monkeypatch: pytest.MonkeyPatch, key: Key, error: type[Exception]
+    context: ReconcileContext, monkeypatch: pytest.MonkeyPatch, key: QueueKey, error: type[Exception]
 ) -> None:
     with failing(monkeypatch, error("node is missing path=/merlot/n")) as failed:
         context.queue.wake(key)
@@ -65,13 +65,13 @@ async def test_whatever_a_pass_over_a_cluster_or_a_pool_fails_of_is_noted(
             while key in context.progress.passes:
                 await asyncio.sleep(0)
         worker.cancel()
-    notes: dict[Key, Any] = {CLUSTER: context.clusters.get("n"), POOL: context.pools.get(("n", key.name))}
+    notes: dict[QueueKey, Any] = {CLUSTER: context.clusters.get("n"), POOL: context.pools.get(("n", key.name))}
     assert notes[key] is not None
     expected = "node is missing path=/merlot/n" if issubclass(error, MerlotError) else "see its log"
     assert expected in notes[key].problem
 
 
-def test_a_note_of_the_passs_own_stays(context: Context) -> None:
+def test_a_note_of_the_passs_own_stays(context: ReconcileContext) -> None:
     context.clusters["n"] = ClusterNote("Deployment/merlot-broker: forbidden", 2)
     context.note_failure(CLUSTER, "something")
     assert context.clusters["n"] == ClusterNote("Deployment/merlot-broker: forbidden", 2)
@@ -79,7 +79,7 @@ def test_a_note_of_the_passs_own_stays(context: Context) -> None:
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda kind: kind.__name__)
 async def test_whatever_keeps_a_config_from_being_written_is_told(
-    context: Context, monkeypatch: pytest.MonkeyPatch, error: type[MerlotError]
+    context: ReconcileContext, monkeypatch: pytest.MonkeyPatch, error: type[MerlotError]
 ) -> None:
     async def call(namespace: str, _: Any) -> Metastore:
         raise error(f"node is missing path=/merlot/{namespace}")

@@ -12,12 +12,12 @@ from merlot.errors import ConflictError, UnavailableError
 from merlot_operator import __main__ as program
 from merlot_operator import handlers
 from merlot_operator.config import Config, from_environment
-from merlot_operator.context import Context
-from merlot_operator.kube.kinds import DECLARED, FINALIZER, PODS, SERVICES, TABLE, TABLES, Kind, Object, kind_of
+from merlot_operator.context import ReconcileContext
+from merlot_operator.kube.kinds import DECLARED, FINALIZER, PODS, SERVICES, TABLE, TABLES, Object, ResourceKind, kind_of
 from merlot_operator.reconcilers import loop
 from merlot_operator.reconcilers.finalizers import ensure_finalizer
 from merlot_operator.reconcilers.going import let_go_of_own, outlives, reconcile_namespace
-from merlot_operator.workqueue import Key, Subject
+from merlot_operator.workqueue import QueueKey, Subject
 
 ENVIRONMENT = {
     "MERLOT_METASTORE": "zk://z",
@@ -47,15 +47,15 @@ class Server:
 
     def __init__(self, namespace: str, num_conflicts: int = 0) -> None:
         self.namespace, self.is_going, self.num_conflicts = namespace, True, num_conflicts
-        self.objects: dict[Kind, dict[str, Any]] = {kind: self._declared(kind) for kind in DECLARED}
+        self.objects: dict[ResourceKind, dict[str, Any]] = {kind: self._declared(kind) for kind in DECLARED}
 
-    def _declared(self, kind: Kind) -> dict[str, Any]:
+    def _declared(self, kind: ResourceKind) -> dict[str, Any]:
         metadata = {"name": "flights", "namespace": self.namespace, "uid": kind.plural, "resourceVersion": "1"}
         metadata |= {"finalizers": [FINALIZER, "others"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
         spec = {"table": "flights", "deletionPolicy": "Delete", "tenants": {}}
         return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "spec": spec}
 
-    def operator(self, monkeypatch: pytest.MonkeyPatch, namespaces: str) -> Context:
+    def operator(self, monkeypatch: pytest.MonkeyPatch, namespaces: str) -> ReconcileContext:
         """One that knows all of it, and of a driver that runs."""
         context = program._context(config_of(namespaces), kopf.OperatorSettings())
         for name in ("get", "patch"):
@@ -68,13 +68,13 @@ class Server:
         context.store.put({"kind": PODS.name, "metadata": driver, "status": {"phase": "Running"}})
         return context
 
-    async def get(self, kind: Kind, _: str | None, name: str) -> dict[str, Any]:
+    async def get(self, kind: ResourceKind, _: str | None, name: str) -> dict[str, Any]:
         if kind in self.objects:
             return copy.deepcopy(self.objects[kind])
         assert name == self.namespace
         return {"metadata": {"name": name} | ({"deletionTimestamp": "now"} if self.is_going else {})}
 
-    async def patch(self, kind: Kind, namespace: str, name: str, body: Object) -> dict[str, Any]:
+    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Object) -> dict[str, Any]:
         live = self.objects[kind]
         version = str(int(live["metadata"]["resourceVersion"]) + 1)
         if self.num_conflicts:
@@ -131,7 +131,7 @@ async def test_the_next_namespace_of_the_name_is_served(monkeypatch: pytest.Monk
     server = Server("team")
     context = server.operator(monkeypatch, "team")
     await reconcile_namespace(context, "team", "")
-    assert await loop._pass(context, Key(Subject.CLUSTER, "team")) is None
+    assert await loop._pass(context, QueueKey(Subject.CLUSTER, "team")) is None
     server.is_going = False
     await reconcile_namespace(context, "team", "")
     assert context.going == set()
@@ -140,10 +140,10 @@ async def test_the_next_namespace_of_the_name_is_served(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("change", ["DELETED", "MODIFIED"])
 @pytest.mark.parametrize("kind", [TABLES, SERVICES, PODS])
 async def test_whatever_is_deleted_makes_the_operator_look_whether_its_namespace_goes(
-    monkeypatch: pytest.MonkeyPatch, kind: Kind, change: str
+    monkeypatch: pytest.MonkeyPatch, kind: ResourceKind, change: str
 ) -> None:
     context = Server("team").operator(monkeypatch, "team")
     metadata = {"name": "x", "namespace": "team", "uid": "x", "resourceVersion": "7", "deletionTimestamp": "now"}
     body: dict[str, Any] = {"kind": kind.name, "metadata": metadata, "spec": {"tenants": {}}}
     handlers.observe(context, kind_of(body), change, body)
-    assert await context.queue.take() == Key(Subject.NAMESPACE, "team")
+    assert await context.queue.take() == QueueKey(Subject.NAMESPACE, "team")

@@ -20,10 +20,10 @@ from merlot_operator.kube.pods import problems
 from merlot_operator.reconcilers.refusals import next_trial
 from merlot_operator.status import conditions
 from merlot_operator.status.conditions import Condition
-from merlot_operator.workqueue import Key, Subject, WorkQueue
+from merlot_operator.workqueue import QueueKey, Subject, WorkQueue
 
 CONFIG = Config(metastore="zk://zk:2181/m", deep_store="s3://b/m?region=x", runtime_image="r:1", spark_image="s:1")
-ONE, TWO = Key(Subject.TABLE, "n", "one"), Key(Subject.TABLE, "n", "two")
+ONE, TWO = QueueKey(Subject.TABLE, "n", "one"), QueueKey(Subject.TABLE, "n", "two")
 
 
 @pytest.mark.parametrize(

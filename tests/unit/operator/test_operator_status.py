@@ -13,16 +13,16 @@ from merlot_operator.desired.demand import Conflict
 from merlot_operator.kube.events import timestamp
 from merlot_operator.status.conditions import Condition, status_patch
 from merlot_operator.status.table import table_conditions, table_status
-from merlot_operator.status.table_facts import Refusal, TableFacts, Verdict
+from merlot_operator.status.table_facts import Refusal, SpecVerdict, TableStatusFacts
 from merlot_operator.status.upserts import upsert_ready
 
 NOW_MS = 1_800_000_000_000
 SINCE = {"status": "False", "lastTransitionTime": timestamp(NOW_MS - 3_600_000)}
 READY = {"status": "True", "lastTransitionTime": timestamp(NOW_MS - 3_600_000)}
-NEW = Verdict()
-REFUSED = Verdict(Refusal("Invalid", "x"))
-CHANGE_REFUSED = Verdict(Refusal("ChangeRefused", "x"), revision=7, accepted="{}")
-UNWRITTEN = Verdict(None, "away", 7, "{}")
+NEW = SpecVerdict()
+REFUSED = SpecVerdict(Refusal("Invalid", "x"))
+CHANGE_REFUSED = SpecVerdict(Refusal("ChangeRefused", "x"), revision=7, accepted="{}")
+UNWRITTEN = SpecVerdict(None, "away", 7, "{}")
 OVERDUE = "ProgressDeadlineExceeded"
 CONFLICT, OTHERS = Conflict("TooFewServers", "x", "t"), Conflict("TooFewServers", "x", "other")
 AWAY = ClusterStatus(problem="controller does not answer at http://x")
@@ -53,11 +53,11 @@ def word(**changes: Any) -> dict[str, Any]:
     return {**counts, "segmentsFailed": 0, "moving": False, "replication": 1, **instances, **changes}
 
 
-def facts(**changes: Any) -> TableFacts:
+def facts(**changes: Any) -> TableStatusFacts:
     given: dict[str, Any] = {
         "namespace": "n",
         "name": "t",
-        "verdict": Verdict(revision=7, accepted="{}"),
+        "verdict": SpecVerdict(revision=7, accepted="{}"),
         "is_declared_run": True,
         "cluster": ClusterStatus({"t": word()}),
         "cluster_note": ClusterNote(num_brokers=1),
@@ -76,7 +76,7 @@ def facts(**changes: Any) -> TableFacts:
         "has_stream": False,
         "upsert": None,
     }
-    return TableFacts(**given | changes)
+    return TableStatusFacts(**given | changes)
 
 
 def saying(**changes: Any) -> ClusterStatus:
@@ -95,7 +95,7 @@ def failing(problem: str, state: str = "ERROR") -> dict[str, Any]:
     return {"partition": 1, "state": state, "lag": 12_000, "lagMs": 300_000, "problem": problem, "error": "x y=1"}
 
 
-def shown(given: TableFacts, kind: str) -> tuple[bool | None, str]:
+def shown(given: TableStatusFacts, kind: str) -> tuple[bool | None, str]:
     [condition] = [one for one in table_conditions(given) if one.type == kind]
     return condition.holds, condition.reason
 
@@ -129,8 +129,8 @@ def shown(given: TableFacts, kind: str) -> tuple[bool | None, str]:
         ({"verdict": CHANGE_REFUSED}, "Ready", (True, "Serving")),
         ({"verdict": CHANGE_REFUSED}, "ConfigInSync", (False, "NotAccepted")),
         ({"is_suspended": True, "servers": []}, "Ready", (False, "Suspended")),
-        ({"verdict": Verdict(problem="away")}, "Ready", (False, "MetastoreUnavailable")),
-        ({"verdict": Verdict(problem="away")}, "Accepted", (True, "Valid")),
+        ({"verdict": SpecVerdict(problem="away")}, "Ready", (False, "MetastoreUnavailable")),
+        ({"verdict": SpecVerdict(problem="away")}, "Accepted", (True, "Valid")),
         ({"verdict": UNWRITTEN, "is_declared_run": False}, "Accepted", (None, "MetastoreUnavailable")),
         ({"verdict": UNWRITTEN}, "Accepted", (True, "Valid")),
         ({"verdict": UNWRITTEN}, "Ready", (True, "Serving")),

@@ -15,13 +15,13 @@ from merlot.errors import ConflictError, NotFoundError
 from merlot_operator import __main__ as program
 from merlot_operator import handlers
 from merlot_operator.config import from_environment
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.client import ForbiddenError
-from merlot_operator.kube.kinds import LEASES, ROLE_BINDINGS, TABLES, Kind, Object, kind_of
-from merlot_operator.kube.ownership import MARK, Owner, Standing, check_owned, mark, owner_of, standing
+from merlot_operator.kube.kinds import LEASES, ROLE_BINDINGS, TABLES, Object, ResourceKind, kind_of
+from merlot_operator.kube.ownership import MARK, NamespaceRole, Owner, check_owned, mark, namespace_role, owner_of
 from merlot_operator.kube.writer import changes_fixed_field
 from merlot_operator.reconcilers import ownership
-from merlot_operator.reconcilers.ownership import REASON, is_ours, let_go, tell_of_owner
+from merlot_operator.reconcilers.ownership import REASON, is_ours, let_go, report_owner
 
 ME, SUCCESSOR, TWIN = Owner("plat/plat", "a"), Owner("plat/plat", "b"), Owner("team/twin", "c")
 ENVIRONMENT = {
@@ -35,21 +35,21 @@ ENVIRONMENT = {
 @pytest.mark.parametrize(
     ("owner", "has_owned", "takes_over", "expected"),
     [
-        (None, False, False, Standing.HEIR),
-        (None, True, False, Standing.HEIR),
-        (ME, True, False, Standing.OWNER),
-        (SUCCESSOR, False, False, Standing.HEIR),
-        (SUCCESSOR, True, False, Standing.STRANGER),
-        (SUCCESSOR, True, True, Standing.STRANGER),
-        (TWIN, False, False, Standing.STRANGER),
-        (TWIN, False, True, Standing.HEIR),
-        (TWIN, True, True, Standing.STRANGER),
+        (None, False, False, NamespaceRole.HEIR),
+        (None, True, False, NamespaceRole.HEIR),
+        (ME, True, False, NamespaceRole.OWNER),
+        (SUCCESSOR, False, False, NamespaceRole.HEIR),
+        (SUCCESSOR, True, False, NamespaceRole.STRANGER),
+        (SUCCESSOR, True, True, NamespaceRole.STRANGER),
+        (TWIN, False, False, NamespaceRole.STRANGER),
+        (TWIN, False, True, NamespaceRole.HEIR),
+        (TWIN, True, True, NamespaceRole.STRANGER),
     ],
 )
 def test_whoever_came_last_serves_and_nobody_takes_back(
-    owner: Owner | None, has_owned: bool, takes_over: bool, expected: Standing
+    owner: Owner | None, has_owned: bool, takes_over: bool, expected: NamespaceRole
 ) -> None:
-    assert standing(owner, ME, has_owned=has_owned, takes_over=takes_over) is expected
+    assert namespace_role(owner, ME, has_owned=has_owned, takes_over=takes_over) is expected
 
 
 class Server:
@@ -57,11 +57,11 @@ class Server:
 
     def __init__(self) -> None:
         self.version, self.is_going = 0, False
-        self.objects: dict[tuple[Kind, str], dict[str, Any]] = {}
-        self.operators: list[Context] = []
+        self.objects: dict[tuple[ResourceKind, str], dict[str, Any]] = {}
+        self.operators: list[ReconcileContext] = []
         self.events: list[tuple[str, str]] = []
 
-    def operator(self, monkeypatch: pytest.MonkeyPatch, release: str, **more: str) -> Context:
+    def operator(self, monkeypatch: pytest.MonkeyPatch, release: str, **more: str) -> ReconcileContext:
         """An operator that has listed everything."""
         config = from_environment({**ENVIRONMENT, "MERLOT_RELEASE": release, **more})
         context = program._context(config, kopf.OperatorSettings())
@@ -87,16 +87,16 @@ class Server:
             raise ConflictError("exists")
         return self._put(copy.deepcopy(dict(body)))
 
-    async def patch(self, kind: Kind, namespace: str, name: str, body: Object) -> dict[str, Any]:
+    async def patch(self, kind: ResourceKind, namespace: str, name: str, body: Object) -> dict[str, Any]:
         live = await self.get(kind, namespace, name)
         if body["metadata"]["resourceVersion"] != live["metadata"]["resourceVersion"]:
             raise ConflictError("changed meanwhile")
         return self._put({**live, **body, "metadata": {**live["metadata"], **body["metadata"]}})
 
-    async def patch_status(self, kind: Kind, namespace: str, name: str, status: Object) -> dict[str, Any]:
+    async def patch_status(self, kind: ResourceKind, namespace: str, name: str, status: Object) -> dict[str, Any]:
         return self._put({**await self.get(kind, namespace, name), "status": dict(status)})
 
-    async def get(self, kind: Kind, _: str | None, name: str) -> dict[str, Any]:
+    async def get(self, kind: ResourceKind, _: str | None, name: str) -> dict[str, Any]:
         if (kind, name) not in self.objects:
             raise NotFoundError(name)
         return copy.deepcopy(self.objects[kind, name])
@@ -178,7 +178,7 @@ async def test_the_next_process_of_a_release_takes_its_namespaces(
 async def test_of_two_that_come_at_once_one_is_the_owner(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.declare()
     both = [server.operator(monkeypatch, release) for release in ("plat/plat", "team/twin")]
-    blind: Callable[[Context], None] = lambda context: context.store.forget(None)  # noqa: E731
+    blind: Callable[[ReconcileContext], None] = lambda context: context.store.forget(None)  # noqa: E731
     assert await is_ours(both[0], "n")
     blind(both[1])
     both[1].store.put(copy.deepcopy(server.objects[TABLES, "flights"]))
@@ -210,17 +210,17 @@ async def test_what_another_release_serves_says_so_by_an_event_and_by_conditions
     table = server.declare()
     assert await is_ours(server.operator(monkeypatch, "plat/plat"), "n")
     twin = server.operator(monkeypatch, "team/twin")
-    await tell_of_owner(twin, table)
+    await report_owner(twin, table)
     assert [reason for reason, _ in server.events] == [REASON]
     assert "plat/plat" in server.events[0][1]
     assert "status" not in server.objects[TABLES, "flights"], "its owner may be about to judge it"
     monkeypatch.setattr(ownership, "SILENT_S", 0.0)
-    await tell_of_owner(twin, table)
+    await report_owner(twin, table)
     told = server.objects[TABLES, "flights"]
     conditions = {one["type"]: (one["status"], one["reason"]) for one in told["status"]["conditions"]}
     assert conditions["Ready"] == ("False", REASON)
     version = told["metadata"]["resourceVersion"]
-    await tell_of_owner(twin, told)
+    await report_owner(twin, told)
     assert server.objects[TABLES, "flights"]["metadata"]["resourceVersion"] == version
 
 

@@ -14,12 +14,12 @@ from tests import budget
 
 from merlot_operator import __main__ as program
 from merlot_operator.config import Config
-from merlot_operator.context import Context
+from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Listing
 from merlot_operator.kube.kinds import TABLES, Object
 from merlot_operator.reconcilers.pools import reconcile_pool
-from merlot_operator.workqueue import Key, Subject
+from merlot_operator.workqueue import QueueKey, Subject
 
 CASES = budget.count("MERLOT_STORE_CASES", quick=300, every=5_000)
 STEPS = 60
@@ -153,14 +153,14 @@ def test_what_the_operator_writes_itself_wakes_nobody() -> None:
 
 
 @pytest.fixture
-async def context() -> Context:
+async def context() -> ReconcileContext:
     """An operator's parts, which have heard of nothing yet."""
     config = Config(metastore="zk://z", deep_store="s3://b", runtime_image="r", spark_image="s")
     return program._context(config, kopf.OperatorSettings())
 
 
 async def test_a_table_that_a_pass_over_a_pool_hears_of_first_is_looked_at(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: ReconcileContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = {
         "apiVersion": "merlot.dev/v1alpha1",
@@ -175,4 +175,4 @@ async def test_a_table_that_a_pass_over_a_pool_hears_of_first_is_looked_at(
     monkeypatch.setattr(context.kube, "list", listed)
     assert await reconcile_pool(context, "n", "merlot-server-flights") is None
     async with asyncio.timeout(5):
-        assert await context.queue.take() == Key(Subject.TABLE, "n", "flights")
+        assert await context.queue.take() == QueueKey(Subject.TABLE, "n", "flights")

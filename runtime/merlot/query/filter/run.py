@@ -1,8 +1,8 @@
-"""Running a resolved filter over a range of docs: spans first, then whole-column scans, most selective first.
+"""Run of a resolved filter over a range of docs: spans first, then whole-column scans, the most selective first.
 
-A doc whose verdict failed (by an overflow, say) is kept beside until the rest is known: under an AND another predicate
-may rule it out, under an OR one may take it in. The query fails if a doc is left. So it fails or not by its rows alone,
-in whatever order predicates run, and whichever are answered by a dictionary.
+A doc whose predicate failed (by an overflow, say) is noted until the other predicates have run: under an AND another
+predicate may rule it out, under an OR another may match it. The query fails if such a doc is left. So whether it fails
+depends on its rows alone, not on the order of predicates, nor on which of them a dictionary answers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from merlot.vectors.errors import QueryArithmeticError
 
 BLOCK = kernels.BLOCK_DOCS
 MAX_SPANS = 64
-"""More spans than this become bits like any other predicate."""
+"""Most spans that are kept as spans. More become bits, as for any other predicate."""
 Spans = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
 class FilterRun:
-    """One filter over one range of docs, on one thread."""
+    """Run of one filter over one range of docs, on one thread."""
 
     columns: Columns
     null_handling: bool
@@ -36,7 +36,7 @@ class FilterRun:
     num_entries: int = 0
 
     def select(self, live: Live, start: int, stop: int) -> DocSet:
-        """Docs of [start, stop) that the filter keeps."""
+        """Return the docs of [start, stop) that pass the filter."""
         node = live.node
         if isinstance(node, All):
             return span(start, stop)
@@ -117,12 +117,12 @@ def _merge(scan: Scan, part: Scan, mode: int) -> None:
 
 
 def in_order(nodes: Sequence[Node]) -> list[Node]:
-    """The operands of a conjunction, as they are run."""
+    """Return the operands of a conjunction in the order in which they run."""
     return sorted(nodes, key=_rank)
 
 
 def _rank(node: Node) -> float:
-    """Cheap and selective first: cost plus what the rest must still look at."""
+    """Return a rank by which cheap and selective nodes come first: cost plus the share of docs left to check."""
     match node:
         case And():
             return min(_rank(child) for child in node.children) + 10.0
@@ -134,7 +134,7 @@ def _rank(node: Node) -> float:
 
 
 def narrow(node: Node, start: int, stop: int) -> tuple[Spans, list[Node]]:
-    """Spans that hold every match, and what is still to be checked inside them."""
+    """Return spans that hold every match, and the nodes still to be checked inside them."""
     children = list(node.children) if isinstance(node, And) else [node]
     spans: Spans = [(start, stop)]
     rest: list[Node] = []
@@ -147,17 +147,17 @@ def narrow(node: Node, start: int, stop: int) -> tuple[Spans, list[Node]]:
 
 
 def _intersect(left: Spans, right: Spans) -> Spans:
-    found: Spans = []
+    common: Spans = []
     for first, last in left:
         for other_first, other_last in right:
             low, high = max(first, other_first), min(last, other_last)
             if low < high:
-                found.append((low, high))
-    return found
+                common.append((low, high))
+    return common
 
 
 def _prune(spans: Spans, rest: list[Node]) -> Spans:
-    """Leave out blocks that the zone maps of a conjunct exclude."""
+    """Drop blocks that the zone maps of a conjunct exclude."""
     maybe = None
     for node in rest:
         blocks = node.blocks() if not isinstance(node, And | Or | All | Nothing) else None

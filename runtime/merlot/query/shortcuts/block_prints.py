@@ -1,5 +1,7 @@
-"""Which blocks of a joined column may hold a value: a few bits for each, of its hash, so that a look for one of very
-many values passes over nearly all docs. Sixteen bits a doc; one block in seventy is looked at for nothing.
+"""Bloom signatures of the blocks of a coalesced column: a few bits of each value's hash.
+
+A search for one of very many values skips nearly all blocks. Signatures take sixteen bits a doc; one block in seventy
+is read in vain.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from merlot.kernels import prints as kernels
 from merlot.segment.index.zones import BLOCK_DOCS
 
 LEAST_DOCS: Final = 1 << 18
-"""Fewer are scanned in tens of microseconds."""
+"""Fewest docs of a column with signatures. Fewer are scanned in tens of microseconds."""
 LEAST_VALUES: Final = 1 << 16
-"""Of fewer, about every block has one."""
+"""Fewest distinct values of a column with signatures. With fewer, nearly every block holds each value."""
 MOST_SHARE: Final = 8
-"""One block in so many may have to be looked at; where more have to, a scan of all by all threads is as good."""
+"""One block in so many may have to be read. If more have to, a scan of all blocks by all threads is as good."""
 
 
 class BlockPrints:
-    """Of whole numbers, values or dict ids; they are not kept."""
+    """Signatures of blocks of whole numbers, values or dict ids. The numbers themselves are not kept."""
 
     __slots__ = ("_prints",)
 
@@ -31,25 +33,26 @@ class BlockPrints:
         kernels.fill(numbers, BLOCK_DOCS, self._prints)
 
     def docs(self, numbers: NDArray[Any], wanted: int) -> NDArray[np.uint32] | None:
-        """Docs of a number, ascending; None where too many blocks may have it. numbers: those of the prints."""
+        """Return the docs of a number, ascending; None if too many blocks may hold it. `numbers` are those the
+        signatures were made from."""
         blocks = np.empty(len(self._prints), np.int64)
         count = kernels.blocks_with(self._prints, np.int64(wanted), blocks)
         if count * MOST_SHARE > len(blocks):
             return None
-        found = [
+        parts = [
             np.flatnonzero(numbers[start : start + BLOCK_DOCS] == wanted) + start
             for start in (blocks[:count] * BLOCK_DOCS).tolist()
         ]
-        return np.concatenate(found).astype(np.uint32) if found else np.zeros(0, np.uint32)
+        return np.concatenate(parts).astype(np.uint32) if parts else np.zeros(0, np.uint32)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the bits."""
+        """Memory of the signatures."""
         return self._prints.nbytes
 
 
 def worth_having(numbers: NDArray[Any], num_values: int | None) -> BlockPrints | None:
-    """Prints of a column; None if a scan is as good. num_values: how many there are, if that is known."""
+    """Return signatures of a column; None if a scan is as good. `num_values`: distinct values, if known."""
     if numbers.dtype.kind not in "iu" or len(numbers) < LEAST_DOCS:
         return None
     return BlockPrints(numbers) if num_values is None or num_values >= LEAST_VALUES else None

@@ -23,15 +23,26 @@ from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
-from merlot.query.operators import key_ranges, late_rows, ungrouped
+from merlot.query.operators import aggregation_bypass, key_ranges, late_materialization
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.group_keys import mapped_keys
 from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.read.columns import Columns, SegmentColumns
-from merlot.query.shortcuts import joined_segments, one_row
+from merlot.query.shortcuts import coalesced_segments, one_row
 from merlot.query.star_trees import choice
-from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select, with_derived
+from merlot.query.targets import (
+    LeafTarget,
+    Sources,
+    Task,
+    TaskResult,
+    apart,
+    can_match,
+    matched,
+    resolved,
+    select,
+    with_derived,
+)
 from merlot.query.workers import Workers
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.index.zones import BLOCK_DOCS
@@ -105,7 +116,7 @@ def prepare(
     segments: Sequence[Segment],
     context: ExecutionContext,
     resolver: Callable[..., Resolver] = Resolver,
-) -> tuple[list[Target], list[Target], Callable[[], None] | None]:
+) -> tuple[list[LeafTarget], list[LeafTarget], Callable[[], None] | None]:
     """Return all targets, the targets that may hold a match, and a function to call before they are run.
 
     Raise TooMuchWorkError if the filter has to look at more docs than `context.most_docs`."""
@@ -122,17 +133,17 @@ def prepare(
 def _sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources:
     """Return the segments that have docs; small segments are coalesced if their columns are, or are due to be."""
     with_docs = [segment for segment in segments if segment.num_docs]
-    joined = joined_segments.sources(leaf, with_docs, context)
-    return Sources(apart(with_docs, context)) if joined is None else joined
+    coalesced = coalesced_segments.sources(leaf, with_docs, context)
+    return Sources(apart(with_docs, context)) if coalesced is None else coalesced
 
 
 def _tables(
     leaf: Leaf, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
-) -> tuple[pa.Table, list[Found]]:
+) -> tuple[pa.Table, list[TaskResult]]:
     schema = leaf.work.partial_schema
-    keys = late_rows.keys_of(leaf.work) if all(task.target.source.leaf is None for task in tasks) else None
+    keys = late_materialization.keys_of(leaf.work) if all(task.target.source.leaf is None for task in tasks) else None
     if keys is not None:
-        return _late_rows(leaf, keys, tasks, num_helpers, context)
+        return _late_materialized(leaf, keys, tasks, num_helpers, context)
     if leaf.work.kind is LeafKind.SELECTION and not leaf.work.order_by:
         results = _select_in_order(leaf, tasks, context)
     else:
@@ -149,21 +160,22 @@ def _tables(
     return data, results
 
 
-def _late_rows(
+def _late_materialized(
     leaf: Leaf, keys: LeafWork, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
-) -> tuple[pa.Table, list[Found]]:
+) -> tuple[pa.Table, list[TaskResult]]:
     """Select the first rows by the order keys of all tasks, and read the other columns for those rows alone."""
 
-    def choose(task: Task) -> tuple[Found, late_rows.Chosen | None]:
+    def choose(task: Task) -> tuple[TaskResult, late_materialization.Chosen | None]:
         context.cancel.check()
         docs, num_entries = select(leaf, task, context)
-        chosen = late_rows.choose(keys, task.target.columns, docs) if docs.pieces else None
-        return Found(None, docs.count, num_entries, matched(task, docs)), chosen
+        chosen = late_materialization.choose(keys, task.target.columns, docs) if docs.pieces else None
+        return TaskResult(None, docs.count, num_entries, matched(task, docs)), chosen
 
     results = Workers(context.pool, num_helpers).run(choose, tasks)
     chosen = [rows for _, rows in results if rows is not None]
-    order = order_columns(keys)
-    data = late_rows.rows(leaf.work, keys, chosen, order) if chosen else leaf.work.partial_schema.empty_table()
+    data = leaf.work.partial_schema.empty_table()
+    if chosen:
+        data = late_materialization.rows(leaf.work, keys, chosen, order_columns(keys))
     _check_partial(leaf.work, data, context.limits)
     return data, [result for result, _ in results]
 
@@ -198,7 +210,7 @@ def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> N
         check_size(limits, data.num_rows, data.nbytes)
 
 
-def _consuming(targets: Sequence[Target]) -> Sequence[Target]:
+def _consuming(targets: Sequence[LeafTarget]) -> Sequence[LeafTarget]:
     """Return the targets that are rows of a stream without a file. Callers put them behind all other segments."""
     return [
         target
@@ -207,7 +219,7 @@ def _consuming(targets: Sequence[Target]) -> Sequence[Target]:
     ]
 
 
-def _matched(tasks: Sequence[Task], results: Sequence[Found]) -> Mapping[int, NDArray[np.bool_] | bool]:
+def _matched(tasks: Sequence[Task], results: Sequence[TaskResult]) -> Mapping[int, NDArray[np.bool_] | bool]:
     """Return which segments of each target have a matching doc, by the target's id. A target may have several tasks."""
     matched: dict[int, NDArray[np.bool_] | bool] = {}
     for task, result in zip(tasks, results, strict=False):
@@ -219,7 +231,7 @@ def _num_matched(matched: Iterable[NDArray[np.bool_] | bool]) -> int:
     return sum([int(np.count_nonzero(segments)) for segments in matched])
 
 
-def _docs_to_visit(leaf: Leaf, target: Target) -> float:
+def _docs_to_visit(leaf: Leaf, target: LeafTarget) -> float:
     """Return the number of docs whose values the filter may have to read, or that are certain matches to be read."""
     num_docs = target.columns.num_docs
     node = target.node
@@ -231,7 +243,7 @@ def _docs_to_visit(leaf: Leaf, target: Target) -> float:
     return num_docs * min(shares, default=1.0)
 
 
-def _by_keys(leaf: Leaf, targets: Sequence[Target]) -> list[Task] | None:
+def _by_keys(leaf: Leaf, targets: Sequence[LeafTarget]) -> list[Task] | None:
     """Return a task for each range of keys of a single target with very many keys; None if docs are to be split
     instead."""
     if len(targets) != 1:
@@ -241,7 +253,7 @@ def _by_keys(leaf: Leaf, targets: Sequence[Target]) -> list[Task] | None:
     return None if ranges is None else [Task(target, 0, target.columns.num_docs, keys) for keys in ranges]
 
 
-def _split(target: Target, num_targets: int, num_helpers: int, context: ExecutionContext) -> list[Task]:
+def _split(target: LeafTarget, num_targets: int, num_helpers: int, context: ExecutionContext) -> list[Task]:
     """Split a target into ranges of docs, so that few targets keep every thread busy."""
     num_docs = target.columns.num_docs
     if not num_helpers or num_targets >= 2 * context.threads or num_docs < 2 * MIN_SPLIT_DOCS:
@@ -250,20 +262,20 @@ def _split(target: Target, num_targets: int, num_helpers: int, context: Executio
     return [Task(target, start, min(start + size, num_docs)) for start in range(0, num_docs, size)]
 
 
-def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Found:
+def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> TaskResult:
     """Run one task. `total` is the number of docs that all tasks look at."""
     context.cancel.check()
     docs, num_entries = select(leaf, task, context)
     if not docs.pieces:
-        return Found(None, 0, num_entries, False)
+        return TaskResult(None, 0, num_entries, False)
     columns, work = task.target.columns, task.target.leaf(leaf).work
     if task.keys is not None:
         groups = key_ranges.group(work, columns, docs, context, task.keys)
-        return Found(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
+        return TaskResult(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
     slots: Sequence[pa.Array | pa.ChunkedArray]
-    rows = None if work.kind is not LeafKind.GROUP_BY else ungrouped.rows(work, columns, docs, context, total)
+    rows = None if work.kind is not LeafKind.GROUP_BY else aggregation_bypass.rows(work, columns, docs, context, total)
     if rows is not None:
-        return Found(rows, docs.count, num_entries, matched(task, docs), is_grouped=False)
+        return TaskResult(rows, docs.count, num_entries, matched(task, docs), is_grouped=False)
     match work.kind:
         case LeafKind.AGGREGATION:
             slots = aggregate(work, columns, docs, context)
@@ -271,12 +283,12 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Foun
             slots = group(work, columns, docs, context, task.target.mapped)
         case LeafKind.SELECTION:
             slots = select_top(work, columns, docs)
-    return Found(slots, docs.count, num_entries, matched(task, docs))
+    return TaskResult(slots, docs.count, num_entries, matched(task, docs))
 
 
-def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> list[Found]:
+def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> list[TaskResult]:
     """Run task after task until there are enough rows."""
-    results: list[Found] = []
+    results: list[TaskResult] = []
     wanted = leaf.work.rows_needed
     for task in tasks:
         if wanted <= 0:
@@ -286,12 +298,12 @@ def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContex
         num_rows = min(wanted, docs.count)
         check_size(context.limits, leaf.work.rows_needed - wanted + num_rows, 0)
         columns = select_first(task.target.leaf(leaf).work, task.target.columns, docs, num_rows) if num_rows else None
-        results.append(Found(columns, num_rows, num_entries, matched(task, docs)))
+        results.append(TaskResult(columns, num_rows, num_entries, matched(task, docs)))
         wanted -= num_rows
     return results
 
 
-def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContext) -> int:
+def _num_helpers(leaf: Leaf, targets: Sequence[LeafTarget], context: ExecutionContext) -> int:
     """Return how many threads of the pool are worth waking beside the caller's."""
     if context.pool is None:
         return 0
@@ -304,7 +316,7 @@ def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContex
     return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
 
 
-def _weight(leaf: Leaf, target: Target) -> float:
+def _weight(leaf: Leaf, target: LeafTarget) -> float:
     """Return the cost of a doc of the target, in docs of plain numbers."""
     if target.columns.stored_states is not None:
         return 1
@@ -316,11 +328,11 @@ def _weight(leaf: Leaf, target: Target) -> float:
     # One thread hashes the docs of coalesced segments into one table, which costs less than merging two tables.
     # How few docs a scanning filter leaves to hash is unknown before it runs.
     is_known = isinstance(target.node, All | DocList | SpanMatch)
-    is_heavy = is_known and not target.source.is_joined and _hashes(leaf.work, target.columns)
+    is_heavy = is_known and not target.source.is_coalesced and _hashes(leaf.work, target.columns)
     return HASHED_DOCS if is_heavy else 1
 
 
-def _num_mapped(work: LeafWork, target: Target) -> int:
+def _num_mapped(work: LeafWork, target: LeafTarget) -> int:
     """Return the number of distinct texts that the functions of group keys are applied to, whatever docs the filter
     keeps."""
     if target.columns.stored_states is not None:

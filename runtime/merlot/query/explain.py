@@ -23,7 +23,7 @@ from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.plan.text import text_of
 from merlot.query.read.columns import Columns
 from merlot.query.shortcuts import one_row
-from merlot.query.targets import Target
+from merlot.query.targets import LeafTarget
 from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr
@@ -67,12 +67,12 @@ def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     groups: dict[tuple[str, bool], list[int]] = {}
     for target in alive:
         plan = orjson.dumps(_operators(target.leaf(leaf).work, target, origins)).decode()
-        counts = groups.setdefault((plan, target.source.is_joined), [0, 0])
+        counts = groups.setdefault((plan, target.source.is_coalesced), [0, 0])
         counts[0] += target.num_segments
         counts[1] += _num_docs(target)
     rows = [
-        {"plan": plan, "joined": is_joined, "segments": num_segments, "docs": num_docs}
-        for (plan, is_joined), (num_segments, num_docs) in groups.items()
+        {"plan": plan, "joined": is_coalesced, "segments": num_segments, "docs": num_docs}
+        for (plan, is_coalesced), (num_segments, num_docs) in groups.items()
     ]
     num_targets = sum(target.num_segments for target in targets)
     num_alive = sum(target.num_segments for target in alive)
@@ -106,14 +106,14 @@ class _Noting(Resolver):
         return node
 
 
-def _num_docs(target: Target) -> int:
+def _num_docs(target: LeafTarget) -> int:
     """Return the number of docs of a target, or of the star-tree documents that are read instead."""
     node = target.node
     chosen = node.children[0] if isinstance(node, And) else node
     return len(chosen.docs) if isinstance(chosen, TreeMatch) else target.columns.num_docs
 
 
-def _operators(work: LeafWork, target: Target, origins: Origins) -> Operators:
+def _operators(work: LeafWork, target: LeafTarget, origins: Origins) -> Operators:
     node = target.node
     args = [arg for aggregate in work.aggregates for arg in aggregate.args]
     exprs = dict.fromkeys([*work.keys, *work.columns, *args])

@@ -33,7 +33,7 @@ MOST_SHIFT: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class SumFamily:
     """Argument and filter that sums have in common if they differ in a constant alone."""
 
     argument: Expr
@@ -89,7 +89,7 @@ class ShiftedSum:
 class _Member:
     """Aggregate that shares a sum: its family, the family's average, and the constant added to each number."""
 
-    family: Family
+    family: SumFamily
     average: Aggregation
     shift: int
 
@@ -98,7 +98,7 @@ def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accu
     """Return an accumulator for each of the plan's aggregates, in order."""
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _members(work.aggregations)
-    shared: dict[Family, _Shared] = {}
+    shared: dict[SumFamily, _Shared] = {}
     states: list[Accumulator | ShiftedSum] = []
     for aggregation, member in zip(work.aggregations, work.memo[_MEMO], strict=True):
         if member is None:
@@ -125,7 +125,7 @@ def _members(aggregations: Sequence[Aggregation]) -> tuple[_Member | None, ...]:
     )
 
 
-def family_of(aggregation: Aggregation) -> tuple[Family, int] | None:
+def family_of(aggregation: Aggregation) -> tuple[SumFamily, int] | None:
     """Return the family and the constant of a sum or an average of INT numbers; None for other aggregates.
 
     Such sums cannot overflow: INT and a constant add up to a LONG."""
@@ -133,7 +133,7 @@ def family_of(aggregation: Aggregation) -> tuple[Family, int] | None:
         return None
     expr = aggregation.arguments[0]
     if expr.type == INT:
-        return Family(expr, aggregation.filter), 0
+        return SumFamily(expr, aggregation.filter), 0
     if not isinstance(expr, Call) or expr.function not in ("plus", "minus"):
         return None
     left, right = expr.args
@@ -143,10 +143,10 @@ def family_of(aggregation: Aggregation) -> tuple[Family, int] | None:
         return None
     if not isinstance(right.value, int) or abs(right.value) >= MOST_SHIFT:
         return None
-    return Family(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
+    return SumFamily(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
 
 
-def _average(aggregation: Aggregation, family: Family) -> Aggregation:
+def _average(aggregation: Aggregation, family: SumFamily) -> Aggregation:
     """Return the average of a family's argument, whose state holds the sum and the count."""
     function = registry.named(Average.name)
     call = replace(aggregation.call, types=(SqlType(family.argument.type.base),))

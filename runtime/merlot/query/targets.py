@@ -13,7 +13,7 @@ from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import DocSet
 from merlot.query.filter.resolve import Live, Node, Nothing, Resolver
 from merlot.query.filter.run import FilterRun
-from merlot.query.operators.group_keys import Key
+from merlot.query.operators.group_keys import GroupKey
 from merlot.query.plan import derived
 from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import Columns, SegmentColumns
@@ -22,7 +22,7 @@ from merlot.tree.nodes import Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LeafSource:
     """Docs of a segment, or of small segments that are coalesced."""
 
     columns: Columns
@@ -30,33 +30,33 @@ class Source:
     """First doc of each coalesced segment, and the number of all docs; None for a segment by itself."""
     live: Live | None = None
     """Docs that the query's filter keeps, if they were found already."""
-    num_joined: int = 1
+    num_coalesced: int = 1
     """Number of coalesced segments if `starts` is None. It is then unknown which of them a doc belongs to."""
     leaf: Leaf | None = None
     """Form of the query's leaf for this source, with derived columns of the segment in place of expressions; None: the
     query's own leaf. Slots are the same."""
 
     @property
-    def is_joined(self) -> bool:
-        return self.starts is not None or self.num_joined > 1
+    def is_coalesced(self) -> bool:
+        return self.starts is not None or self.num_coalesced > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Sources of a query that together hold all its docs."""
 
-    every: Sequence[Source]
+    every: Sequence[LeafSource]
     on_run: Callable[[], None] | None = None
     """Called once the query is sure to run here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LeafTarget:
     """Source with its resolved filter."""
 
-    source: Source
+    source: LeafSource
     live: Live
-    mapped: dict[Expr, Key] = field(default_factory=dict)
+    mapped: dict[Expr, GroupKey] = field(default_factory=dict)
     """Group keys that the target's tasks share."""
 
     @property
@@ -75,14 +75,14 @@ class Target:
     @property
     def num_segments(self) -> int:
         starts = self.source.starts
-        return self.source.num_joined if starts is None else len(starts) - 1
+        return self.source.num_coalesced if starts is None else len(starts) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """Docs [start, stop) of a target."""
 
-    target: Target
+    target: LeafTarget
     start: int
     stop: int
     keys: range | None = None
@@ -96,7 +96,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TaskResult:
     """Result of one task: slot columns (None if no doc matched), number of matching docs, number of entries read."""
 
     columns: Sequence[pa.Array | pa.ChunkedArray] | None
@@ -108,12 +108,12 @@ class Found:
     """True if each key has one row."""
 
 
-def apart(segments: Sequence[Segment], context: ExecutionContext) -> list[Source]:
+def apart(segments: Sequence[Segment], context: ExecutionContext) -> list[LeafSource]:
     """Return a source for each segment by itself."""
-    return [Source(SegmentColumns(segment, context.schema, context.host)) for segment in segments]
+    return [LeafSource(SegmentColumns(segment, context.schema, context.host)) for segment in segments]
 
 
-def with_derived(leaf: Leaf, sources: Sequence[Source], context: ExecutionContext) -> Sequence[Source]:
+def with_derived(leaf: Leaf, sources: Sequence[LeafSource], context: ExecutionContext) -> Sequence[LeafSource]:
     """Return the sources; those with derived columns that the leaf would compute read those columns instead."""
     wanted = derived.asked_for(leaf, context.indexing, context.schema)
     if not wanted:
@@ -128,7 +128,7 @@ def with_derived(leaf: Leaf, sources: Sequence[Source], context: ExecutionContex
     return replaced
 
 
-def _computed(source: Source, wanted: frozenset[derived.Computed]) -> frozenset[derived.Computed]:
+def _computed(source: LeafSource, wanted: frozenset[derived.Computed]) -> frozenset[derived.Computed]:
     """Return the derived columns that a source has."""
     columns = source.columns
     if not isinstance(columns, SegmentColumns):
@@ -137,8 +137,8 @@ def _computed(source: Source, wanted: frozenset[derived.Computed]) -> frozenset[
 
 
 def resolved(
-    leaf: Leaf, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
-) -> list[Target]:
+    leaf: Leaf, sources: Sequence[LeafSource], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
+) -> list[LeafTarget]:
     """Resolve the filter against each source."""
     targets = []
     for source in sources:
@@ -148,11 +148,11 @@ def resolved(
             with_nulls = leaf.work.null_handling
             source_resolver = resolver(source.columns, null_handling=with_nulls, indexing=context.indexing)
             live = source_resolver.live((source.leaf or leaf).filter, leaf.work.rows)
-        targets.append(Target(source, live))
+        targets.append(LeafTarget(source, live))
     return targets
 
 
-def can_match(leaf: Leaf, target: Target) -> bool:
+def can_match(leaf: Leaf, target: LeafTarget) -> bool:
     """Return whether a target has to run at all."""
     return leaf.work.skips_pruning or not isinstance(target.node, Nothing)
 
@@ -165,9 +165,9 @@ def select(leaf: Leaf, task: Task, context: ExecutionContext) -> tuple[DocSet, i
 
 
 def matched(task: Task, docs: DocSet) -> NDArray[np.bool_] | bool:
-    """Return `Found.matched` for a task's docs."""
-    starts, num_joined = task.target.source.starts, task.target.source.num_joined
-    if num_joined > 1:
+    """Return `TaskResult.matched` for a task's docs."""
+    starts, num_coalesced = task.target.source.starts, task.target.source.num_coalesced
+    if num_coalesced > 1:
         # Documents of a coalesced tree stand for rows of any of its segments.
-        return np.full(num_joined, bool(docs.pieces))
+        return np.full(num_coalesced, bool(docs.pieces))
     return bool(docs.pieces) if starts is None or not docs.pieces else docs.has_docs(starts)

@@ -23,7 +23,7 @@ Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DocPiece:
     """Docs [start, stop), or some of them: those with bit doc - start set in `words`, or those in `listed`.
 
     `count` is the number of docs."""
@@ -48,7 +48,7 @@ class Piece:
 class DocSet:
     """Disjoint ascending pieces, none empty."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[DocPiece, ...]
 
     @property
     def count(self) -> int:
@@ -93,7 +93,7 @@ class DocSet:
 
 def span(start: int, stop: int) -> DocSet:
     """Return all docs [start, stop)."""
-    return DocSet((Piece(start, stop, stop - start),) if stop > start else ())
+    return DocSet((DocPiece(start, stop, stop - start),) if stop > start else ())
 
 
 def from_words(start: int, stop: int, words: Words) -> DocSet:
@@ -101,19 +101,19 @@ def from_words(start: int, stop: int, words: Words) -> DocSet:
     count = count_words(words)
     if count == stop - start:
         return span(start, stop)
-    piece = Piece(start, stop, count, words)
+    piece = DocPiece(start, stop, count, words)
     if 0 < count <= FEW_DOCS:
-        piece = Piece(start, stop, count, listed=_list(piece))
+        piece = DocPiece(start, stop, count, listed=_list(piece))
     return DocSet((piece,) if count else ())
 
 
 def from_list(start: int, stop: int, docs: Docs) -> DocSet:
     """Return the docs within [start, stop). `docs` ascend."""
     first, last = np.searchsorted(docs, (start, stop)).tolist()
-    return DocSet((Piece(start, stop, last - first, listed=docs[first:last]),) if last > first else ())
+    return DocSet((DocPiece(start, stop, last - first, listed=docs[first:last]),) if last > first else ())
 
 
-def _count_before(piece: Piece, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count_before(piece: DocPiece, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     if piece.listed is not None:
         return np.searchsorted(piece.listed, edges)
     inside = np.clip(edges - piece.start, 0, piece.stop - piece.start)
@@ -126,7 +126,7 @@ def _count_before(piece: Piece, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(counts[position] + np.bitwise_count(partial))
 
 
-def _list(piece: Piece) -> Docs:
+def _list(piece: DocPiece) -> Docs:
     if piece.listed is not None:
         return piece.listed
     if piece.words is None:

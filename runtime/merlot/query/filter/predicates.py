@@ -33,7 +33,7 @@ SPARSE_SHARE = 0.03
 
 
 @dataclass(slots=True)
-class Scan:
+class FilterScan:
     """Docs [start, stop) that a filter is applied to. `start` is a multiple of 64, bit 0 of words is `start`."""
 
     columns: Columns
@@ -52,9 +52,11 @@ class Scan:
     """Docs of `words` whose predicate failed. They fail the query if no other predicate rules them out."""
     reason: str = ""
 
-    def fork(self) -> Scan:
+    def fork(self) -> FilterScan:
         """Return the same docs with words of their own, all clear."""
-        return Scan(self.columns, self.start, self.stop, np.zeros_like(self.words), self.null_handling, mask=self.mask)
+        return FilterScan(
+            self.columns, self.start, self.stop, np.zeros_like(self.words), self.null_handling, mask=self.mask
+        )
 
     def fail(self, words: Words, reason: str) -> None:
         """Note docs whose predicate failed."""
@@ -85,7 +87,7 @@ class Predicate(Protocol):
     def share(self) -> float: ...
     @property
     def cost(self) -> float: ...
-    def apply(self, scan: Scan, mode: int) -> None: ...
+    def apply(self, scan: FilterScan, mode: int) -> None: ...
     def blocks(self) -> NDArray[np.bool_] | None:
         """Return for each block of 16,384 docs whether any doc might match; None if nothing is known."""
         ...
@@ -110,7 +112,7 @@ class RangeMatch:
     def cost(self) -> float:
         return float(np.dtype(type(self.low)).itemsize)
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         values = self.values()[scan.start : scan.stop]
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
         if scan.is_sparse:
@@ -158,7 +160,7 @@ class EqualMatch(RangeMatch):
 
     reader: PrintedReader
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         RangeMatch.apply(self, scan, mode)
         self.reader.print_blocks()
 
@@ -184,7 +186,7 @@ class TableMatch:
     share: float
     cost: float = 8.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         ids = self.dict_ids()[scan.start : scan.stop]
         if scan.is_sparse:
             kernels.refine_table(ids, self.table, self.negate, scan.words)
@@ -211,7 +213,7 @@ class DocList:
     def access(self) -> Access:
         return Access(f"FILTER_{self.index.upper()}_INDEX", f"{self.index}_index")
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         first, last = np.searchsorted(self.docs, [scan.start, scan.stop])
         is_apart = mode == kernels.AND or self.negate
         listed = np.zeros_like(scan.words) if is_apart else scan.words
@@ -233,7 +235,7 @@ class DocList:
 
 
 @dataclass(frozen=True, slots=True)
-class PrintMatch(DocList):
+class SignatureMatch(DocList):
     """Docs of one value, found by block signatures."""
 
     @property
@@ -261,7 +263,7 @@ class SpanMatch:
     share: float
     cost: float = 0.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         covered = np.zeros_like(scan.words) if mode == kernels.AND else scan.words
         if mode == kernels.SET:
             covered[:] = 0
@@ -286,7 +288,7 @@ class BitMatch:
     share: float
     cost: float = 0.1
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         bits = self.bits[scan.start >> 6 : (scan.start >> 6) + len(scan.words)]
         if self.negate:
             bits = ~bits
@@ -312,7 +314,7 @@ class ValueMatch:
     share: float = 0.5
     cost: float = 100.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         if mode == kernels.AND:
             docs = np.empty(kernels.count_words(scan.words), np.uint32)
             kernels.list_docs(scan.words, scan.start, docs)
@@ -325,7 +327,7 @@ class ValueMatch:
         kernels.pack_mask(np.ascontiguousarray(mask).view(np.uint8), mode, scan.words)
 
     def _verdicts(
-        self, scan: Scan, docs: NDArray[np.uint32] | None, rows: NDArray[np.int64] | None, mode: int
+        self, scan: FilterScan, docs: NDArray[np.uint32] | None, rows: NDArray[np.int64] | None, mode: int
     ) -> NDArray[np.bool_]:
         chunk = Chunk(scan.columns, scan.start, scan.stop, docs, null_handling=scan.null_handling)
         scan.num_entries += chunk.num_rows
@@ -358,7 +360,7 @@ class LateMatch:
     cost: float = 90.0
     _made: list[TableMatch | None] = field(default_factory=list)
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         if mode == kernels.AND and kernels.count_words(scan.words) <= self.most_docs:
             self.by_rows.apply(scan, mode)
             return
@@ -383,7 +385,7 @@ class AnyValueMatch:
     share: float
     cost: float = 20.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         offsets = self.reader.offsets()[scan.start : scan.stop + 1]
         flat = self.flat_matches(int(offsets[0]), int(offsets[-1]))
         scan.num_entries += len(flat)

@@ -28,8 +28,8 @@ from merlot.query.filter.predicates import (
     EqualMatch,
     LateMatch,
     Predicate,
-    PrintMatch,
     RangeMatch,
+    SignatureMatch,
     SpanMatch,
     TableMatch,
     ValueMatch,
@@ -305,7 +305,7 @@ class Resolver:
         docs = reader.docs_of(int(scan.low))
         if docs is None:
             return EqualMatch(scan.values, scan.low, scan.high, False, scan.share, scan.zones, reader)
-        return PrintMatch(docs, len(docs) / max(1, self._num_docs), "print")
+        return SignatureMatch(docs, len(docs) / max(1, self._num_docs), "print")
 
     def _range_of_ids(self, reader: Reader, low: int, high: int, negate: bool) -> RangeMatch:
         assert reader.dictionary is not None

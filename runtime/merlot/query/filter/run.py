@@ -14,8 +14,8 @@ import numpy as np
 
 from merlot.kernels import scan as kernels
 from merlot.query.context import CancelToken
-from merlot.query.filter.docset import DocSet, Piece, from_list, from_words, span
-from merlot.query.filter.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
+from merlot.query.filter.docset import DocPiece, DocSet, from_list, from_words, span
+from merlot.query.filter.predicates import SPARSE_SHARE, DocList, FilterScan, SpanMatch
 from merlot.query.filter.resolve import All, And, Live, Node, Nothing, Or
 from merlot.query.read.columns import Columns
 from merlot.vectors.errors import QueryArithmeticError
@@ -45,7 +45,7 @@ class FilterRun:
         spans, rest = narrow(node, start, stop)
         if self.columns.num_docs > BLOCK:
             spans = _prune(spans, rest)
-        pieces: list[Piece] = []
+        pieces: list[DocPiece] = []
         for first, last in spans:
             pieces.extend(self._within(rest, first, last).pieces)
         return DocSet(tuple(pieces))
@@ -60,7 +60,7 @@ class FilterRun:
 
     def _scan(self, rest: list[Node], first: int, last: int) -> DocSet:
         base = first & ~63
-        scan = Scan(self.columns, base, last, np.empty((last - base + 63) >> 6, np.uint64), self.null_handling)
+        scan = FilterScan(self.columns, base, last, np.empty((last - base + 63) >> 6, np.uint64), self.null_handling)
         self._conjunction(rest, scan)
         if base != first:
             scan.words[0] &= np.uint64(0xFFFFFFFFFFFFFFFF) << np.uint64(first - base)
@@ -69,7 +69,7 @@ class FilterRun:
         self.num_entries += scan.num_entries
         return from_words(base, last, scan.words)
 
-    def _conjunction(self, nodes: list[Node], scan: Scan) -> None:
+    def _conjunction(self, nodes: list[Node], scan: FilterScan) -> None:
         for position, node in enumerate(in_order(nodes)):
             self.cancel.check()
             if position == 0:
@@ -82,14 +82,14 @@ class FilterRun:
             self._apply(node, scan, kernels.AND)
         scan.is_sparse = False
 
-    def _disjunction(self, nodes: Sequence[Node], scan: Scan) -> None:
+    def _disjunction(self, nodes: Sequence[Node], scan: FilterScan) -> None:
         for node in nodes:
             self._apply(node, scan, kernels.OR)
         if scan.failed is not None:
             scan.failed &= ~scan.words
             scan.words |= scan.failed
 
-    def _apply(self, node: Node, scan: Scan, mode: int) -> None:
+    def _apply(self, node: Node, scan: FilterScan, mode: int) -> None:
         match node:
             case And() | Or():
                 part = scan.fork()
@@ -105,7 +105,7 @@ class FilterRun:
                 node.apply(scan, mode)
 
 
-def _merge(scan: Scan, part: Scan, mode: int) -> None:
+def _merge(scan: FilterScan, part: FilterScan, mode: int) -> None:
     if part.failed is not None:
         scan.fail(part.failed & part.words, part.reason)
     if mode == kernels.AND:

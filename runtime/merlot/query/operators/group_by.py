@@ -21,7 +21,7 @@ from merlot.kernels.jit import read_only
 from merlot.query.accumulators import Accumulator, StateAccumulator
 from merlot.query.context import ExecutionContext, check_groups
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
-from merlot.query.operators.group_keys import DictionaryKey, Key, ValueKey, key_of
+from merlot.query.operators.group_keys import DictionaryKey, GroupKey, ValueKey, key_of
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
@@ -51,7 +51,7 @@ def aggregate(work: LeafWork, columns: Columns, docs: DocSet, context: Execution
 
 
 def group(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, mapped: Mapping[Expr, Key]
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, mapped: Mapping[Expr, GroupKey]
 ) -> list[pa.Array]:
     """Return key columns, then state columns, with a row per group. `mapped` holds the keys that tasks share."""
     keys = [key_of(expr, columns, null_handling=work.null_handling, mapped=mapped) for expr in work.keys]
@@ -73,7 +73,7 @@ def accumulators_of(
     return [StateAccumulator(aggregation, num_groups, states_of) for aggregation, states_of in pairs]
 
 
-def pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
+def pack(keys: Sequence[GroupKey], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
     """Pack the keys of each row into words (W, N) of out's dtype. `out` is scratch memory with room for them."""
     words = out[: packing.width * chunk.num_rows].reshape(packing.width, chunk.num_rows)
     for key, (word, radix) in zip(keys, packing.places, strict=True):
@@ -82,7 +82,7 @@ def pack(keys: Sequence[Key], packing: Packing, chunk: Chunk, out: NDArray[Any])
 
 
 def _group_dense(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[GroupKey]
 ) -> list[pa.Array]:
     packing = Packing([key.cardinality for key in keys])
     accumulators = accumulators_of(work, columns, packing.space)
@@ -104,7 +104,7 @@ def _group_dense(
 
 
 def _group_hashed(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[GroupKey]
 ) -> list[pa.Array]:
     packing = Packing([key.cardinality for key in keys])
     table = GroupTable(packing.width, docs.count)
@@ -123,7 +123,7 @@ def _group_hashed(
 
 
 def _group_encoded(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[Key]
+    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[GroupKey]
 ) -> list[pa.Array]:
     """Group by keys that have codes only once all rows are seen, or that have several values in a row, which then
     counts in several groups."""
@@ -161,7 +161,7 @@ class _Encoded:
     offsets: NDArray[np.int64] | None
 
 
-def _encoded(key: Key, expr: Expr, every: Chunk) -> _Encoded | None:
+def _encoded(key: GroupKey, expr: Expr, every: Chunk) -> _Encoded | None:
     """Return the codes of a key for all rows; None if the key can compute the codes of any chunk."""
     if not expr.type.is_array:
         return _counted(_Encoded(key.encode_rows(every), None)) if isinstance(key, ValueKey) else None
@@ -232,7 +232,7 @@ def _blocks(
 
 
 def finish(
-    keys: Sequence[Key],
+    keys: Sequence[GroupKey],
     packing: Packing,
     packed: NDArray[np.uint64],
     accumulators: Sequence[Accumulator | ShiftedSum | StateAccumulator],

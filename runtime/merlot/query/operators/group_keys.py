@@ -46,7 +46,7 @@ Keys = NDArray[Any]
 Words = NDArray[np.uint64]
 
 
-class Key(Protocol):
+class GroupKey(Protocol):
     """Codes of one group key."""
 
     @property
@@ -61,14 +61,14 @@ class Key(Protocol):
     def values(self, codes: Words) -> pa.Array: ...
 
 
-_NONE: Final[Mapping[Expr, Key]] = {}
+_NONE: Final[Mapping[Expr, GroupKey]] = {}
 
 
 def _one_by_one(work: Callable[[T], R], items: Sequence[T], /) -> list[R]:
     return [work(item) for item in items]
 
 
-def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping[Expr, Key] = _NONE) -> Key:
+def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping[Expr, GroupKey] = _NONE) -> GroupKey:
     """Return the cheapest kind of key for an expression in a segment; a ValueKey for multi-value columns without ids.
 
     `mapped` holds keys that `mapped_keys` has made."""
@@ -87,10 +87,10 @@ def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping
     return ValueKey(expr)
 
 
-def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handling: bool) -> Mapping[Expr, Key]:
+def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handling: bool) -> Mapping[Expr, GroupKey]:
     """Return the keys that apply a function to each of many dict ids, computed by several threads, for several
     tasks."""
-    mapped: dict[Expr, Key] = {}
+    mapped: dict[Expr, GroupKey] = {}
     for expr in exprs:
         names = columns_of(expr)
         reader = columns.reader(next(iter(names))) if len(names) == 1 and not isinstance(expr, Column) else None
@@ -102,7 +102,7 @@ def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handl
     return mapped
 
 
-def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _one_by_one) -> Key | None:
+def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _one_by_one) -> GroupKey | None:
     if reader.dictionary is None or (null_handling and reader.nulls is not None):
         return None
     if isinstance(expr, Column) and not has_both_zeros(reader.dictionary):

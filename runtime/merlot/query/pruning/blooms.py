@@ -31,7 +31,7 @@ class SegmentBloom:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _BloomGroup:
     """Segments whose values were hashed as one type."""
 
     stored: TypeName
@@ -47,7 +47,7 @@ class ColumnBlooms:
 
     num_segments: int
     words: NDArray[np.uint32] = field(repr=False)
-    groups: tuple[_Group, ...]
+    groups: tuple[_BloomGroup, ...]
 
     @classmethod
     def of(cls, blooms: Sequence[SegmentBloom | None]) -> ColumnBlooms:
@@ -61,7 +61,7 @@ class ColumnBlooms:
             mine = np.array([bloom.stored is stored for _, bloom in present], np.bool_)
             positions = np.array([position for position, _ in present], np.intp)[mine]
             own = (array[mine].astype(np.uint64) for array in (starts, sizes))
-            groups.append(_Group(stored, positions, *own))
+            groups.append(_BloomGroup(stored, positions, *own))
         return cls(len(blooms), words, tuple(groups))
 
     @property

@@ -28,7 +28,7 @@ def evaluate(where: Expr | None, statistics: SegmentStatistics, *, null_handling
     if where is None:
         verdicts = constant(statistics.num_segments, ALL)
     else:
-        verdicts = _Walk(statistics).of(where)
+        verdicts = _Evaluation(statistics).of(where)
         if null_handling:
             verdicts = weaken(verdicts)
     if statistics.is_empty is not None:
@@ -36,7 +36,7 @@ def evaluate(where: Expr | None, statistics: SegmentStatistics, *, null_handling
     return verdicts
 
 
-class _Walk:
+class _Evaluation:
     """One evaluation. The arrays that it returns belong to its caller."""
 
     __slots__ = ("_statistics",)

@@ -118,7 +118,8 @@ class ColumnRanges:
         return self._by_counting(firsts, firsts + is_bound)
 
     def _by_counting(self, firsts: NDArray[np.int64], afters: NDArray[np.int64]) -> Verdicts:
-        """Values up to each segment's greatest bound, less those below its least: none of them, none inside."""
+        """Count the values up to each segment's greatest bound, less those below its least: if that is zero, none is
+        inside."""
         size = len(self.scale) + 2
         at_most = np.cumsum(np.bincount(firsts, minlength=size))
         below = np.cumsum(np.bincount(afters, minlength=size))

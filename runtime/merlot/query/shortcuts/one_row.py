@@ -30,7 +30,7 @@ from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, StatesOf
 from merlot.query.shifted_sums import family_of
-from merlot.query.targets import Found, Task, matched, select
+from merlot.query.targets import Task, TaskResult, matched, select
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
 
@@ -94,13 +94,13 @@ def takes(work: LeafWork, *, of_states: bool = False) -> bool:
     return row is not None and (row.is_whole or not of_states)
 
 
-def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[Found]] | None:
+def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[TaskResult]] | None:
     """Compute the leaf's one row on this thread; None if the leaf does not fit."""
     row = _row_of(leaf.work)
     if row is None or not all(row.is_whole or task.target.columns.stored_states is None for task in tasks):
         return None
     tallies = Tallies(row)
-    results: list[Found] = []
+    results: list[TaskResult] = []
     for task in tasks:
         context.cancel.check()
         docs, num_entries = select(leaf, task, context)
@@ -109,7 +109,7 @@ def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple
             tallies.add(columns, docs, context.cancel)
         elif docs.pieces:
             tallies.add_states(columns, columns.stored_states or (), docs, context.cancel)
-        results.append(Found(None, docs.count, num_entries, matched(task, docs)))
+        results.append(TaskResult(None, docs.count, num_entries, matched(task, docs)))
     return PlainRows(leaf.work.partial_schema, tallies.states()), results
 
 

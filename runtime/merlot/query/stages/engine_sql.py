@@ -63,7 +63,7 @@ class EngineQuery:
 
 def engine_query(statement: Statement) -> EngineQuery:
     """Return the engine's query. Raises UnsupportedSqlError for expressions without an engine form."""
-    writer = _Writer(dict(statement.common))
+    writer = _SqlWriter(dict(statement.common))
     common = [f"{id_} AS ({writer.query(query)})" for id_, query in statement.common]
     prefix = f"WITH {', '.join(common)} " if common else ""
     outputs = statement.query.outputs
@@ -76,7 +76,7 @@ def engine_query(statement: Statement) -> EngineQuery:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _SqlWriter:
     common: Mapping[str, Query]
     functions: dict[tuple[Call | Aggregate, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
 
@@ -197,7 +197,7 @@ def _unnested(relation: Unnest, lists: Sequence[str]) -> str:
 class _Expressions:
     """Writer of the expressions of one block."""
 
-    def __init__(self, writer: _Writer, slots: Mapping[str, Slot]) -> None:
+    def __init__(self, writer: _SqlWriter, slots: Mapping[str, Slot]) -> None:
         self._writer = writer
         self._slots = slots
         self.fences: frozenset[str] = frozenset()

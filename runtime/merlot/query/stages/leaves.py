@@ -61,7 +61,7 @@ class StageLeaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutStatement:
     """Leaves by relation id, and the statement over them, in which columns of a `Scan` are called `id.c0`, `id.c1`,
     …"""
 
@@ -73,7 +73,7 @@ class Cut:
     """Leaf that answers the whole statement, if there is one. It is then the only one of `leaves`."""
 
 
-def cut(statement: Statement) -> Cut:
+def cut(statement: Statement) -> CutStatement:
     """Return the leaves of a statement, and the rest."""
     rewrites = rewritten(with_null_bits(statement))
     whole = None if DIRECT.lower() in skipped_rules(statement) else direct_query(rewrites.statement)
@@ -87,11 +87,11 @@ def cut(statement: Statement) -> Cut:
     )
     rest = replace(rewrites.statement, query=Block(source=scan, outputs=columns), common=())
     rewrites = replace(rewrites, rules=(*rewrites.rules, DIRECT))
-    return Cut(rest, {scan.id: leaf}, rewrites, leaf)
+    return CutStatement(rest, {scan.id: leaf}, rewrites, leaf)
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _ScanNeeds:
     """Needs of a scan's readers, collected while the statement is walked."""
 
     table: str
@@ -112,10 +112,10 @@ class _Cutter:
         blocks = [query for query in queries_in(statement) if isinstance(query, Block)]
         relations = [relation for block in blocks for relation in relations_in(block.source)]
         scans = [relation for relation in relations if isinstance(relation, Scan)]
-        self._wanted = {scan.id: _Wanted(scan.table) for scan in scans}
+        self._wanted = {scan.id: _ScanNeeds(scan.table) for scan in scans}
         self._correlated = _correlated(statement)
 
-    def cut(self) -> Cut:
+    def cut(self) -> CutStatement:
         common = tuple((id_, self._query(query)) for id_, query in self._statement.common)
         rest = replace(self._statement, query=self._query(self._statement.query), common=common)
         for query in queries_in(rest):
@@ -128,7 +128,7 @@ class _Cutter:
         }
         leaves = {id_: self._leaf(id_, wanted) for id_, wanted in self._wanted.items()}
         above = map_statement(rest, lambda expr: substituted(expr, lambda part: self._brought(part, brought)))
-        return Cut(above, leaves, self._rewrites)
+        return CutStatement(above, leaves, self._rewrites)
 
     def _brought(self, expr: Expr, brought: Mapping[Expr, Column]) -> Expr | None:
         """Return the leaf's column that replaces an expression; None if the leaf has no such column."""
@@ -146,7 +146,7 @@ class _Cutter:
         column = expr.args[0]
         return isinstance(column, Column) and source_id(column) in self._wanted
 
-    def _leaf(self, id_: str, wanted: _Wanted) -> StageLeaf:
+    def _leaf(self, id_: str, wanted: _ScanNeeds) -> StageLeaf:
         if wanted.aggregated is not None:
             return wanted.aggregated
         columns = list(wanted.columns.values())

@@ -23,10 +23,10 @@ from merlot.query.filter.resolve import NOTHING, All, And, Live, Node, Nothing, 
 from merlot.query.filter.run import FilterRun
 from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import SegmentColumns
+from merlot.query.star_trees.coalesced import TREES, CoalescedDimensions
 from merlot.query.star_trees.documents import DictionaryDocs, Dimensions, TreeDocs
-from merlot.query.star_trees.joined import TREES, JoinedColumns
-from merlot.query.star_trees.question import Question, question
-from merlot.query.targets import Source
+from merlot.query.star_trees.question import TreeQuestion, question
+from merlot.query.targets import LeafSource
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import EVERY_DOC
 from merlot.segment.startree.tree import Marks, Tree, Use
@@ -38,8 +38,8 @@ Docs = NDArray[np.uint32]
 
 
 def instead(
-    leaf: Leaf, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
-) -> Sequence[Source]:
+    leaf: Leaf, sources: Sequence[LeafSource], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
+) -> Sequence[LeafSource]:
     """Return the sources, with documents of star-trees in place of the segments whose trees answer the query."""
     if context.indexing is not None and not context.indexing.has_star_trees:
         return sources
@@ -53,8 +53,12 @@ def instead(
 
 
 def _instead(
-    leaf: Leaf, is_every: bool, sources: Sequence[Source], context: ExecutionContext, resolver: Callable[..., Resolver]
-) -> Sequence[Source]:
+    leaf: Leaf,
+    is_every: bool,
+    sources: Sequence[LeafSource],
+    context: ExecutionContext,
+    resolver: Callable[..., Resolver],
+) -> Sequence[LeafSource]:
     """Return the sources, with trees that answer this form of the query in place of the sources that have the form."""
     asked = question(leaf)
     if asked is None or _is_answered_by_counts(leaf):
@@ -64,10 +68,10 @@ def _instead(
     if not with_trees:
         return sources
     chooser = _Chooser(asked, leaf, context, resolver)
-    joined = chooser.joined([source.columns for source in with_trees]) if len(with_trees) > 1 else None
+    coalesced = chooser.coalesced([source.columns for source in with_trees]) if len(with_trees) > 1 else None
     pairs = zip(sources, have_trees, strict=True)
-    if joined is not None:
-        return [joined, *(source for source, has_trees in pairs if not has_trees)]
+    if coalesced is not None:
+        return [coalesced, *(source for source, has_trees in pairs if not has_trees)]
     return [(chooser.of_segment(source.columns) if has_trees else None) or source for source, has_trees in pairs]
 
 
@@ -76,7 +80,7 @@ def _is_answered_by_counts(leaf: Leaf) -> bool:
     return leaf.filter is None and not leaf.work.columns_after_filter and not leaf.work.keys
 
 
-def _has_trees(source: Source) -> bool:
+def _has_trees(source: LeafSource) -> bool:
     """Return whether the source is a sealed segment with star-trees of which every doc is a row."""
     columns = source.columns
     if not isinstance(columns, SegmentColumns) or not isinstance(columns.segment, ImmutableSegment):
@@ -85,7 +89,7 @@ def _has_trees(source: Source) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundDocuments:
     tree: Tree
     docs: Docs
 
@@ -94,13 +98,13 @@ class _Found:
 class _Chooser:
     """Choice of trees for one query."""
 
-    asked: Question
+    asked: TreeQuestion
     leaf: Leaf
     context: ExecutionContext
     resolver: Callable[..., Resolver]
     """Class that resolves predicates which have to be evaluated document by document."""
 
-    def of_segment(self, columns: object) -> Source | None:
+    def of_segment(self, columns: object) -> LeafSource | None:
         """Return the documents that answer for a segment with trees; None if no tree answers."""
         assert isinstance(columns, SegmentColumns)
         assert isinstance(columns.segment, ImmutableSegment)
@@ -109,7 +113,7 @@ class _Chooser:
             return None
         return self._answer(fitting, columns, columns.segment.num_docs)
 
-    def joined(self, columns: Sequence[object]) -> Source | None:
+    def coalesced(self, columns: Sequence[object]) -> LeafSource | None:
         """Return the documents of a coalesced tree that answer for all of these segments; None if no tree answers."""
         parts = [part for part in columns if isinstance(part, SegmentColumns)]
         group = TREES.group(parts, self.context)
@@ -119,12 +123,12 @@ class _Chooser:
         if not fitting or self._touches_nulls(lambda name: group.has_nulls(name, parts)):
             return None
         num_docs = sum(part.num_docs for part in parts)
-        answers = [self._answer([tree], JoinedColumns(tree, parts), num_docs) for tree in fitting]
+        answers = [self._answer([tree], CoalescedDimensions(tree, parts), num_docs) for tree in fitting]
         complete = [source for source in answers if source is not None]
         if len(complete) < len(answers):
             return None
         best = min(complete, key=_num_documents)
-        return Source(best.columns, live=best.live, num_joined=len(parts), leaf=self.leaf)
+        return LeafSource(best.columns, live=best.live, num_coalesced=len(parts), leaf=self.leaf)
 
     def _fits(self, tree: Tree) -> bool:
         asked, schema = self.asked, self.context.schema
@@ -158,7 +162,7 @@ class _Chooser:
             names = asked.columns | asked.work.arguments
         return any(has_nulls(name) for name in names)
 
-    def _answer(self, fitting: Sequence[Tree], columns: Dimensions, num_docs: int) -> Source | None:
+    def _answer(self, fitting: Sequence[Tree], columns: Dimensions, num_docs: int) -> LeafSource | None:
         try:
             marks = {name: self._matching(columns, name, exprs) for name, exprs in self.asked.of_columns}
         except QueryArithmeticError:
@@ -180,29 +184,29 @@ class _Chooser:
             marks = matches if marks is None else marks & matches
         return None if marks is None or marks.all() else marks
 
-    def _find(self, tree: Tree, marks: dict[str, Marks | None]) -> _Found:
+    def _find(self, tree: Tree, marks: dict[str, Marks | None]) -> _FoundDocuments:
         needed = self.asked.value_columns
         uses = [Use(marks.get(name), name in needed) for name in tree.dimensions]
         if any(use.matching is not None and not use.matching.any() for use in uses):
-            return _Found(tree, np.zeros(0, np.uint32))
-        return _Found(tree, tree.find(uses))
+            return _FoundDocuments(tree, np.zeros(0, np.uint32))
+        return _FoundDocuments(tree, tree.find(uses))
 
-    def _source(self, matches: _Found, columns: Dimensions) -> Source:
+    def _source(self, matches: _FoundDocuments, columns: Dimensions) -> LeafSource:
         tree, asked = matches.tree, self.asked
         documents = TreeDocs(tree, columns, [partial(_states, tree, stored) for stored in asked.work.states])
         if not len(matches.docs):
-            return Source(documents, live=Live(NOTHING), leaf=self.leaf)
+            return LeafSource(documents, live=Live(NOTHING), leaf=self.leaf)
         share = len(matches.docs) / tree.num_docs
         resolver = self.resolver(documents, null_handling=self.leaf.work.null_handling, indexing=None)
         nodes = [resolver.resolve(expr) for expr in asked.others]
         if any(isinstance(node, Nothing) for node in nodes):
-            return Source(documents, live=Live(NOTHING), leaf=self.leaf)
+            return LeafSource(documents, live=Live(NOTHING), leaf=self.leaf)
         chosen: Node = TreeMatch(matches.docs, share, "startree", dimensions=tree.dimensions)
         remaining = [node for node in nodes if not isinstance(node, All)]
-        return Source(documents, live=Live(And((chosen, *remaining)) if remaining else chosen), leaf=self.leaf)
+        return LeafSource(documents, live=Live(And((chosen, *remaining)) if remaining else chosen), leaf=self.leaf)
 
 
-def _num_documents(source: Source) -> int:
+def _num_documents(source: LeafSource) -> int:
     assert source.live is not None
     node = source.live.node
     chosen = node.children[0] if isinstance(node, And) else node

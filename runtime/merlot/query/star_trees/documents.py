@@ -29,7 +29,7 @@ class Dimensions(Protocol):
     def bounds(self, name: str) -> tuple[int, int] | None: ...
 
 
-class CodedColumn:
+class CodedDimension:
     """Reader of a column without nulls that has a dictionary, given the dict ids of its docs."""
 
     multi_value: Final = False
@@ -64,7 +64,7 @@ class DictionaryDocs:
     def __init__(self, reader: Reader) -> None:
         assert reader.dictionary is not None
         self.num_docs = len(reader.dictionary)
-        self._column = CodedColumn(reader.type, reader.dictionary, self._ids)
+        self._column = CodedDimension(reader.type, reader.dictionary, self._ids)
         self._column.is_sorted = True
         self._column.runs = np.arange(self.num_docs + 1, dtype=np.uint32)
 
@@ -96,7 +96,7 @@ class TreeDocs:
             position = self.tree.dimensions.index(name)
             stored = self._dimensions.reader(name)
             assert stored.dictionary is not None
-            coded = CodedColumn(stored.type, stored.dictionary, lambda: self.tree.ids(position))
+            coded = CodedDimension(stored.type, stored.dictionary, lambda: self.tree.ids(position))
             column = self._readers.setdefault(name, coded)
         return column
 

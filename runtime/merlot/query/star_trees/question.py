@@ -37,7 +37,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TreeQuestion:
     """Needs of a query of one segment."""
 
     work: Work
@@ -58,7 +58,7 @@ class Question:
         return self.value_columns.union(name for name, _ in self.of_columns)
 
 
-def question(leaf: Leaf) -> Question | None:
+def question(leaf: Leaf) -> TreeQuestion | None:
     """Return the needs of a leaf; None if no star-tree can answer it."""
     work = _work_of(leaf.work)
     if work is None:
@@ -80,7 +80,7 @@ def question(leaf: Leaf) -> Question | None:
     filters = [expr for exprs in by_column.values() for expr in exprs] + others
     of_columns = tuple((name, tuple(exprs)) for name, exprs in by_column.items())
     null_aware = work.null_aware.union(*(_null_aware(expr) for expr in filters))
-    return Question(work, of_columns, tuple(others), null_aware)
+    return TreeQuestion(work, of_columns, tuple(others), null_aware)
 
 
 def _conjuncts(expr: Expr | None) -> Iterator[Expr]:

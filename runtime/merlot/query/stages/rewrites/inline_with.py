@@ -11,7 +11,7 @@ from merlot.tree.relations import Block, Derived, Named, Query, Source, Statemen
 
 
 def inline_with(statement: Statement) -> Statement:
-    """`WITH v AS (q) SELECT … FROM v` is `SELECT … FROM (q) AS v`: then it can be merged."""
+    """Rewrite `WITH v AS (q) SELECT … FROM v` as `SELECT … FROM (q) AS v`, which can then be merged."""
     if not statement.common:
         return statement
     uses = _uses(statement)

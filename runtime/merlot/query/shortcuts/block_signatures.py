@@ -22,21 +22,21 @@ MOST_SHARE: Final = 8
 """One block in so many may have to be read. If more have to, a scan of all blocks by all threads is as good."""
 
 
-class BlockPrints:
+class BlockSignatures:
     """Signatures of blocks of whole numbers, values or dict ids. The numbers themselves are not kept."""
 
-    __slots__ = ("_prints",)
+    __slots__ = ("_signatures",)
 
     def __init__(self, numbers: NDArray[Any]) -> None:
         num_blocks = -(-len(numbers) // BLOCK_DOCS)
-        self._prints = np.zeros((num_blocks, kernels.WORDS), np.uint64)
-        kernels.fill(numbers, BLOCK_DOCS, self._prints)
+        self._signatures = np.zeros((num_blocks, kernels.WORDS), np.uint64)
+        kernels.fill(numbers, BLOCK_DOCS, self._signatures)
 
     def docs(self, numbers: NDArray[Any], wanted: int) -> NDArray[np.uint32] | None:
         """Return the docs of a number, ascending; None if too many blocks may hold it. `numbers` are those the
         signatures were made from."""
-        blocks = np.empty(len(self._prints), np.int64)
-        count = kernels.blocks_with(self._prints, np.int64(wanted), blocks)
+        blocks = np.empty(len(self._signatures), np.int64)
+        count = kernels.blocks_with(self._signatures, np.int64(wanted), blocks)
         if count * MOST_SHARE > len(blocks):
             return None
         parts = [
@@ -48,11 +48,11 @@ class BlockPrints:
     @property
     def nbytes(self) -> int:
         """Memory of the signatures."""
-        return self._prints.nbytes
+        return self._signatures.nbytes
 
 
-def worth_having(numbers: NDArray[Any], num_values: int | None) -> BlockPrints | None:
+def worth_having(numbers: NDArray[Any], num_values: int | None) -> BlockSignatures | None:
     """Return signatures of a column; None if a scan is as good. `num_values`: distinct values, if known."""
     if numbers.dtype.kind not in "iu" or len(numbers) < LEAST_DOCS:
         return None
-    return BlockPrints(numbers) if num_values is None or num_values >= LEAST_VALUES else None
+    return BlockSignatures(numbers) if num_values is None or num_values >= LEAST_VALUES else None

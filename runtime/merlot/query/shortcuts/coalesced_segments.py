@@ -27,10 +27,10 @@ from merlot.query.context import ExecutionContext
 from merlot.query.plan.expressions import columns_of
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.read.columns import SegmentColumns, StatesOf
-from merlot.query.shortcuts import block_prints
-from merlot.query.shortcuts.block_prints import BlockPrints
-from merlot.query.shortcuts.joined_decimals import JoinedDecimals, joined_decimals
-from merlot.query.targets import Source, Sources, apart
+from merlot.query.shortcuts import block_signatures
+from merlot.query.shortcuts.block_signatures import BlockSignatures
+from merlot.query.shortcuts.coalesced_decimals import CoalescedDecimals, coalesce_decimals
+from merlot.query.targets import LeafSource, Sources, apart
 from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import nulls as null_words
@@ -58,7 +58,7 @@ MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
 """Number of queries of the same segments after which they are coalesced."""
 MAX_BATCHES = 256
-_MEMO: Final = "joined_segments"
+_MEMO: Final = "coalesced_segments"
 MOST_BYTES = 512 << 20
 
 Array = NDArray[Any]
@@ -66,7 +66,7 @@ Key = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedColumn:
+class CoalescedColumn:
     """Reader of one column of several segments."""
 
     type: TypeName
@@ -76,12 +76,12 @@ class JoinedColumn:
     zones: ZoneMaps | None
     runs: NDArray[np.uint32] | None
     ids_or_values: Any
-    joined_offsets: NDArray[np.uint32] | None
+    value_offsets: NDArray[np.uint32] | None
     bounds: tuple[int, int] | None
     indexes: ColumnIndexes | None = None
-    decimals: JoinedDecimals | None = None
+    decimals: CoalescedDecimals | None = None
     """Values of a BIG_DECIMAL column. Without a dictionary, the column may have no other values."""
-    prints: list[BlockPrints | None] = field(default_factory=list)
+    signatures: list[BlockSignatures | None] = field(default_factory=list)
     """Bloom signatures of the column's blocks, or None if they are of no use; empty until a scan looks for a single
     value."""
 
@@ -110,37 +110,37 @@ class JoinedColumn:
         return None if self.decimals is None else self.decimals.scaled()
 
     def docs_of(self, wanted: int) -> NDArray[np.uint32] | None:
-        prints = self.prints[0] if self.prints else None
-        return None if prints is None else prints.docs(self.ids_or_values, wanted)
+        signatures = self.signatures[0] if self.signatures else None
+        return None if signatures is None else signatures.docs(self.ids_or_values, wanted)
 
     def print_blocks(self) -> None:
-        if self.prints:
+        if self.signatures:
             return
-        self.prints.append(None)
+        self.signatures.append(None)
         num_values = None if self.dictionary is None else len(self.dictionary)
         if not self.multi_value:
-            self.prints[0] = block_prints.worth_having(self.ids_or_values, num_values)
+            self.signatures[0] = block_signatures.worth_having(self.ids_or_values, num_values)
 
     def offsets(self) -> NDArray[np.uint32]:
-        assert self.joined_offsets is not None
-        return self.joined_offsets
+        assert self.value_offsets is not None
+        return self.value_offsets
 
     @property
     def nbytes(self) -> int:
         """Memory of the column's arrays."""
-        parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets, self.decimals, *self.prints)
+        parts = (self.ids_or_values, self.nulls, self.runs, self.value_offsets, self.decimals, *self.signatures)
         return sum(part.nbytes for part in parts if part is not None)
 
 
 @dataclass(slots=True)
-class Batch:
+class SegmentBatch:
     """Segments that are queried together, with the columns coalesced so far. Holds weak references to the segments."""
 
     segments: list[weakref.ref[ImmutableSegment]]
     starts: NDArray[np.int64]
     """First doc of each segment, and the number of all docs."""
     sightings: int = 0
-    columns: dict[object, JoinedColumn] = field(default_factory=dict)
+    columns: dict[object, CoalescedColumn] = field(default_factory=dict)
     claimed: set[object] = field(default_factory=set)
     """Columns that are scheduled to be coalesced later."""
 
@@ -154,9 +154,9 @@ class Batch:
         return sum(column.nbytes for column in list(self.columns.values()))
 
 
-def _batch_of(segments: Sequence[ImmutableSegment]) -> Batch:
+def _batch_of(segments: Sequence[ImmutableSegment]) -> SegmentBatch:
     starts = np.concatenate([[0], np.cumsum([segment.num_docs for segment in segments])])
-    return Batch([weakref.ref(segment) for segment in segments], starts)
+    return SegmentBatch([weakref.ref(segment) for segment in segments], starts)
 
 
 class BatchCache:
@@ -164,13 +164,13 @@ class BatchCache:
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
-        self._batches: OrderedDict[Key, Batch] = OrderedDict()
+        self._batches: OrderedDict[Key, SegmentBatch] = OrderedDict()
         self._hits = 0
         self._misses = 0
         self._evictions = 0
         self._lock = threading.Lock()
 
-    def batch(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
+    def batch(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch | None:
         """Count a query of these segments. Return their batch once they were queried often enough, else None."""
         with self._lock:
             batch = self._found(segments)
@@ -180,13 +180,13 @@ class BatchCache:
             self._misses += not is_hit
             return batch if is_hit else None
 
-    def due(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
+    def due(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch | None:
         """Return what `batch` would return for the next query, without counting a query."""
         with self._lock:
             batch = self._found(segments)
             return batch if batch.sightings + 1 >= SIGHTINGS else None
 
-    def _found(self, segments: Sequence[ImmutableSegment]) -> Batch:
+    def _found(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch:
         key = tuple(map(id, segments))
         batch = self._batches.get(key)
         if batch is None or not batch.is_of(segments):
@@ -195,7 +195,7 @@ class BatchCache:
         self._batches.move_to_end(key)
         return batch
 
-    def peek(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
+    def peek(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch | None:
         """Return the batch of these segments if there is one, without counting a query."""
         key = tuple(map(id, segments))
         with self._lock:
@@ -257,23 +257,23 @@ class BatchColumns:
     stored_states: Final[Sequence[StatesOf] | None] = None
     """Always None. Segments of which not every doc is a row are not coalesced."""
 
-    def __init__(self, batch: Batch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
+    def __init__(self, batch: SegmentBatch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
         self._batch = batch
         self._segments = segments
         self._schema = schema
-        self._readers: dict[str, JoinedColumn] = {}
+        self._readers: dict[str, CoalescedColumn] = {}
         self.starts = batch.starts
         self.num_docs = int(self.starts[-1])
 
     def reader(self, name: str) -> Reader:
         """Return the reader of a column of the schema. Coalesces the column now if that was not done before."""
-        return self._joined(name)
+        return self._coalesced(name)
 
     def bounds(self, name: str) -> tuple[int, int] | None:
         """Return the smallest and the largest whole number of a column, if known."""
-        return self._joined(name).bounds
+        return self._coalesced(name).bounds
 
-    def _joined(self, name: str) -> JoinedColumn:
+    def _coalesced(self, name: str) -> CoalescedColumn:
         column = self._readers.get(name)
         if column is not None:
             return column
@@ -281,7 +281,7 @@ class BatchColumns:
         column = self._batch.columns.get(key)
         if column is None:
             parts = [SegmentColumns(segment, self._schema) for segment in self._segments]
-            column = join([part.reader(name) for part in parts], [part.num_docs for part in parts])
+            column = coalesce([part.reader(name) for part in parts], [part.num_docs for part in parts])
             self._batch.columns[key] = column
             BATCH_CACHE.trim()
         self._readers[name] = column
@@ -299,9 +299,9 @@ class BatchColumns:
         self._batch.claimed |= new
         return [name for key, name in keys.items() if key in new]
 
-    def join(self, name: str) -> None:
+    def coalesce(self, name: str) -> None:
         """Coalesce a column unless that is done."""
-        self._joined(name)
+        self._coalesced(name)
 
 
 def _column_key(schema: TableSchema, name: str) -> object:
@@ -325,20 +325,21 @@ def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     if len(small) < MIN_SEGMENTS:
         return None
     is_hurried = context.join_later is not None
-    joined: list[Source] = []
+    coalesced: list[LeafSource] = []
     uncounted: list[list[ImmutableSegment]] = []
     for group in _groups(small):
         batch = BATCH_CACHE.peek(group) if is_hurried else BATCH_CACHE.due(group)
         columns = None if batch is None else BatchColumns(batch, group, context.schema)
-        is_joined = columns is not None and (not is_hurried or columns.has(names))
-        if columns is not None and is_joined:
-            joined.append(Source(columns, columns.starts))
+        is_coalesced = columns is not None and (not is_hurried or columns.has(names))
+        if columns is not None and is_coalesced:
+            coalesced.append(LeafSource(columns, columns.starts))
         else:
             others.extend(group)
-        if not (is_hurried and is_joined):
+        if not (is_hurried and is_coalesced):
             uncounted.append(group)
-    num_hits = len(joined) if is_hurried else 0
-    return Sources([*joined, *apart(others, context)], functools.partial(_count, num_hits, uncounted, names, context))
+    num_hits = len(coalesced) if is_hurried else 0
+    count = functools.partial(_count, num_hits, uncounted, names, context)
+    return Sources([*coalesced, *apart(others, context)], count)
 
 
 def _small(
@@ -368,23 +369,23 @@ def _takes_medium(segments: Sequence[Segment], leaf: Leaf, names: frozenset[str]
     if not medium or sum([segment.num_docs for segment in segments]) > MAX_BATCH_DOCS:
         return False
     filtered = frozenset[str]() if leaf.filter is None else columns_of(leaf.filter)
-    verdict: _Verdict | None = leaf.work.memo.get(_MEMO)
+    verdict: _CoalescingVerdict | None = leaf.work.memo.get(_MEMO)
     if verdict is None or not verdict.is_of(medium, names, filtered):
-        is_worth = _is_worth_joining(medium, names, filtered)
+        is_worth = _is_worth_coalescing(medium, names, filtered)
         references = [weakref.ref(segment) for segment in medium]
-        verdict = leaf.work.memo[_MEMO] = _Verdict(references, names, filtered, is_worth)
-    return verdict.is_worth_joining
+        verdict = leaf.work.memo[_MEMO] = _CoalescingVerdict(references, names, filtered, is_worth)
+    return verdict.is_worth_coalescing
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _CoalescingVerdict:
     """Last verdict on a plan's segments, which are mostly the same for the next query. Holds weak references to
     them."""
 
     segments: Sequence[weakref.ref[ImmutableSegment]]
     names: frozenset[str]
     filtered: frozenset[str]
-    is_worth_joining: bool
+    is_worth_coalescing: bool
 
     def is_of(self, segments: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
         if names != self.names or filtered != self.filtered or len(segments) != len(self.segments):
@@ -392,7 +393,7 @@ class _Verdict:
         return all(reference() is segment for reference, segment in zip(self.segments, segments, strict=True))
 
 
-def _is_worth_joining(medium: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
+def _is_worth_coalescing(medium: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
     """Return whether columns are small and not searched by an index."""
     num_bytes, texts = 0, set[str]()
     for segment in medium:
@@ -431,7 +432,7 @@ def _count(
             continue
         columns = BatchColumns(batch, group, context.schema)
         for name in columns.claim(names):
-            context.join_later(functools.partial(columns.join, name))
+            context.join_later(functools.partial(columns.coalesce, name))
 
 
 def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]]:
@@ -449,7 +450,7 @@ def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]
 # Coalescing
 
 
-def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
+def coalesce(readers: Sequence[Reader], sizes: Sequence[int]) -> CoalescedColumn:
     """Concatenate a column's parts in their order. `sizes` are their numbers of docs."""
     first = readers[0]
     type_, multi_value = first.type, first.multi_value
@@ -461,10 +462,10 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
         ascending = dictionary.ascending
         low_high = None if ascending is None or ascending.dtype.kind != "i" else (int(ascending[0]), int(ascending[-1]))
         if type_ is TypeName.BIG_DECIMAL:
-            decimals = JoinedDecimals(dictionary.arrow())
+            decimals = CoalescedDecimals(dictionary.arrow())
     elif type_ is TypeName.BIG_DECIMAL and not multi_value:
         dictionary, data, low_high = None, None, None
-        decimals = joined_decimals(readers)
+        decimals = coalesce_decimals(readers)
     else:
         dictionary, data = None, concat_values([_values(reader) for reader in readers])
         is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)
@@ -472,15 +473,15 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
     if isinstance(data, np.ndarray):
         data.flags.writeable = False
     searchable = data if isinstance(data, np.ndarray) and not multi_value else None
-    return JoinedColumn(
+    return CoalescedColumn(
         type=type_,
         multi_value=multi_value,
         dictionary=dictionary,
-        nulls=_join_nulls(readers, sizes),
+        nulls=_concat_nulls(readers, sizes),
         zones=None if searchable is None else _zones(searchable),
         runs=None if searchable is None or dictionary is None else _runs(searchable, len(dictionary)),
         ids_or_values=data,
-        joined_offsets=offsets,
+        value_offsets=offsets,
         bounds=low_high,
         decimals=decimals,
     )
@@ -505,7 +506,7 @@ def _values(reader: Reader) -> Any:
 _TEXT = frozenset({TypeName.STRING, TypeName.JSON, TypeName.BYTES, TypeName.BIG_DECIMAL})
 
 
-def _join_nulls(readers: Sequence[Reader], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
+def _concat_nulls(readers: Sequence[Reader], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
     parts = [
         None if reader.nulls is None else np.unpackbits(reader.nulls.view(np.uint8), bitorder="little", count=size)
         for reader, size in zip(readers, sizes, strict=True)

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from merlot.kernels.jit import read_only
 from merlot.query.context import ExecutionContext
 from merlot.query.read.columns import SegmentColumns
-from merlot.query.shortcuts.joined_segments import entries_of
-from merlot.query.star_trees.documents import CodedColumn
+from merlot.query.shortcuts.coalesced_segments import entries_of
+from merlot.query.star_trees.documents import CodedDimension
 from merlot.segment.concat import concat_coded
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import id_dtype
@@ -53,7 +53,7 @@ _PLAIN: Final = frozenset({pa.int64(), pa.float64()})
 Key = tuple[int, ...]
 
 
-class JoinedTree(Tree):
+class CoalescedTree(Tree):
     """Star-tree in memory over the documents of several segments. Its dict ids refer to its own dictionaries."""
 
     def __init__(
@@ -117,14 +117,14 @@ def _taken(state: pa.Array, docs: Docs) -> pa.Array:
     return state.take(pa.array(docs))
 
 
-def _column(type_: TypeName, dictionary: Dictionary, ids: NDArray[Any]) -> CodedColumn:
-    return CodedColumn(type_, dictionary, lambda: ids)
+def _column(type_: TypeName, dictionary: Dictionary, ids: NDArray[Any]) -> CodedDimension:
+    return CodedDimension(type_, dictionary, lambda: ids)
 
 
-class JoinedColumns:
+class CoalescedDimensions:
     """Dimensions of a coalesced tree, with the bounds of its segments' columns."""
 
-    def __init__(self, tree: JoinedTree, parts: Sequence[SegmentColumns]) -> None:
+    def __init__(self, tree: CoalescedTree, parts: Sequence[SegmentColumns]) -> None:
         self._tree = tree
         self._parts = parts
 
@@ -144,7 +144,7 @@ class Group:
     segments: list[weakref.ref[ImmutableSegment]]
     schema: TableSchema
     sightings: int = 0
-    trees: tuple[JoinedTree, ...] | None = None
+    trees: tuple[CoalescedTree, ...] | None = None
     is_claimed: bool = False
     """True if a thread coalesces the trees, did so or is about to: other queries use each segment's own trees
     meanwhile."""
@@ -185,9 +185,9 @@ class TreeCache:
             is_due = not group.is_claimed and group.sightings >= SIGHTINGS
             group.is_claimed |= is_due
         if is_due and context.join_later is None:
-            self._join(group, parts)
+            self._coalesce(group, parts)
         elif is_due and context.join_later is not None:
-            context.join_later(lambda: self._join(group, parts))
+            context.join_later(lambda: self._coalesce(group, parts))
         return group if group.trees else None
 
     def clear(self) -> None:
@@ -206,8 +206,8 @@ class TreeCache:
             self._groups.popitem(last=False)
         return group
 
-    def _join(self, group: Group, parts: Sequence[SegmentColumns]) -> None:
-        trees = join(parts)
+    def _coalesce(self, group: Group, parts: Sequence[SegmentColumns]) -> None:
+        trees = coalesce(parts)
         with self._lock:
             group.trees = trees
             while len(self._groups) > 1 and sum(each.num_bytes for each in self._groups.values()) > MOST_CACHED_BYTES:
@@ -218,15 +218,15 @@ TREES: Final = TreeCache()
 """Cache of this process."""
 
 
-def join(parts: Sequence[SegmentColumns]) -> tuple[JoinedTree, ...]:
+def coalesce(parts: Sequence[SegmentColumns]) -> tuple[CoalescedTree, ...]:
     """Return the trees that all of these segments have, each coalesced, without those that would be too large."""
     every = [_trees_of(part) for part in parts]
     coalesced = []
     for key in every[0]:
         if all(key in trees for trees in every):
-            joined = _join([trees[key] for trees in every], parts)
-            if joined is not None:
-                coalesced.append(joined)
+            tree = _coalesce([trees[key] for trees in every], parts)
+            if tree is not None:
+                coalesced.append(tree)
     return tuple(coalesced)
 
 
@@ -243,7 +243,7 @@ def _trees_of(part: SegmentColumns) -> dict[object, StarTree]:
     }
 
 
-def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedTree | None:
+def _coalesce(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> CoalescedTree | None:
     sizes = [int(tree.nodes.ends[0]) for tree in trees]
     if sum(sizes) > 2 * MOST_DOCUMENTS:
         return None
@@ -266,7 +266,7 @@ def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedT
     documents = Documents([len(dictionary) for dictionary in dictionaries], functions, MOST_DOCUMENTS)
     try:
         documents.add_documents(ids, states)
-        return JoinedTree(grow(spec, documents), dictionaries, types, is_automatic=trees[0].is_automatic)
+        return CoalescedTree(grow(spec, documents), dictionaries, types, is_automatic=trees[0].is_automatic)
     except TooManyDocumentsError:
         return None
 

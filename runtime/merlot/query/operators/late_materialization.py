@@ -32,7 +32,7 @@ MAX_ROWS: Final = 256
 """Most rows. More are read faster by whole columns."""
 MIN_COLUMNS: Final = 8
 """Fewest columns beside the order keys. Fewer cost less than the work that is done twice."""
-_MEMO: Final = "late_rows"
+_MEMO: Final = "late_materialization"
 _TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 _NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 
@@ -105,7 +105,7 @@ def rows(
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _ValuesAtDocs:
     """Functions that read values at docs; of a segment's column they do so without decoding the other values."""
 
     reader: Reader
@@ -113,15 +113,15 @@ class _Taken:
     values: Callable[[Docs], NDArray[Any]]
 
 
-def _reader(columns: Columns, name: str) -> _Taken:
+def _reader(columns: Columns, name: str) -> _ValuesAtDocs:
     reader = columns.reader(name)
     if isinstance(columns, SegmentColumns):
         row_reader: RowReader = reader  # type: ignore[assignment]  # of a segment's columns every reader is one
-        return _Taken(reader, row_reader.take_dict_ids, row_reader.take_values)
-    return _Taken(reader, lambda docs: reader.dict_ids()[docs], lambda docs: reader.values()[docs])
+        return _ValuesAtDocs(reader, row_reader.take_dict_ids, row_reader.take_values)
+    return _ValuesAtDocs(reader, lambda docs: reader.dict_ids()[docs], lambda docs: reader.values()[docs])
 
 
-_Part = tuple[_Taken, NDArray[np.int64], Docs]
+_Part = tuple[_ValuesAtDocs, NDArray[np.int64], Docs]
 """Reader, rows of the answer, and their docs."""
 
 

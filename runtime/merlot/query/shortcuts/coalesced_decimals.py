@@ -14,7 +14,7 @@ from merlot.segment.reader import Reader, ScaledReader
 from merlot.vectors.scaled import Scaled, raised, scaled_of, texts_of
 
 
-class JoinedDecimals:
+class CoalescedDecimals:
     """Values of a dictionary, or of every doc. Numbers or texts that are computed are kept; threads agree on them."""
 
     __slots__ = ("_is_unscaled", "_scaled", "_texts")
@@ -52,16 +52,16 @@ class JoinedDecimals:
         return of_texts + (0 if self._scaled is None else self._scaled.values.nbytes)
 
 
-def joined_decimals(readers: Sequence[Reader]) -> JoinedDecimals:
+def coalesce_decimals(readers: Sequence[Reader]) -> CoalescedDecimals:
     """Concatenate the values of single-value columns, at least one of which has no dictionary."""
     parts = [_scaled(reader) for reader in readers]
     scaled = [part for part in parts if part is not None]
     if len(scaled) == len(parts):
         scale = max(part.scale for part in scaled)
-        joined = [raised(part, scale) for part in scaled]
-        if all(part is not None for part in joined):
-            return JoinedDecimals(None, _concatenated([part for part in joined if part is not None], scale))
-    return JoinedDecimals(pa.concat_arrays([_texts(reader) for reader in readers]))
+        numbers = [raised(part, scale) for part in scaled]
+        if all(part is not None for part in numbers):
+            return CoalescedDecimals(None, _concatenated([part for part in numbers if part is not None], scale))
+    return CoalescedDecimals(pa.concat_arrays([_texts(reader) for reader in readers]))
 
 
 def _concatenated(parts: Sequence[Scaled], scale: int) -> Scaled:

@@ -29,7 +29,7 @@ from tests.bench.report import Case
 
 from merlot.kernels.warm import load_for_queries
 from merlot.query.context import ExecutionContext
-from merlot.query.shortcuts.joined_segments import BATCH_CACHE
+from merlot.query.shortcuts.coalesced_segments import BATCH_CACHE
 from merlot.segment.buffers import DECODE_CACHE
 from merlot.segment.immutable import ImmutableSegment
 

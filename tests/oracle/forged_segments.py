@@ -35,8 +35,8 @@ from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Reduce
-from merlot.query.shortcuts import joined_segments
-from merlot.query.star_trees import joined as joined_trees
+from merlot.query.shortcuts import coalesced_segments
+from merlot.query.star_trees import coalesced as coalesced_trees
 from merlot.segment import buffers, immutable
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
@@ -433,8 +433,8 @@ class Bench:
         path = self.folder / "forged.mseg"
         path.write_bytes(file)
         refusals: list[str] = []
-        joined_segments.SIGHTINGS, joined_segments.MIN_SEGMENTS = (1, 1) if chance.random() < 0.2 else (3, 4)
-        joined_trees.SIGHTINGS = 1 if chance.random() < 0.5 else 3
+        coalesced_segments.SIGHTINGS, coalesced_segments.MIN_SEGMENTS = (1, 1) if chance.random() < 0.2 else (3, 4)
+        coalesced_trees.SIGHTINGS = 1 if chance.random() < 0.5 else 3
         for task in self._tasks(path, chance):
             try:
                 task()

@@ -16,8 +16,8 @@ from pathlib import Path
 from forged_segments import Bench
 from numbered_cases import each_case
 
-from merlot.query.shortcuts import joined_segments
-from merlot.query.star_trees import joined as joined_trees
+from merlot.query.shortcuts import coalesced_segments
+from merlot.query.star_trees import coalesced as coalesced_trees
 from merlot.segment import lost_pages
 from merlot.segment.immutable import ImmutableSegment
 
@@ -30,8 +30,8 @@ def attempt(bench: Bench, seed: int) -> str:
     chance = random.Random(seed)
     path = bench.folder / f"cut-{seed}.mseg"
     path.write_bytes(chance.choice(bench.sound[1:]))
-    joined_segments.SIGHTINGS, joined_segments.MIN_SEGMENTS = chance.choice(((1, 1), (3, 4)))
-    joined_trees.SIGHTINGS = chance.choice((1, 3))
+    coalesced_segments.SIGHTINGS, coalesced_segments.MIN_SEGMENTS = chance.choice(((1, 1), (3, 4)))
+    coalesced_trees.SIGHTINGS = chance.choice((1, 3))
     before = lost_pages.num_faults()
     with contextlib.suppress(Exception), ImmutableSegment.open(path, verify=True) as segment:
         plans = chance.sample(bench.plans, 4)

@@ -18,14 +18,14 @@ from slt_oracle import Oracle
 from tests import budget
 from wide_tables import random_keys, random_segments, random_table
 
-from merlot.query.shortcuts import joined_segments
+from merlot.query.shortcuts import coalesced_segments
 
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("sightings", [1, 1 << 60], ids=["joined", "apart"])
 def test_wide_keys_have_duckdbs_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sightings: int) -> None:
-    monkeypatch.setattr(joined_segments, "SIGHTINGS", sightings)
-    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
+    monkeypatch.setattr(coalesced_segments, "SIGHTINGS", sightings)
+    monkeypatch.setattr(coalesced_segments, "MIN_SEGMENTS", 1)
     seed = budget.seed()
     generator = random.Random(seed)
     for number in rounds("MERLOT_WIDE_TABLES", quick=8, every=40):

@@ -1,7 +1,7 @@
-"""Feed the state of one aggregate, chunk by chunk, in one task.
+"""Accumulators that feed the state of one aggregate, chunk by chunk, in one task.
 
 `groups` is u32, one group per row of the chunk, or None when there is a single group. Rows that the aggregate's FILTER
-drops do not reach the state, nor, with null handling, those where an argument is null.
+drops do not reach the state, nor, with null handling, rows where an argument is null.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from merlot.vectors.vector import Vector, either_null, from_arrow
 
 
 class Argument:
-    """What a segment knows of an expression (`aggregates.function.Input`)."""
+    """Facts about an expression in one segment (`aggregates.function.Input`)."""
 
     def __init__(self, expr: Expr, columns: Columns) -> None:
         self._expr = expr
@@ -52,7 +52,7 @@ class Argument:
 
 
 class Accumulator:
-    """The state of an aggregate over some rows of a segment; starts with `num_groups` groups and grows."""
+    """State of an aggregate over some rows of a segment. It starts with `num_groups` groups and grows."""
 
     def __init__(self, aggregation: Aggregation, num_groups: int, columns: Columns) -> None:
         self._aggregation = aggregation
@@ -64,22 +64,22 @@ class Accumulator:
         self._takes_scaled = self._state.takes_scaled()
 
     def grow(self, num_groups: int) -> None:
-        """Have room for so many groups."""
+        """Make room for so many groups."""
         self._holding.begin()
         self._state.grow(num_groups)
 
     @property
     def rows_by_group(self) -> NDArray[np.int64] | None:
-        """How many rows each group has, if that is what is counted."""
+        """Number of rows of each group, if the aggregate counts all rows; else None."""
         return None if self._arguments or self._filter is not None else self._state.rows_by_group()
 
     def add(self, chunk: Chunk, groups: Groups | None) -> None:
-        """Take in the rows of a chunk."""
+        """Add the rows of a chunk."""
         if self._filter is not None:
-            kept = np.flatnonzero(matches(self._filter, chunk))
-            if not len(kept):
+            rows = np.flatnonzero(matches(self._filter, chunk))
+            if not len(rows):
                 return
-            chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
+            chunk, groups = chunk.at(rows), None if groups is None else groups[rows]
         if self._state.wants_ids(is_grouped=groups is not None):
             ids = self._ids(chunk, groups)
             self._holding.begin()
@@ -91,18 +91,18 @@ class Accumulator:
         self._holding.add(chunk.num_rows)
 
     def states(self, groups: Chosen) -> list[pa.Array]:
-        """State columns of the chosen groups."""
+        """Return the state columns of the chosen groups."""
         self._holding.begin()
         return self._holding.columns(self._state.columns(groups))
 
     def _ids(self, chunk: Chunk, groups: Groups | None) -> tuple[NDArray[Any], Groups | None]:
-        """Dict ids of the values of the one argument, nulls left out."""
+        """Return the dict ids of the only argument's values, without nulls."""
         argument = self._arguments[0]
         assert isinstance(argument, Column)
         nulls = chunk.visible_nulls(argument.name)
         if nulls is not None:
-            kept = np.flatnonzero(~nulls)
-            chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
+            rows = np.flatnonzero(~nulls)
+            chunk, groups = chunk.at(rows), None if groups is None else groups[rows]
         reader = chunk.columns.reader(argument.name)
         if not self._aggregation.function.flattens:
             return chunk.dict_ids(reader), groups
@@ -113,9 +113,9 @@ class Accumulator:
 def argument_values(
     aggregation: Aggregation, rows: ColumnSource, groups: Groups | None, *, takes_scaled: bool = False
 ) -> tuple[list[Any], Groups | None, int]:
-    """Values of each argument in the rows where none is null, their groups, and how many they are.
+    """Return the values of each argument in the rows where none is null, their groups, and their number.
 
-    takes_scaled: whether BIG_DECIMAL may be `vectors.scaled.Scaled`."""
+    `takes_scaled` allows `vectors.scaled.Scaled` for BIG_DECIMAL."""
     vectors = [evaluate(expr, rows).spread(rows.num_rows) for expr in aggregation.arguments]
     if not takes_scaled:
         vectors = [vector.with_objects() for vector in vectors]
@@ -126,16 +126,16 @@ def argument_values(
     for vector in vectors:
         nulls = either_null(nulls, vector.nulls)
     if nulls is not None:
-        kept = np.flatnonzero(~nulls)
-        vectors, num_rows = [vector.take(kept) for vector in vectors], len(kept)
-        groups = None if groups is None else groups[kept]
+        present = np.flatnonzero(~nulls)
+        vectors, num_rows = [vector.take(present) for vector in vectors], len(present)
+        groups = None if groups is None else groups[present]
     if aggregation.function.flattens:
         return _flattened(vectors, groups)
     return [vector.data for vector in vectors], groups, num_rows
 
 
 class StateAccumulator:
-    """As `Accumulator`, over docs that stand for rows which were aggregated before."""
+    """Accumulator over docs that stand for rows which were aggregated before."""
 
     def __init__(self, aggregation: Aggregation, num_groups: int, states_of: StatesOf) -> None:
         self._filter = aggregation.filter
@@ -151,8 +151,8 @@ class StateAccumulator:
 
     def add(self, chunk: Chunk, groups: Groups | None) -> None:
         if self._filter is not None:
-            kept = np.flatnonzero(matches(self._filter, chunk))
-            chunk, groups = chunk.at(kept), None if groups is None else groups[kept]
+            rows = np.flatnonzero(matches(self._filter, chunk))
+            chunk, groups = chunk.at(rows), None if groups is None else groups[rows]
         if chunk.num_rows:
             self._holding.begin()
             self._state.merge(self._states_of(chunk.doc_ids()), all_in_one(groups, chunk.num_rows))
@@ -164,7 +164,7 @@ class StateAccumulator:
 
 
 def _flattened(vectors: Sequence[Vector], groups: Groups | None) -> tuple[list[Any], Groups | None, int]:
-    """Every value of the first argument, a list, as a row of its own."""
+    """Return every value of the first argument, a list, as a row of its own."""
     first, *others = vectors
     lengths = np.diff(first.data.offsets.to_numpy())
     values = from_arrow(SqlType(first.type.base), first.data.flatten())

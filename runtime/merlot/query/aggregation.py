@@ -1,4 +1,4 @@
-"""The aggregates of a plan: what each is called with, and what feeds its state."""
+"""Aggregates of a plan: the function of each, its call, and the expressions that feed its state."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from merlot.vectors.errors import UnsupportedQueryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
-    """One aggregate, slot `a0`, `a1`, … of a partial answer."""
+    """Aggregate in slot `a0`, `a1`, … of a partial answer."""
 
     function: AggregationFunction
     call: AggregateCall
     arguments: tuple[Expr, ...]
-    """Those with a value per row."""
+    """Arguments that have a value per row; the others are constants."""
     filter: Expr | None
     fields: tuple[StateField, ...]
 
     @property
     def tells_nothing(self) -> bool:
-        """Whether a state tells no values from some, with null handling or not."""
+        """True if a state shows whether it had values, with null handling or without."""
         return self.fields == self.function.fields(replace(self.call, nulls=True))
 
 
 def aggregation(aggregate: Aggregate, *, nulls: bool) -> Aggregation:
-    """The aggregate as registered; raises UnsupportedQueryError."""
+    """Return an aggregate with its function from the registry. Raises UnsupportedQueryError."""
     function = registry.named(aggregate.function)
     if len(aggregate.args) > len(function.parameters):
         raise UnsupportedQueryError(f"aggregate has too many arguments function={function.name}")

@@ -1,4 +1,4 @@
-"""Bounds of whole-number expressions from the bounds of columns: which sums cannot overflow 64 bits."""
+"""Bounds of whole-number expressions, from the bounds of columns. They show which sums cannot overflow 64 bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _TYPE_BOUNDS: dict[TypeName, Bounds] = {
 
 
 def bounds_of(expr: Expr, columns: Columns) -> Bounds:
-    """Smallest and largest value that a whole-number expression may have in a segment, inclusive."""
+    """Return the smallest and the largest value that a whole-number expression may have in a segment, inclusive; None
+    if unknown."""
     if isinstance(expr, Literal) and isinstance(expr.value, int):
         return int(expr.value), int(expr.value)
     if isinstance(expr, Column):

@@ -1,4 +1,6 @@
-"""What a query may use: threads, time, groups, rows and bytes; and how it ends when it asks for more."""
+"""Resources that a query may use (threads, time, groups, rows and bytes), and the errors that end it when it needs
+more.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from merlot.spec.schema import TableSchema
 from merlot.vectors.errors import LimitExceededError
 
 DOCS_PER_THREAD: Final = 64 * BLOCK_DOCS
-"""Kernels of tens of microseconds and Python between them: two threads take turns at the interpreter's lock, and each
-turn costs more than it wins. On two cores, sums of 336,776 rows in 13 segments took 0.2 ms alone and 0.9 with a helper,
-group-by 0.8 and 2.1; of 2.7 million rows they break even, of 6 million in 8 segments a helper takes off a tenth to a
-quarter."""
+"""Fewest docs to look at that are worth waking another thread for. Kernels take tens of microseconds, with Python
+between them: two threads take turns at the interpreter's lock, and each turn costs more than it gains. On two cores,
+sums of 336,776 rows in 13 segments took 0.2 ms alone and 0.9 with a helper, GROUP BY 0.8 and 2.1. At 2.7 million rows
+they break even; at 6 million in 8 segments a helper saves a tenth to a quarter."""
 
 
 class QueryTimeoutError(UnavailableError):
@@ -30,29 +32,30 @@ class QueryTimeoutError(UnavailableError):
 
 
 class QueryCancelledError(UnavailableError):
-    """The client, or a broker that found its answer elsewhere, gave up."""
+    """Raised if the query was given up by its client, or by a broker that got the answer from another server."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_CANCELLATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionLimits:
-    """Bounds of one query on one server or broker; reaching one is an error, never a shorter answer."""
+    """Bounds of one query on one server or broker. Exceeding a bound is an error, never a shorter answer."""
 
     max_groups: int = 5_000_000
-    """Groups that a server holds, of a segment and of all together."""
+    """Most groups that a server holds, of one segment and of all together."""
     max_rows: int = 10_000_000
-    """Rows of a selection, partial or final."""
+    """Most rows of a selection, partial or final."""
     max_bytes: int = 1 << 30
-    """Bytes of one answer, partial or final."""
+    """Most bytes of one answer, partial or final."""
     work_bytes: int | None = None
-    """Memory that it works with: values of expressions, states of aggregates; None: the process's share of a query."""
+    """Memory that the query works with, for values of expressions and states of aggregates. None: a query's share of
+    the process's memory."""
 
 
 class CancelToken:
-    """Says whether a query must stop; asked between segments, kernels and chunks. Any thread may cancel.
+    """Signal that a query must stop, checked between segments, kernels and chunks. Any thread may cancel.
 
-    Seconds in which this process gets machine code do not count towards the deadline."""
+    Seconds in which this process compiles or loads kernels do not count towards the deadline."""
 
     def __init__(self, deadline: float | None = None, clock: Clock | None = None) -> None:
         self._deadline = deadline
@@ -62,7 +65,7 @@ class CancelToken:
 
     @classmethod
     def after(cls, timeout_s: float, clock: Clock | None = None) -> CancelToken:
-        """A token whose deadline is timeout_s seconds from now."""
+        """Return a token whose deadline is timeout_s seconds from now."""
         clock = clock or SystemClock()
         return cls(clock.monotonic() + timeout_s, clock)
 
@@ -82,30 +85,32 @@ class CancelToken:
 
 
 class TooMuchWorkError(UnavailableError):
-    """More docs have to be looked at than the caller wants to: somebody with more time must."""
+    """Raised if the query has to look at more docs than `most_docs`: run it where there is more time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionContext:
-    """What `execute` may use. The calling thread works too, so a pool that is busy slows a query but cannot stop it."""
+    """Inputs and resources of `execute`. The calling thread works too, so a busy pool slows a query but cannot stop
+    it."""
 
     schema: TableSchema
     indexing: IndexingSpec | None = None
-    """Indexes that the table asks for; queries use no others, though segments have them. None: whatever there is."""
+    """Indexes that the table declares; queries use no others, even if segments have them. None: use all that segments
+    have."""
     pool: Executor | None = None
     threads: int = 2
     """Threads of one query, the caller's included; without a pool, one."""
     docs_per_thread: int = DOCS_PER_THREAD
-    """Docs to look at that are worth waking one more of them for."""
+    """Docs to look at that make one more thread worth waking."""
     cancel: CancelToken = field(default_factory=CancelToken)
     limits: ExecutionLimits = field(default_factory=ExecutionLimits)
     host: str = ""
-    """Answers `$hostName`."""
+    """Value of the column `$hostName`."""
     most_docs: int | None = None
-    """TooMuchWorkError if more docs have to be looked at."""
+    """Most docs to look at; more raise TooMuchWorkError."""
     join_later: Callable[[Callable[[], None]], None] | None = None
-    """Is given the joining of segments, column by column, when it is due: the calling thread, which has no time for
-    that, only uses what is joined. Without it the calling thread joins."""
+    """Schedules the coalescing of columns for later, one call for each column. If set, the calling thread has no time
+    to coalesce and uses only columns that already are; if None, the calling thread coalesces them."""
 
 
 def check_groups(limits: ExecutionLimits, num_groups: int) -> None:

@@ -1,6 +1,7 @@
-"""A plan over the segments of one server: tasks on the query's threads, partial answers merged exactly.
+"""Execution of a plan over the segments of one server: tasks run on the query's threads, and their partial answers are
+merged exactly.
 
-A task is a segment, or a range of docs of a large one, so that one segment too uses every thread.
+A task is a segment, or a range of docs of a large segment, so that a single segment too uses every thread.
 """
 
 from __future__ import annotations
@@ -22,15 +23,26 @@ from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
-from merlot.query.operators import key_ranges, late_rows, ungrouped
+from merlot.query.operators import aggregation_bypass, key_ranges, late_materialization
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.group_keys import mapped_keys
 from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.read.columns import Columns, SegmentColumns
-from merlot.query.shortcuts import joined_segments, one_row
+from merlot.query.shortcuts import coalesced_segments, one_row
 from merlot.query.star_trees import choice
-from merlot.query.targets import Found, Sources, Target, Task, apart, can_match, matched, resolved, select, with_derived
+from merlot.query.targets import (
+    LeafTarget,
+    Sources,
+    Task,
+    TaskResult,
+    apart,
+    can_match,
+    matched,
+    resolved,
+    select,
+    with_derived,
+)
 from merlot.query.workers import Workers
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.index.zones import BLOCK_DOCS
@@ -46,21 +58,22 @@ HASHED_DOCS = 4
 SUMMED_DOCS = 0.25
 """Cost of a row of an ungrouped, unfiltered sum: 6,000,000 rows take 1.1 ms alone and 2.9 ms with a helper thread."""
 DENSE_KEYS = 1 << 16
-"""Up to this many possible keys have a slot each that a cache holds."""
+"""Largest number of possible keys for which an array with a slot for each fits a cache."""
 
 MERGED_ROWS = 8
-"""As many docs is a row of a partial answer worth when it is merged."""
+"""Cost of merging a row of a partial answer, in docs."""
 
 
 def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Partial:
-    """The partial answer of these segments. Raises the errors of `context`, InvalidInputError for a bad plan."""
+    """Return the partial answer of these segments. Raises the errors of `context`, and InvalidInputError for a bad
+    plan."""
     with account.Working(context.limits.work_bytes, context.cancel.check):
         return _execute(leaf, segments, context)
 
 
 def _execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Partial:
-    # Without helpers this is a light query on an event loop: what it takes is its CPU time, and reading the thread's
-    # clock, a system call, would be a tenth of it.
+    # Without a pool this is a light query on an event loop, whose elapsed time is its CPU time. Reading the thread's
+    # CPU clock, a system call, would take a tenth of it.
     clock_ns = time.perf_counter_ns if context.pool is None else time.thread_time_ns
     started = clock_ns()
     targets, alive, on_run = prepare(leaf, segments, context)
@@ -74,20 +87,20 @@ def _execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext)
     is_plain = not num_helpers and all(
         target.source.leaf is (None if target.columns.stored_states is None else leaf) for target in alive
     )
-    taken_over = one_row.tally(leaf, tasks, context) if is_plain else None
-    content, found = taken_over or _tables(leaf, tasks, num_helpers, context)
+    scalar = one_row.tally(leaf, tasks, context) if is_plain else None
+    content, results = scalar or _tables(leaf, tasks, num_helpers, context)
     processed = sum([target.num_segments for target in alive])
     with_docs = sum([target.num_segments for target in targets])
-    num_docs = sum([one.num_docs for one in found])
-    matched = _matched(tasks, found)
+    num_docs = sum([result.num_docs for result in results])
+    matched = _matched(tasks, results)
     consuming = _consuming(alive) if segments and not segments[-1].key.crc else ()
     stats = QueryStats(
         num_docs_scanned=num_docs,
-        num_entries_scanned_in_filter=sum([one.num_entries for one in found]),
+        num_entries_scanned_in_filter=sum([result.num_entries for result in results]),
         num_entries_scanned_post_filter=num_docs * len(leaf.work.columns_after_filter),
-        num_segments_matched=sum([int(np.count_nonzero(one)) for one in matched.values()]),
+        num_segments_matched=_num_matched(matched.values()),
         num_consuming_segments_processed=len(consuming),
-        num_consuming_segments_matched=sum([int(np.count_nonzero(matched.get(id(one), False))) for one in consuming]),
+        num_consuming_segments_matched=_num_matched([matched.get(id(target), False) for target in consuming]),
         num_segments_queried=len(segments),
         num_segments_processed=processed,
         num_segments_pruned_by_server=len(segments) - processed,
@@ -103,10 +116,10 @@ def prepare(
     segments: Sequence[Segment],
     context: ExecutionContext,
     resolver: Callable[..., Resolver] = Resolver,
-) -> tuple[list[Target], list[Target], Callable[[], None] | None]:
-    """All targets, those that may hold a match, and what is to be called before they are run.
+) -> tuple[list[LeafTarget], list[LeafTarget], Callable[[], None] | None]:
+    """Return all targets, the targets that may hold a match, and a function to call before they are run.
 
-    Raises TooMuchWorkError if they hold more docs to look at than the caller wants."""
+    Raise TooMuchWorkError if the filter has to look at more docs than `context.most_docs`."""
     sources = _sources(leaf, segments, context)
     every = with_derived(leaf, sources.every, context)
     targets = resolved(leaf, choice.instead(leaf, every, context, resolver), context, resolver)
@@ -118,56 +131,57 @@ def prepare(
 
 
 def _sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources:
-    """The segments that have docs, small ones joined where that was done or is due."""
+    """Return the segments that have docs; small segments are coalesced if their columns are, or are due to be."""
     with_docs = [segment for segment in segments if segment.num_docs]
-    joined = joined_segments.sources(leaf, with_docs, context)
-    return Sources(apart(with_docs, context)) if joined is None else joined
+    coalesced = coalesced_segments.sources(leaf, with_docs, context)
+    return Sources(apart(with_docs, context)) if coalesced is None else coalesced
 
 
 def _tables(
     leaf: Leaf, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
-) -> tuple[pa.Table, list[Found]]:
+) -> tuple[pa.Table, list[TaskResult]]:
     schema = leaf.work.partial_schema
-    keys = late_rows.keys_of(leaf.work) if all(task.target.source.leaf is None for task in tasks) else None
+    keys = late_materialization.keys_of(leaf.work) if all(task.target.source.leaf is None for task in tasks) else None
     if keys is not None:
-        return _late_rows(leaf, keys, tasks, num_helpers, context)
+        return _late_materialized(leaf, keys, tasks, num_helpers, context)
     if leaf.work.kind is LeafKind.SELECTION and not leaf.work.order_by:
-        found = _select_in_order(leaf, tasks, context)
+        results = _select_in_order(leaf, tasks, context)
     else:
         total = sum([task.stop - task.start for task in tasks])
         if num_helpers and leaf.work.kind is LeafKind.GROUP_BY and tasks[0].keys is None:
             _share_keys(leaf, tasks, Workers(context.pool, num_helpers, context.cancel.check))
-        found = Workers(context.pool, num_helpers).run(lambda task: _work(leaf, task, context, total), tasks)
-    tables = [pa.Table.from_arrays(one.columns, schema=schema) for one in found if one.columns is not None]
+        results = Workers(context.pool, num_helpers).run(lambda task: _work(leaf, task, context, total), tasks)
+    tables = [pa.Table.from_arrays(result.columns, schema=schema) for result in results if result.columns is not None]
     is_apart = len(tables) == 1 or all(task.keys is not None for task in tasks)
-    is_merged = is_apart and all(one.is_grouped for one in found)
+    is_merged = is_apart and all(result.is_grouped for result in results)
     workers = _mergers(tables, context)
     data = merge_tables(leaf.work, tables, workers, is_merged=is_merged) if tables else schema.empty_table()
     _check_partial(leaf.work, data, context.limits)
-    return data, found
+    return data, results
 
 
-def _late_rows(
+def _late_materialized(
     leaf: Leaf, keys: LeafWork, tasks: Sequence[Task], num_helpers: int, context: ExecutionContext
-) -> tuple[pa.Table, list[Found]]:
-    """Rows of which all tasks find the order keys first."""
+) -> tuple[pa.Table, list[TaskResult]]:
+    """Select the first rows by the order keys of all tasks, and read the other columns for those rows alone."""
 
-    def choose(task: Task) -> tuple[Found, late_rows.Chosen | None]:
+    def choose(task: Task) -> tuple[TaskResult, late_materialization.Chosen | None]:
         context.cancel.check()
         docs, num_entries = select(leaf, task, context)
-        chosen = late_rows.choose(keys, task.target.columns, docs) if docs.pieces else None
-        return Found(None, docs.count, num_entries, matched(task, docs)), chosen
+        chosen = late_materialization.choose(keys, task.target.columns, docs) if docs.pieces else None
+        return TaskResult(None, docs.count, num_entries, matched(task, docs)), chosen
 
-    found = Workers(context.pool, num_helpers).run(choose, tasks)
-    chosen = [one for _, one in found if one is not None]
-    order = order_columns(keys)
-    data = late_rows.rows(leaf.work, keys, chosen, order) if chosen else leaf.work.partial_schema.empty_table()
+    results = Workers(context.pool, num_helpers).run(choose, tasks)
+    chosen = [rows for _, rows in results if rows is not None]
+    data = leaf.work.partial_schema.empty_table()
+    if chosen:
+        data = late_materialization.rows(leaf.work, keys, chosen, order_columns(keys))
     _check_partial(leaf.work, data, context.limits)
-    return data, [one for one, _ in found]
+    return data, [result for result, _ in results]
 
 
 def _share_keys(leaf: Leaf, tasks: Sequence[Task], workers: Workers) -> None:
-    """Apply functions to distinct values once, where several tasks would to all of them."""
+    """Apply functions to distinct values once for each target, if several tasks would apply them to the same values."""
     for task, following in itertools.pairwise(tasks):
         target = task.target
         if task.start or following.target is not target:
@@ -178,14 +192,15 @@ def _share_keys(leaf: Leaf, tasks: Sequence[Task], workers: Workers) -> None:
 
 
 def _mergers(tables: Sequence[pa.Table], context: ExecutionContext) -> Workers:
-    """Threads worth waking for merging."""
+    """Return as many threads as are worth waking for merging."""
     work = MERGED_ROWS * sum([table.num_rows for table in tables])
     num_threads = 1 if context.pool is None else min(context.threads, work // context.docs_per_thread)
     return Workers(context.pool, max(0, num_threads - 1), context.cancel.check)
 
 
 def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> None:
-    """Raise LimitExceededError; groups are counted as groups, since LIMIT and HAVING may leave a few rows of many."""
+    """Raise LimitExceededError if a partial answer is too large. All groups are counted, since LIMIT and HAVING may
+    leave a few rows of many groups."""
     if work.max_bytes is not None:
         limits = replace(limits, max_bytes=min(limits.max_bytes, work.max_bytes))
     if work.kind is LeafKind.GROUP_BY:
@@ -195,32 +210,42 @@ def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> N
         check_size(limits, data.num_rows, data.nbytes)
 
 
-def _consuming(targets: Sequence[Target]) -> Sequence[Target]:
-    """Those that are rows of streams, without a file: callers put them behind all others."""
-    return [one for one in targets if isinstance(one.columns, SegmentColumns) and not one.columns.segment.key.crc]
+def _consuming(targets: Sequence[LeafTarget]) -> Sequence[LeafTarget]:
+    """Return the targets that are rows of a stream without a file. Callers put them behind all other segments."""
+    return [
+        target
+        for target in targets
+        if isinstance(target.columns, SegmentColumns) and not target.columns.segment.key.crc
+    ]
 
 
-def _matched(tasks: Sequence[Task], found: Sequence[Found]) -> Mapping[int, NDArray[np.bool_] | bool]:
-    """Which segments of each target have a doc that matches, by its id; several tasks may have had a part of one."""
+def _matched(tasks: Sequence[Task], results: Sequence[TaskResult]) -> Mapping[int, NDArray[np.bool_] | bool]:
+    """Return which segments of each target have a matching doc, by the target's id. A target may have several tasks."""
     matched: dict[int, NDArray[np.bool_] | bool] = {}
-    for task, one in zip(tasks, found, strict=False):
-        matched[id(task.target)] = matched.get(id(task.target), False) | one.matched
+    for task, result in zip(tasks, results, strict=False):
+        matched[id(task.target)] = matched.get(id(task.target), False) | result.matched
     return matched
 
 
-def _docs_to_visit(leaf: Leaf, target: Target) -> float:
-    """Docs that the filter may have to look at, or that are known to match and whose values are read."""
+def _num_matched(matched: Iterable[NDArray[np.bool_] | bool]) -> int:
+    return sum([int(np.count_nonzero(segments)) for segments in matched])
+
+
+def _docs_to_visit(leaf: Leaf, target: LeafTarget) -> float:
+    """Return the number of docs whose values the filter may have to read, or that are certain matches to be read."""
     num_docs = target.columns.num_docs
     node = target.node
     work = leaf.work
     if isinstance(node, All) and work.kind is LeafKind.AGGREGATION and not work.columns_after_filter:
         return 0.0
     nodes = node.children if isinstance(node, And) else (node,)
-    return num_docs * min([one.share for one in nodes if isinstance(one, DocList | SpanMatch)], default=1.0)
+    shares = [child.share for child in nodes if isinstance(child, DocList | SpanMatch)]
+    return num_docs * min(shares, default=1.0)
 
 
-def _by_keys(leaf: Leaf, targets: Sequence[Target]) -> list[Task] | None:
-    """Ranges of keys of a single target that has very many; None if docs are to be cut."""
+def _by_keys(leaf: Leaf, targets: Sequence[LeafTarget]) -> list[Task] | None:
+    """Return a task for each range of keys of a single target with very many keys; None if docs are to be split
+    instead."""
     if len(targets) != 1:
         return None
     (target,) = targets
@@ -228,8 +253,8 @@ def _by_keys(leaf: Leaf, targets: Sequence[Target]) -> list[Task] | None:
     return None if ranges is None else [Task(target, 0, target.columns.num_docs, keys) for keys in ranges]
 
 
-def _split(target: Target, num_targets: int, num_helpers: int, context: ExecutionContext) -> list[Task]:
-    """Ranges of docs, so that few targets keep every thread busy."""
+def _split(target: LeafTarget, num_targets: int, num_helpers: int, context: ExecutionContext) -> list[Task]:
+    """Split a target into ranges of docs, so that few targets keep every thread busy."""
     num_docs = target.columns.num_docs
     if not num_helpers or num_targets >= 2 * context.threads or num_docs < 2 * MIN_SPLIT_DOCS:
         return [Task(target, 0, num_docs)]
@@ -237,20 +262,20 @@ def _split(target: Target, num_targets: int, num_helpers: int, context: Executio
     return [Task(target, start, min(start + size, num_docs)) for start in range(0, num_docs, size)]
 
 
-def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Found:
-    """total: docs that all tasks look at."""
+def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> TaskResult:
+    """Run one task. `total` is the number of docs that all tasks look at."""
     context.cancel.check()
     docs, num_entries = select(leaf, task, context)
     if not docs.pieces:
-        return Found(None, 0, num_entries, False)
+        return TaskResult(None, 0, num_entries, False)
     columns, work = task.target.columns, task.target.leaf(leaf).work
     if task.keys is not None:
         groups = key_ranges.group(work, columns, docs, context, task.keys)
-        return Found(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
+        return TaskResult(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
     slots: Sequence[pa.Array | pa.ChunkedArray]
-    rows = None if work.kind is not LeafKind.GROUP_BY else ungrouped.rows(work, columns, docs, context, total)
+    rows = None if work.kind is not LeafKind.GROUP_BY else aggregation_bypass.rows(work, columns, docs, context, total)
     if rows is not None:
-        return Found(rows, docs.count, num_entries, matched(task, docs), is_grouped=False)
+        return TaskResult(rows, docs.count, num_entries, matched(task, docs), is_grouped=False)
     match work.kind:
         case LeafKind.AGGREGATION:
             slots = aggregate(work, columns, docs, context)
@@ -258,12 +283,12 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Foun
             slots = group(work, columns, docs, context, task.target.mapped)
         case LeafKind.SELECTION:
             slots = select_top(work, columns, docs)
-    return Found(slots, docs.count, num_entries, matched(task, docs))
+    return TaskResult(slots, docs.count, num_entries, matched(task, docs))
 
 
-def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> list[Found]:
-    """Segment after segment until enough rows are found."""
-    found: list[Found] = []
+def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> list[TaskResult]:
+    """Run task after task until there are enough rows."""
+    results: list[TaskResult] = []
     wanted = leaf.work.rows_needed
     for task in tasks:
         if wanted <= 0:
@@ -273,61 +298,63 @@ def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContex
         num_rows = min(wanted, docs.count)
         check_size(context.limits, leaf.work.rows_needed - wanted + num_rows, 0)
         columns = select_first(task.target.leaf(leaf).work, task.target.columns, docs, num_rows) if num_rows else None
-        found.append(Found(columns, num_rows, num_entries, matched(task, docs)))
+        results.append(TaskResult(columns, num_rows, num_entries, matched(task, docs)))
         wanted -= num_rows
-    return found
+    return results
 
 
-def _num_helpers(leaf: Leaf, targets: Sequence[Target], context: ExecutionContext) -> int:
-    """Threads of the pool worth waking beside the caller's."""
+def _num_helpers(leaf: Leaf, targets: Sequence[LeafTarget], context: ExecutionContext) -> int:
+    """Return how many threads of the pool are worth waking beside the caller's."""
     if context.pool is None:
         return 0
     work = 0.0
     for target in targets:
-        asked = target.leaf(leaf)
-        num_docs = _docs_to_visit(asked, target)
-        work += num_docs * _weight(asked, target) + TEXT_DOCS * _num_mapped(asked.work, target) if num_docs else 0.0
+        target_leaf = target.leaf(leaf)
+        num_docs = _docs_to_visit(target_leaf, target)
+        if num_docs:
+            work += num_docs * _weight(target_leaf, target) + TEXT_DOCS * _num_mapped(target_leaf.work, target)
     return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
 
 
-def _weight(leaf: Leaf, target: Target) -> float:
-    """As many docs of plain numbers cost as much as one of these."""
+def _weight(leaf: Leaf, target: LeafTarget) -> float:
+    """Return the cost of a doc of the target, in docs of plain numbers."""
     if target.columns.stored_states is not None:
         return 1
     if _reads_texts(target.columns, leaf.columns_read):
         return TEXT_DOCS
     is_all = leaf.work.kind is LeafKind.AGGREGATION and isinstance(target.node, All)
-    if is_all and all(one.function.is_light for one in leaf.work.aggregations):
+    if is_all and all(aggregation.function.is_light for aggregation in leaf.work.aggregations):
         return SUMMED_DOCS
-    # One thread hashes the docs of joined segments into one table, which is less than merging those of two.
-    # Of a filter that scans, nobody knows how few docs it leaves to hash.
+    # One thread hashes the docs of coalesced segments into one table, which costs less than merging two tables.
+    # How few docs a scanning filter leaves to hash is unknown before it runs.
     is_known = isinstance(target.node, All | DocList | SpanMatch)
-    is_heavy = is_known and not target.source.is_joined and _hashes(leaf.work, target.columns)
+    is_heavy = is_known and not target.source.is_coalesced and _hashes(leaf.work, target.columns)
     return HASHED_DOCS if is_heavy else 1
 
 
-def _num_mapped(work: LeafWork, target: Target) -> int:
-    """Distinct texts that a function is applied to for the sake of a key, whatever the filter keeps."""
+def _num_mapped(work: LeafWork, target: LeafTarget) -> int:
+    """Return the number of distinct texts that the functions of group keys are applied to, whatever docs the filter
+    keeps."""
     if target.columns.stored_states is not None:
         return 0
     dictionaries = [target.columns.reader(name).dictionary for name in work.columns_of_called_keys]
-    return sum([len(one) for one in dictionaries if one is not None and one.numeric is None])
+    return sum([len(texts) for texts in dictionaries if texts is not None and texts.numeric is None])
 
 
 def _hashes(work: LeafWork, columns: Columns) -> bool:
-    """Whether groups are many, or distinct values are looked for."""
+    """Return whether there are many groups, or distinct values have to be counted."""
     if work.kind is LeafKind.SELECTION:
         return False
     space = math.prod([_num_values(columns.reader(name)) for name in work.columns_of_keys])
-    return space > DENSE_KEYS or any(isinstance(one.function, DistinctCount) for one in work.aggregations)
+    return space > DENSE_KEYS or any(isinstance(item.function, DistinctCount) for item in work.aggregations)
 
 
 def _num_values(reader: Reader) -> int:
-    """How many there may be in a column."""
+    """Return how many distinct values a column may have."""
     return 1 << 32 if reader.dictionary is None else len(reader.dictionary)
 
 
 def _reads_texts(columns: Columns, names: Iterable[str]) -> bool:
-    """Whether there is a column of which every doc's text has to be looked at."""
+    """Return whether a column stores a text for each doc, of variable width, that has to be read."""
     readers = map(columns.reader, names)
     return any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)

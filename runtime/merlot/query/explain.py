@@ -1,7 +1,8 @@
-"""What a server would do with a leaf, told by the code that does it: targets are prepared as for running, no more.
+"""Explanation of what a server would do with a leaf. The code that runs leaves prepares targets as for running, and
+stops there.
 
-Segments that are treated alike are one group. A group is a row: its operators as JSON, each with its depth, and how
-many segments and docs it has; or, for segments that are left out, what rules them out.
+Segments that are treated alike form a group. A group is a row: its operators as JSON, each with its depth, and the
+numbers of its segments and docs; or, for segments that are left out, what rules them out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.plan.text import text_of
 from merlot.query.read.columns import Columns
 from merlot.query.shortcuts import one_row
-from merlot.query.targets import Target
+from merlot.query.targets import LeafTarget
 from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr
@@ -41,9 +42,9 @@ MATCH_ALL: Final = "FILTER_MATCH_ENTIRE_SEGMENT"
 Origins = dict[int, tuple[Node, Expr]]
 """The predicate of each node, by the node's id."""
 Row = dict[str, Any]
-"""Columns of `SCHEMA`; those that are missing are null."""
+"""Columns of `SCHEMA`. Missing columns are null."""
 Operators = list[tuple[int, str]]
-"""Each with its depth: it belongs to the last one before it that is less deep."""
+"""Operators with their depths. An operator belongs to the last operator before it that is less deep."""
 
 _PREDICATES: Final = {
     "equals": "EQ",
@@ -60,18 +61,18 @@ _PREDICATES: Final = {
 
 
 def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> list[Row]:
-    """Groups, rows of `SCHEMA`. Raises as `execute` does, TooMuchWorkError included."""
+    """Return the groups as rows of `SCHEMA`. Raises the errors of `execute`, TooMuchWorkError included."""
     origins: Origins = {}
     targets, alive, _ = prepare(leaf, segments, context, functools.partial(_Noting, origins))
     groups: dict[tuple[str, bool], list[int]] = {}
     for target in alive:
         plan = orjson.dumps(_operators(target.leaf(leaf).work, target, origins)).decode()
-        counts = groups.setdefault((plan, target.source.is_joined), [0, 0])
+        counts = groups.setdefault((plan, target.source.is_coalesced), [0, 0])
         counts[0] += target.num_segments
         counts[1] += _num_docs(target)
     rows = [
-        {"plan": plan, "joined": is_joined, "segments": num_segments, "docs": num_docs}
-        for (plan, is_joined), (num_segments, num_docs) in groups.items()
+        {"plan": plan, "joined": is_coalesced, "segments": num_segments, "docs": num_docs}
+        for (plan, is_coalesced), (num_segments, num_docs) in groups.items()
     ]
     num_targets = sum(target.num_segments for target in targets)
     num_alive = sum(target.num_segments for target in alive)
@@ -79,12 +80,12 @@ def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
 
 
 def left_out(**numbers: int) -> list[Row]:
-    """Rows for segments that are not looked at, by what rules them out."""
+    """Return rows for segments that are not read, by what rules them out."""
     return [{"pruner": name, "segments": number} for name, number in numbers.items() if number]
 
 
 class _Noting(Resolver):
-    """Tells which predicate each node came from."""
+    """Resolver that notes which predicate each node came from."""
 
     def __init__(
         self, origins: Origins, columns: Columns, *, null_handling: bool, indexing: IndexingSpec | None
@@ -105,16 +106,17 @@ class _Noting(Resolver):
         return node
 
 
-def _num_docs(target: Target) -> int:
-    """Docs of a segment, or the documents of its star-tree that are read instead."""
+def _num_docs(target: LeafTarget) -> int:
+    """Return the number of docs of a target, or of the star-tree documents that are read instead."""
     node = target.node
     chosen = node.children[0] if isinstance(node, And) else node
     return len(chosen.docs) if isinstance(chosen, TreeMatch) else target.columns.num_docs
 
 
-def _operators(work: LeafWork, target: Target, origins: Origins) -> Operators:
+def _operators(work: LeafWork, target: LeafTarget, origins: Origins) -> Operators:
     node = target.node
-    exprs = dict.fromkeys([*work.keys, *work.columns, *(arg for one in work.aggregates for arg in one.args)])
+    args = [arg for aggregate in work.aggregates for arg in aggregate.args]
+    exprs = dict.fromkeys([*work.keys, *work.columns, *args])
     chain = [_top(work, node, of_states=target.columns.stored_states is not None)]
     if any(isinstance(expr, Call) for expr in exprs):
         chain.append(f"TRANSFORM({', '.join(map(text_of, exprs))})")
@@ -125,7 +127,7 @@ def _operators(work: LeafWork, target: Target, origins: Origins) -> Operators:
 
 
 def _top(work: LeafWork, node: Node, *, of_states: bool) -> str:
-    """What is done with the docs."""
+    """Return the operator that reads the docs which pass the filter."""
     if work.kind is LeafKind.SELECTION:
         return f"{'SELECT_ORDERBY' if work.order_by else 'SELECT'}(selectList:{', '.join(map(text_of, work.columns))})"
     aggregations = f"aggregations:{', '.join(map(text_of, work.aggregates))}"
@@ -138,7 +140,7 @@ def _top(work: LeafWork, node: Node, *, of_states: bool) -> str:
 
 
 def _filter(node: Node, depth: int, origins: Origins) -> Iterator[tuple[int, str]]:
-    """A filter's operators in the order in which they run."""
+    """Yield a filter's operators in the order in which they run."""
     match node:
         case All():
             yield depth, MATCH_ALL
@@ -157,7 +159,7 @@ def _filter(node: Node, depth: int, origins: Origins) -> Iterator[tuple[int, str
 
 
 def _as_run(node: And) -> list[Node]:
-    """Spans narrow down what the others look at."""
+    """Return the children in the order in which they run: spans first, which narrow what the others read."""
     _, others = narrow(node, 0, 1)
     rest = set(map(id, others))
     return [*(child for child in node.children if id(child) not in rest), *in_order(others)]
@@ -166,8 +168,8 @@ def _as_run(node: And) -> list[Node]:
 def _predicate(node: Predicate, origins: Origins) -> str:
     access = node.access
     facts = [f"indexLookUp:{access.looks_up}"] if access.looks_up else []
-    found = origins.get(id(node))
-    call = found[1] if found is not None else node.expr if isinstance(node, ValueMatch) else None
+    origin = origins.get(id(node))
+    call = origin[1] if origin is not None else node.expr if isinstance(node, ValueMatch) else None
     if call is not None:
         inner = call.args[0] if isinstance(call, Call) and call.function == "not" else call
         name = _PREDICATES.get(inner.function, "EXPRESSION") if isinstance(inner, Call) else "EXPRESSION"

@@ -1,6 +1,7 @@
-"""SUM(a), SUM(a + 1), AVG(a - 2), …: one sum of `a` and one count, from which the states of all follow exactly.
+"""Sum-plus-constant rewrite: for SUM(a), SUM(a + 1), AVG(a - 2), …, one sum of `a` and one count, from which all states
+follow exactly.
 
-Only where no `a + k` can overflow, so that a query fails, or not, as if each had been computed by itself.
+Done only if no `a + k` can overflow, so that a query fails, or not, as if each had been computed by itself.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from merlot.tree.types import INT, SqlType
 
 _MEMO: Final = "shifted_sums"
 MOST_SHIFT: Final = 1 << 30
-"""Times 2**31 rows, a shift fits 64 bits."""
+"""Largest constant. Times 2**31 rows it fits 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """What sums that differ in a constant have in common."""
+class SumFamily:
+    """Argument and filter that sums have in common if they differ in a constant alone."""
 
     argument: Expr
     filter: Expr | None
 
 
 class _Shared:
-    """The sum and the count of a family; states of the groups that were asked for last are kept."""
+    """Sum and count of a family. The states of the groups requested last are kept."""
 
     def __init__(self, accumulator: Accumulator) -> None:
         self.accumulator = accumulator
@@ -48,7 +49,7 @@ class _Shared:
         self._states: tuple[NDArray[np.int64], ...] = ()
 
     def states(self, groups: Chosen) -> tuple[NDArray[np.int64], ...]:
-        """High and low halves of the sums, and counts."""
+        """Return the high and the low halves of the sums, and the counts."""
         if groups is not self._asked:
             self._asked = groups
             self._states = tuple(column.to_numpy() for column in self.accumulator.states(groups))
@@ -56,7 +57,7 @@ class _Shared:
 
 
 class ShiftedSum:
-    """The state of one of them. The first of a family feeds the sum that all share."""
+    """Accumulator of one member of a family. The first member feeds the sum that all share."""
 
     def __init__(self, aggregation: Aggregation, shared: _Shared, shift: int, *, feeds: bool) -> None:
         self._shared = shared
@@ -66,17 +67,17 @@ class ShiftedSum:
         self.rows_by_group: NDArray[np.int64] | None = None
 
     def grow(self, num_groups: int) -> None:
-        """Have room for so many groups."""
+        """Make room for so many groups."""
         if self._feeds:
             self._shared.accumulator.grow(num_groups)
 
     def add(self, chunk: Chunk, groups: Groups | None) -> None:
-        """Take in the rows of a chunk."""
+        """Add the rows of a chunk."""
         if self._feeds:
             self._shared.accumulator.add(chunk, groups)
 
     def states(self, groups: Chosen) -> list[pa.Array]:
-        """State columns of the chosen groups: halves of a sum, and perhaps a count."""
+        """Return the state columns of the chosen groups: the halves of a sum, and for an average the count."""
         high, low, count = self._shared.states(groups)
         added = count * np.int64(self._shift)
         low = low + (added & LOW_MASK)
@@ -86,51 +87,53 @@ class ShiftedSum:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An aggregate that shares a sum: the family's own, and how much is added to each number."""
+    """Aggregate that shares a sum: its family, the family's average, and the constant added to each number."""
 
-    family: Family
+    family: SumFamily
     average: Aggregation
     shift: int
 
 
 def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accumulator | ShiftedSum]:
-    """One for each of the plan's aggregates, in order."""
+    """Return an accumulator for each of the plan's aggregates, in order."""
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _members(work.aggregations)
-    shared: dict[Family, _Shared] = {}
-    found: list[Accumulator | ShiftedSum] = []
+    shared: dict[SumFamily, _Shared] = {}
+    states: list[Accumulator | ShiftedSum] = []
     for aggregation, member in zip(work.aggregations, work.memo[_MEMO], strict=True):
         if member is None:
-            found.append(Accumulator(aggregation, num_groups, columns))
+            states.append(Accumulator(aggregation, num_groups, columns))
             continue
         is_first = member.family not in shared
         if is_first:
             shared[member.family] = _Shared(Accumulator(member.average, num_groups, columns))
-        found.append(ShiftedSum(aggregation, shared[member.family], member.shift, feeds=is_first))
-    return found
+        states.append(ShiftedSum(aggregation, shared[member.family], member.shift, feeds=is_first))
+    return states
 
 
 def _members(aggregations: Sequence[Aggregation]) -> tuple[_Member | None, ...]:
-    """Of families that have several."""
-    split = [family_of(one) for one in aggregations]
-    sizes = Counter(one[0] for one in split if one is not None)
+    """Return the member for each aggregate whose family has several; None for the others."""
+    split = [family_of(aggregation) for aggregation in aggregations]
+    sizes = Counter(pair[0] for pair in split if pair is not None)
     averages = {
-        one[0]: _average(each, one[0]) for each, one in zip(aggregations, split, strict=True) if one is not None
+        pair[0]: _average(aggregation, pair[0])
+        for aggregation, pair in zip(aggregations, split, strict=True)
+        if pair is not None
     }
     return tuple(
-        None if one is None or sizes[one[0]] < 2 else _Member(one[0], averages[one[0]], one[1]) for one in split
+        None if pair is None or sizes[pair[0]] < 2 else _Member(pair[0], averages[pair[0]], pair[1]) for pair in split
     )
 
 
-def family_of(aggregation: Aggregation) -> tuple[Family, int] | None:
-    """The family and the constant of a sum or an average of INT numbers; None of others.
+def family_of(aggregation: Aggregation) -> tuple[SumFamily, int] | None:
+    """Return the family and the constant of a sum or an average of INT numbers; None for other aggregates.
 
-    None can overflow: INT and a constant add up to a LONG."""
+    Such sums cannot overflow: INT and a constant add up to a LONG."""
     if type(aggregation.function) not in (Sum, Average) or len(aggregation.arguments) != 1:
         return None
     expr = aggregation.arguments[0]
     if expr.type == INT:
-        return Family(expr, aggregation.filter), 0
+        return SumFamily(expr, aggregation.filter), 0
     if not isinstance(expr, Call) or expr.function not in ("plus", "minus"):
         return None
     left, right = expr.args
@@ -140,11 +143,11 @@ def family_of(aggregation: Aggregation) -> tuple[Family, int] | None:
         return None
     if not isinstance(right.value, int) or abs(right.value) >= MOST_SHIFT:
         return None
-    return Family(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
+    return SumFamily(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
 
 
-def _average(aggregation: Aggregation, family: Family) -> Aggregation:
-    """What has the sum and the count of a family."""
+def _average(aggregation: Aggregation, family: SumFamily) -> Aggregation:
+    """Return the average of a family's argument, whose state holds the sum and the count."""
     function = registry.named(Average.name)
     call = replace(aggregation.call, types=(SqlType(family.argument.type.base),))
     return replace(

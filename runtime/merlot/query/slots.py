@@ -14,11 +14,11 @@ from merlot.vectors.vector import Vector
 
 Rows = NDArray[Any]
 Slot = Callable[[Rows | None], Vector]
-"""Makes the vector of some rows, or of all."""
+"""Function that returns the vector of some rows, or of all."""
 
 
 class SlotSource:
-    """Vectors by name, each made when it is asked for: of a million groups few may be left by then."""
+    """Vectors by name, each made when it is first read: by then few of a million groups may be left."""
 
     def __init__(self, slots: Mapping[str, Slot], num_rows: int) -> None:
         self._slots = slots
@@ -27,21 +27,21 @@ class SlotSource:
 
     @classmethod
     def of(cls, vectors: Mapping[str, Vector], num_rows: int) -> SlotSource:
-        """Of vectors that there are."""
+        """Return a source of vectors that exist already."""
         source = cls({}, num_rows)
         source._made.update(vectors)
         return source
 
     def column(self, name: str, type_: SqlType) -> Vector:
-        """The slot of that name."""
+        """Return the slot of that name."""
         return self._vector(name)
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows are null."""
+        """Return which rows are null."""
         return self._vector(name).nulls
 
     def at(self, rows: Rows) -> SlotSource:
-        """Chosen rows."""
+        """Return a source of the chosen rows."""
         names = self._slots.keys() | self._made.keys()
         return SlotSource({name: partial(self._taken, name, rows) for name in names}, len(rows))
 

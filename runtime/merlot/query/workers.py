@@ -1,6 +1,7 @@
-"""Threads of one query: items of work taken from a queue by the calling thread and its helpers.
+"""Threads of one query: the calling thread and its helpers take items of work from a queue.
 
-Items share nothing but the queue; the caller works on them as well, so a busy pool delays a query and never stops it.
+Items share nothing but the queue; the caller works on them as well, so a busy pool delays a query and never stops
+it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The calling thread and `num_helpers` of a pool; `check` raises if the query must stop."""
+    """Calling thread and `num_helpers` threads of a pool. `check` raises if the query must stop."""
 
     pool: Executor | None = None
     num_helpers: int = 0
     check: Callable[[], None] = lambda: None
 
     def run(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Results in the order of items; the first error is raised, after helpers stopped."""
+        """Return the results in the order of items. Raises the first error, after helpers stopped."""
         num_helpers = min(self.num_helpers, len(items) - 1)
         if num_helpers <= 0:
             return [self._one(work, item) for item in items]
@@ -59,7 +60,7 @@ class Workers:
 
 
 class _Queue:
-    """Numbers of items not yet taken."""
+    """Numbers of items that are not taken yet."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self._numbers = numbers

@@ -15,7 +15,7 @@ from tests.budget import IS_QUICK
 from tests.unit.query.tables import Table
 
 from merlot.query.context import ExecutionContext
-from merlot.query.shortcuts import joined_segments
+from merlot.query.shortcuts import coalesced_segments
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -83,8 +83,8 @@ def pool():
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every test that makes a table runs on segments as they are, on batches of them, and on segments that consume."""
     if request.param == "joined":
-        monkeypatch.setattr(joined_segments, "SIGHTINGS", 1)
-        monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
+        monkeypatch.setattr(coalesced_segments, "SIGHTINGS", 1)
+        monkeypatch.setattr(coalesced_segments, "MIN_SEGMENTS", 1)
     return str(request.param)
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from merlot.query.context import TooMuchWorkError
-from merlot.query.shortcuts import joined_segments as batches
-from merlot.query.shortcuts.joined_segments import BatchCache
+from merlot.query.shortcuts import coalesced_segments as batches
+from merlot.query.shortcuts.coalesced_segments import BatchCache
 from merlot.spec.indexing import IndexingSpec
 
 pytestmark = pytest.mark.parametrize("layout", ["apart", "joined"], indirect=True)
@@ -66,7 +66,7 @@ def test_whoever_has_no_time_reads_what_is_joined_and_has_the_rest_joined_later_
     assert later == []
     sightings = known.sightings
     joined = []
-    monkeypatch.setattr(batches, "join", joined.append)
+    monkeypatch.setattr(batches, "coalesce", joined.append)
     hits = cache.stats()["hits"]
     assert hurried.query(SQL) == [[9.0]]
     assert (later, joined, known.sightings) == ([], [], sightings)

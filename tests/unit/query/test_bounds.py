@@ -16,7 +16,7 @@ from merlot.query.bounds import bounds_of
 from merlot.query.plan.binding import bind
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import SegmentColumns
-from merlot.query.shortcuts import joined_segments
+from merlot.query.shortcuts import coalesced_segments
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
@@ -116,7 +116,7 @@ def test_bounds_that_are_derived_hold_for_every_value(make_table, layout, functi
     ]
     raw = tuple(field["name"] for field in FIELDS[:-1]) if is_raw else ()
     table = make_table(FIELDS[:-1], rows, rows[:1], indexing=IndexingSpec(no_dictionary=raw))
-    several = joined_segments.BatchColumns(joined_segments._batch_of(table.segments), table.segments, schema)
+    several = coalesced_segments.BatchColumns(coalesced_segments._batch_of(table.segments), table.segments, schema)
     for columns in (*(SegmentColumns(segment, schema) for segment in table.segments), several):
         low, high = bounds_of(expr, columns)
         try:

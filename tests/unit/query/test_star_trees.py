@@ -25,8 +25,8 @@ from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.query.shortcuts import one_row
-from merlot.query.star_trees import joined as joined_trees
-from merlot.query.star_trees.joined import SIGHTINGS
+from merlot.query.star_trees import coalesced as coalesced_trees
+from merlot.query.star_trees.coalesced import SIGHTINGS
 from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -329,7 +329,7 @@ def test_who_has_no_time_has_trees_joined_later(tmp_path: Path) -> None:
 
 def test_trees_that_would_be_too_large_together_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path, 600, (200, 400))
-    monkeypatch.setattr(joined_trees, "MOST_DOCUMENTS", 200)
+    monkeypatch.setattr(coalesced_trees, "MOST_DOCUMENTS", 200)
     sql = "SELECT city, SUM(price) FROM t GROUP BY city"
     assert [told(table, sql) for _ in range(3)] == [[(3, 21, False)]] * 3
 

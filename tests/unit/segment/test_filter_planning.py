@@ -13,7 +13,7 @@ from tests.unit.segment.segment_tables import build, field_of, matching
 from merlot.functions.comparisons import beginning_of_like
 from merlot.functions.regular import beginning_of
 from merlot.kernels import scan as kernels
-from merlot.query.filter.predicates import DocList, LateMatch, RangeMatch, Scan, SpanMatch, TableMatch
+from merlot.query.filter.predicates import DocList, FilterScan, LateMatch, RangeMatch, SpanMatch, TableMatch
 from merlot.query.filter.prefixes import ids_to_look_at
 from merlot.query.filter.resolve import All, And, Node, Nothing, Or
 from merlot.query.read.columns import Columns
@@ -160,7 +160,7 @@ def test_a_scan_of_uncertain_blocks_finds_what_a_scan_of_all_finds(
     words = []
     for known in (zones, None):
         columns: Columns = None  # type: ignore[assignment] # a range reads its own values
-        scan = Scan(columns, first, last, before.copy(), null_handling=False)
+        scan = FilterScan(columns, first, last, before.copy(), null_handling=False)
         one = RangeMatch(lambda: column, np.int64(low), np.int64(low + width), negate, 0.5, known)
         one.apply(scan, mode)
         words.append(scan.words)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from merlot import telemetry
-from merlot.query.shortcuts import joined_segments
+from merlot.query.shortcuts import coalesced_segments
 from merlot.segment import buffers
 from merlot.server.caches import set_bounds
 from merlot.server.settings import ServerSettings
 
-CACHES = (buffers.DECODE_CACHE, joined_segments.BATCH_CACHE)
+CACHES = (buffers.DECODE_CACHE, coalesced_segments.BATCH_CACHE)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from merlot.cluster.manifests.tables import put_table
 from merlot.codes import QueryErrorCode
 from merlot.ids import TableName
 from merlot.query.plan.binding import bind
-from merlot.query.shortcuts import joined_segments
+from merlot.query.shortcuts import coalesced_segments
 from merlot.server import pruning, rpc, tables
 from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
@@ -307,15 +307,15 @@ async def test_segments_are_joined_by_a_thread_and_held_meanwhile(
 ) -> None:
     joiners: list[str] = []
     held: list[int] = []
-    join = joined_segments.join
+    join = coalesced_segments.coalesce
 
     def noted(*args: Any) -> Any:
         joiners.append(threading.current_thread().name)
         held.extend(one.num_readers for one in handlers.manager.segments._held.values())
         return join(*args)
 
-    monkeypatch.setattr(joined_segments, "join", noted)
-    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
+    monkeypatch.setattr(coalesced_segments, "coalesce", noted)
+    monkeypatch.setattr(coalesced_segments, "MIN_SEGMENTS", 1)
     await handlers.ask(LIGHT)
     for _ in range(4):
         assert handlers.handler.answer_now(handlers.request(LIGHT)) is not None
@@ -333,15 +333,15 @@ async def test_queries_in_threads_are_answered_while_their_segments_are_being_jo
 ) -> None:
     is_let_go = threading.Event()
     joiners: list[str] = []
-    join = joined_segments.join
+    join = coalesced_segments.coalesce
 
     def stuck(*args: Any) -> Any:
         joiners.append(threading.current_thread().name)
         assert is_let_go.wait(30)
         return join(*args)
 
-    monkeypatch.setattr(joined_segments, "join", stuck)
-    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
+    monkeypatch.setattr(coalesced_segments, "coalesce", stuck)
+    monkeypatch.setattr(coalesced_segments, "MIN_SEGMENTS", 1)
     answers = [await handlers.ask(LIGHT) for _ in range(4)]
     await until(lambda: len(joiners) == 1)
     answers.append(await handlers.ask(LIGHT))
@@ -361,15 +361,15 @@ async def test_a_server_that_stops_joins_no_more_columns(
 ) -> None:
     is_let_go = threading.Event()
     joined: list[Any] = []
-    join = joined_segments.join
+    join = coalesced_segments.coalesce
 
     def stuck(*args: Any) -> Any:
         assert is_let_go.wait(30)
         joined.append(join(*args))
         return joined[-1]
 
-    monkeypatch.setattr(joined_segments, "join", stuck)
-    monkeypatch.setattr(joined_segments, "MIN_SEGMENTS", 1)
+    monkeypatch.setattr(coalesced_segments, "coalesce", stuck)
+    monkeypatch.setattr(coalesced_segments, "MIN_SEGMENTS", 1)
     for _ in range(3):
         await handlers.ask(LIGHT)
     handlers.scheduler.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sql.slt_stages import bind_stages
 
-from merlot.query.stages.leaves import RULE_NAMES, Cut, cut
+from merlot.query.stages.leaves import RULE_NAMES, CutStatement, cut
 from merlot.query.stages.rewrites.rules import rewritten
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql.parse import parse_statement
@@ -28,7 +28,7 @@ def bound(sql: str) -> Statement:
     return bind_stages(parse_statement(sql), SCHEMAS)
 
 
-def made(sql: str) -> Cut:
+def made(sql: str) -> CutStatement:
     return cut(bound(sql))
 
 

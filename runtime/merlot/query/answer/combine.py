@@ -1,4 +1,4 @@
-"""Partial answers into one: on a server over its segments, on a broker over its servers. Exact."""
+"""Merge of partial answers: on a server those of its segments, on a broker those of its servers. Exact."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ from merlot.vectors.groups import Groups
 from merlot.vectors.partitioned import group_many
 
 ALONE: Final = Workers()
-"""The calling thread."""
+"""Workers that consist of the calling thread alone."""
 
 
 def combine_data(work: LeafWork, tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of partial answers as those of one."""
+    """Return the merged rows of partial answers."""
     with_rows = [_as(work.partial_schema, table) for table in tables if table.num_rows]
     return merge_tables(work, with_rows) if with_rows else work.partial_schema.empty_table()
 
 
 def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
-    """Equal schemas, the rule between nodes of one version, need no cast: 0.1 us instead of 12."""
+    """Return the table with this schema. Equal schemas, the rule between nodes of one version, need no cast: 0.1 us
+    instead of 12."""
     return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def merge_tables(
     work: LeafWork, tables: Sequence[pa.Table], workers: Workers = ALONE, *, is_merged: bool | None = None
 ) -> pa.Table:
-    """Tables of the plan's `partial_schema` as one, equal keys merged and rows cut to what the answer needs.
+    """Merge tables of the plan's `partial_schema`: equal keys become one row, and rows that the answer does not need
+    are dropped.
 
-    is_merged: whether no key is there twice, as in one table unless it is told otherwise."""
+    `is_merged` is true if no key occurs twice. By default that is assumed of a single table."""
     if work.kind is LeafKind.SELECTION:
         return _merge_rows(work, tables)
     if len(tables) == 1 if is_merged is None else is_merged:
@@ -58,7 +60,7 @@ def _merge_rows(work: LeafWork, tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def order_columns(work: LeafWork) -> list[tuple[str, SqlType, bool, bool]]:
-    """ORDER BY of a selection, over slots."""
+    """Return the ORDER BY of a selection, over its slots."""
     columns = []
     for key in work.order_by:
         assert isinstance(key.expr, Column)
@@ -67,7 +69,7 @@ def order_columns(work: LeafWork) -> list[tuple[str, SqlType, bool, bool]]:
 
 
 def merge_groups(work: LeafWork, table: pa.Table, workers: Workers = ALONE) -> pa.Table:
-    """One row per distinct key, states merged."""
+    """Return one row per distinct key, with merged states."""
     account.current().hold("partial answers", table.nbytes)
     columns = workers.run(_array, table.columns)
     num_keys = len(work.keys)
@@ -80,7 +82,7 @@ def merge_groups(work: LeafWork, table: pa.Table, workers: Workers = ALONE) -> p
         return pa.Table.from_arrays(columns, schema=table.schema)
     first_rows = pa.array(groups.first_rows)
     parts: list[Callable[[], list[pa.Array]]] = [partial(_taken, column, first_rows) for column in keys]
-    parts += [partial(_merged, one, of_one, groups) for one, of_one in _states(work, states)]
+    parts += [partial(_merged, aggregation, columns_, groups) for aggregation, columns_ in _states(work, states)]
     merged = workers.run(lambda part: part(), parts)
     return pa.Table.from_arrays([column for some in merged for column in some], schema=table.schema)
 
@@ -89,16 +91,16 @@ def _taken(column: pa.Array, rows: pa.Array) -> list[pa.Array]:
     return [column.take(rows)]
 
 
-def _merged(one: Aggregation, columns: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
-    return list(one.function.merge(one.call, columns, groups.of_rows, len(groups)))
+def _merged(aggregation: Aggregation, columns: Sequence[pa.Array], groups: Groups) -> list[pa.Array]:
+    return list(aggregation.function.merge(aggregation.call, columns, groups.of_rows, len(groups)))
 
 
 def _states(work: LeafWork, columns: Sequence[pa.Array]) -> Iterator[tuple[Aggregation, Sequence[pa.Array]]]:
-    """The columns of each aggregate's states."""
+    """Yield each aggregate with the columns of its states."""
     position = 0
-    for one in work.aggregations:
-        yield one, columns[position : position + len(one.fields)]
-        position += len(one.fields)
+    for aggregation in work.aggregations:
+        yield aggregation, columns[position : position + len(aggregation.fields)]
+        position += len(aggregation.fields)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

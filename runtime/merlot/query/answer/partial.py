@@ -1,7 +1,7 @@
 """Part of an answer, between tasks and nodes: an Arrow table, or few rows as plain values.
 
-Building and reading Arrow for one row of sums costs several times what the sums cost; so such rows stay plain values
-from the server's execution to the broker's answer, and become a table only for whoever asks for one.
+Building and reading Arrow for one row of sums costs several times what the sums cost. Such rows therefore stay plain
+values from the server's execution to the broker's answer, and become a table only for code that needs one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class PlainRows:
         return len(self.columns[0]) if self.columns else 0
 
     def to_table(self) -> pa.Table:
-        """The same rows."""
+        """Return the same rows as a table."""
         arrays = [pa.array(values, field.type) for values, field in zip(self.columns, self.schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Slots of a leaf as columns, and what it took."""
+    """Slots of a leaf as columns, and the statistics of the query."""
 
     content: pa.Table | PlainRows
     stats: QueryStats

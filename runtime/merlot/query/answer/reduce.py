@@ -1,4 +1,6 @@
-"""The last step, on the broker: finish aggregates, HAVING, ORDER BY, OFFSET and LIMIT, and the output expressions."""
+"""Last step of a query, on the broker: finish aggregates, HAVING, ORDER BY, OFFSET and LIMIT, and the output
+expressions.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,14 @@ def reduce(
     max_groups: int | None = None,
     nothing_is_null: bool = False,
 ) -> ResultTable:
-    """The answer; of no partials, Pinot's empty one: no rows, or one row of an aggregation over nothing.
+    """Return the answer. Without partial answers it is Pinot's empty answer: no rows, or one row of an aggregation over
+    nothing.
 
-    nothing_is_null: aggregates of no values, or of too few, are NULL without null handling too, those excepted whose
-    states do not tell (`Aggregation.tells_nothing`).
-    LimitExceededError if servers, none of which has more, have more groups than allowed together, or if what is made of
-    them takes more memory than a query may have."""
+    With `nothing_is_null`, aggregates over no values, or over too few, are NULL without null handling too, except for
+    those whose states do not show it (`Aggregation.tells_nothing`).
+
+    Raises LimitExceededError if servers, each within the limit, have more groups together than allowed, or if computing
+    the answer takes more memory than a query may have."""
     with account.Working():
         return _reduce(plan, partials, max_groups=max_groups, nothing_is_null=nothing_is_null)
 
@@ -64,7 +68,7 @@ def _reduce(
     if finish.having is not None:
         source = source.at(np.flatnonzero(matches(finish.having, source)))
     table = _outputs(finish.outputs, _ordered(finish, source))
-    rows_of = {f"a{number}" for number, one in enumerate(work.aggregations) if one.function.gives_rows}
+    rows_of = {f"a{number}" for number, item in enumerate(work.aggregations) if item.function.gives_rows}
     return _spread(table, [getattr(output.expr, "name", "") in rows_of for output in finish.outputs])
 
 
@@ -87,10 +91,12 @@ def _finished(work: LeafWork, data: pa.Table, *, nothing_is_null: bool) -> SlotS
     for number, key in enumerate(work.keys):
         slots[f"k{number}"] = partial(_column, SqlType(key.type.base), columns[number])
     position = len(work.keys)
-    for number, one in enumerate(work.aggregations):
-        end = position + len(one.fields)
-        call = replace(one.call, nulls=True) if nothing_is_null and one.tells_nothing else one.call
-        slots[f"a{number}"] = partial(_result, one, call, columns[position:end])
+    for number, aggregation in enumerate(work.aggregations):
+        end = position + len(aggregation.fields)
+        call = (
+            replace(aggregation.call, nulls=True) if nothing_is_null and aggregation.tells_nothing else aggregation.call
+        )
+        slots[f"a{number}"] = partial(_result, aggregation, call, columns[position:end])
         position = end
     return SlotSource(slots, data.num_rows)
 
@@ -99,11 +105,13 @@ def _column(type_: SqlType, column: pa.ChunkedArray, rows: Rows | None) -> Vecto
     return from_arrow(type_, column if rows is None else column.take(pa.array(rows)))
 
 
-def _result(one: Aggregation, call: AggregateCall, columns: Sequence[pa.ChunkedArray], rows: Rows | None) -> Vector:
-    """What the states of some groups come to."""
+def _result(
+    aggregation: Aggregation, call: AggregateCall, columns: Sequence[pa.ChunkedArray], rows: Rows | None
+) -> Vector:
+    """Return the final values of the states of some groups."""
     states = [_array(column if rows is None else column.take(pa.array(rows))) for column in columns]
-    account.current().function = one.function.name.upper()
-    return one.function.finish(call, states)
+    account.current().function = aggregation.function.name.upper()
+    return aggregation.function.finish(call, states)
 
 
 def _ordered(finish: Finish, source: SlotSource) -> SlotSource:
@@ -138,7 +146,8 @@ def _outputs(outputs: Sequence[Output], source: SlotSource) -> ResultTable:
 
 
 def _spread(table: ResultTable, gives_rows: Sequence[bool]) -> ResultTable:
-    """A row for each value of the columns that give rows, null where another has more of them; at least one."""
+    """Return a row for each value of the columns that return several values. Columns with fewer values are null in the
+    remaining rows; there is at least one row."""
     if not any(gives_rows):
         return table
     lengths = [pc.list_value_length(column).to_numpy(zero_copy_only=False) for column in _chosen(table, gives_rows)]
@@ -157,7 +166,7 @@ def _chosen(table: ResultTable, gives_rows: Sequence[bool]) -> list[pa.Array]:
 
 
 def _values_at(lists: pa.ListArray, rows: NDArray[np.int64], places: NDArray[np.int64]) -> pa.Array:
-    """The value of a list at each place, null past its end."""
+    """Return the value of a list at each position; null past its end."""
     offsets = lists.offsets.to_numpy().astype(np.int64)
     taken = offsets[rows] + places
     return lists.values.take(pa.array(taken, mask=taken >= offsets[rows + 1]))

@@ -1,4 +1,4 @@
-"""Answers: what they took, and their rows as Pinot writes them in JSON."""
+"""Answers of queries: their statistics, and their rows in Pinot's JSON encoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merlot.vectors.timestamps import timestamp_texts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryStats:
-    """What a query looked at, under Pinot's response names. `+` adds; flags are or-ed."""
+    """Statistics of a query, under Pinot's response names. `+` adds counts; flags are or-ed."""
 
     num_docs_scanned: int = 0
     num_entries_scanned_in_filter: int = 0
@@ -35,8 +35,8 @@ class QueryStats:
     num_consuming_segments_processed: int = 0
     num_consuming_segments_matched: int = 0
     min_consuming_freshness_time_ms: int = 0
-    """Of the consuming segments the one that is farthest behind: when its newest message was written, or read if the
-    stream does not say; 0: none was asked, or none has read a message."""
+    """Time at which the newest message of the consuming segment that is farthest behind was written, or read if the
+    stream does not say. 0 if no consuming segment was queried, or none has read a message."""
     total_docs: int = 0
     thread_cpu_time_ns: int = 0
     num_groups_limit_reached: bool = False
@@ -74,7 +74,7 @@ def _earliest(one_ms: int, other_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """A whole answer, by column: labels may repeat. TIMESTAMP is int64 milliseconds."""
+    """Whole answer, by column: labels may repeat. TIMESTAMP is int64 milliseconds."""
 
     column_names: tuple[str, ...]
     column_types: tuple[SqlType, ...]
@@ -82,17 +82,17 @@ class ResultTable:
 
 
 VALUE_BYTES: Final = 64
-"""Bytes that a value takes as a Python object in a row, besides its letters."""
+"""Bytes of a value as a Python object in a row, besides its letters."""
 
 
 def to_pinot_rows(result: ResultTable) -> list[list[Any]]:
-    """Rows of JSON values, in Pinot's encoding of each type."""
+    """Return rows of JSON values, in Pinot's encoding of each type."""
     columns = map(pinot_values, result.column_types, result.columns)
     return [list(row) for row in zip(*columns, strict=True)]
 
 
 def pinot_values(type_: SqlType, values: pa.Array) -> list[Any]:
-    """JSON values of one column; null is None."""
+    """Return the JSON values of one column; null is None."""
     flattened = values.flatten() if type_.is_array else values
     account.current().hold("rows of an answer", values.nbytes + len(flattened) * VALUE_BYTES)
     flat = _scalars(type_.base, flattened)
@@ -142,7 +142,7 @@ def _floats(base: TypeName, values: pa.Array) -> list[Any]:
 
 
 def special_text(number: float) -> str:
-    """How an answer writes a number that JSON lacks."""
+    """Return the text by which an answer writes a number that JSON lacks."""
     if math.isnan(number):
         return "NaN"
     return "Infinity" if number > 0 else "-Infinity"

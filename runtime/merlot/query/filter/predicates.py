@@ -1,7 +1,7 @@
-"""How one predicate finds its docs in a segment: each kind fills words for a range of docs.
+"""Predicates of a filter, resolved against a segment. Each kind fills words of bits for a range of docs.
 
 `apply(scan, mode)` combines its matches into `scan.words` (kernels.scan modes). `share` is the estimated share of docs
-that match, `cost` the work per doc in bytes read, both only to order a conjunction.
+that match, `cost` the work per doc in bytes read; both only order a conjunction.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from merlot.tree.nodes import Expr
 Words = NDArray[np.uint64]
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _LEAST_CERTAIN = 8
-"""One block in so many has to be certain for the others to be scanned apart: a scan more takes a microsecond."""
+"""One block in so many has to match for certain for the others to be scanned apart: each further scan takes a
+microsecond."""
 SPARSE_SHARE = 0.03
-"""Below this share of docs left, a scan visits only those: 2.5 ns for each; all docs cost 0.05 (u8) to 0.3 ns (i64)."""
+"""Largest share of docs left at which a scan visits only those: 2.5 ns for each, while a scan of all docs costs 0.05
+(u8) to 0.3 ns (i64) for each."""
 
 
 @dataclass(slots=True)
-class Scan:
-    """Docs [start, stop) under examination; start is a multiple of 64, bit 0 of words is start."""
+class FilterScan:
+    """Docs [start, stop) that a filter is applied to. `start` is a multiple of 64, bit 0 of words is `start`."""
 
     columns: Columns
     start: int
@@ -40,52 +42,54 @@ class Scan:
     words: Words
     null_handling: bool
     is_sparse: bool = False
-    """Few bits are left, and the mode is AND."""
+    """True if few bits are left and the mode is AND."""
     mask: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(kernels.BLOCK_DOCS, np.uint8))
-    """Scratch, 0 or 1 from the start: packing multiplies eight bytes, so that any other past the last doc would carry
+    """Scratch memory, always 0 or 1: packing multiplies eight bytes, so another value past the last doc would carry
     into its neighbours."""
     num_entries: int = 0
-    """Column values looked at, for the statistics."""
+    """Number of column values read, for the statistics."""
     failed: Words | None = None
-    """Docs among those of `words` that have no verdict: they fail the query if nothing else rules them out."""
+    """Docs of `words` whose predicate failed. They fail the query if no other predicate rules them out."""
     reason: str = ""
 
-    def fork(self) -> Scan:
-        """The same docs with words of their own, all clear."""
-        return Scan(self.columns, self.start, self.stop, np.zeros_like(self.words), self.null_handling, mask=self.mask)
+    def fork(self) -> FilterScan:
+        """Return the same docs with words of their own, all clear."""
+        return FilterScan(
+            self.columns, self.start, self.stop, np.zeros_like(self.words), self.null_handling, mask=self.mask
+        )
 
     def fail(self, words: Words, reason: str) -> None:
-        """Note docs without a verdict."""
+        """Note docs whose predicate failed."""
         self.failed = words.copy() if self.failed is None else self.failed | words
         self.reason = self.reason or reason
 
 
 class Access(NamedTuple):
-    """How docs are found, in the words of EXPLAIN: Pinot's where it has some."""
+    """Access path of a predicate, in the words of EXPLAIN: Pinot's if it has any."""
 
     operator: str
     looks_up: str = ""
-    """What is looked up beside the values."""
+    """Index or other structure that is looked up beside the values, if any."""
 
 
 FULL_SCAN = Access("FILTER_FULL_SCAN")
 
 
 class Predicate(Protocol):
-    """A leaf of a filter, resolved against a segment."""
+    """Leaf of a filter, resolved against a segment."""
 
     @property
     def access(self) -> Access:
-        """How it finds its docs."""
+        """Access path by which the docs are found."""
         ...
 
     @property
     def share(self) -> float: ...
     @property
     def cost(self) -> float: ...
-    def apply(self, scan: Scan, mode: int) -> None: ...
+    def apply(self, scan: FilterScan, mode: int) -> None: ...
     def blocks(self) -> NDArray[np.bool_] | None:
-        """Per block of 16,384 docs, whether any doc might match; None if nothing is known."""
+        """Return for each block of 16,384 docs whether any doc might match; None if nothing is known."""
         ...
 
 
@@ -108,7 +112,7 @@ class RangeMatch:
     def cost(self) -> float:
         return float(np.dtype(type(self.low)).itemsize)
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         values = self.values()[scan.start : scan.stop]
         low, high = values.dtype.type(self.low), values.dtype.type(self.high)
         if scan.is_sparse:
@@ -130,21 +134,21 @@ class RangeMatch:
         kernels.clear_tail(scan.stop - scan.start, scan.words)
 
     def certain_blocks(self) -> NDArray[np.bool_] | None:
-        """Per block, whether every doc matches; None if nothing is known."""
+        """Return for each block whether every doc matches; None if nothing is known."""
         if self.zones is None:
             return None
-        # Nothing is certain of a block with a NaN, whose maximum it is.
-        known: NDArray[np.bool_] = (self.zones.min >= self.low) & (self.zones.max <= self.high)
+        # A NaN is the maximum of its block, and no comparison with it holds.
+        certain: NDArray[np.bool_] = (self.zones.min >= self.low) & (self.zones.max <= self.high)
         if self.negate:
-            known = (self.zones.min > self.high) | (self.zones.max < self.low)
-        return known
+            certain = (self.zones.min > self.high) | (self.zones.max < self.low)
+        return certain
 
     def blocks(self) -> NDArray[np.bool_] | None:
         if self.zones is None:
             return None
         if self.negate:
-            known: NDArray[np.bool_] = ~((self.zones.min >= self.low) & (self.zones.max <= self.high))
-            return known
+            possible: NDArray[np.bool_] = ~((self.zones.min >= self.low) & (self.zones.max <= self.high))
+            return possible
         overlap: NDArray[np.bool_] = (self.zones.max >= self.low) & (self.zones.min <= self.high)
         # A float block's maximum may be NaN, which says nothing about its numbers.
         return np.asarray(overlap | (self.zones.max != self.zones.max))
@@ -152,28 +156,28 @@ class RangeMatch:
 
 @dataclass(frozen=True, slots=True)
 class EqualMatch(RangeMatch):
-    """One value of a column that can remember where its values are."""
+    """One value of a column that can keep block signatures of its values."""
 
     reader: PrintedReader
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         RangeMatch.apply(self, scan, mode)
         self.reader.print_blocks()
 
 
 def _stretches(certain: NDArray[np.bool_], start: int, stop: int) -> Iterator[tuple[int, int, bool]]:
-    """Docs [start, stop) in stretches of blocks that are alike; start is a multiple of 64."""
+    """Yield docs [start, stop) as spans of blocks with the same verdict. `start` is a multiple of 64."""
     first_block, stop_block = start // kernels.BLOCK_DOCS, -(-stop // kernels.BLOCK_DOCS)
     verdicts = certain[first_block:stop_block]
     cuts = (np.flatnonzero(verdicts[1:] != verdicts[:-1]) + 1).tolist()
-    for one, other in pairwise([0, *cuts, len(verdicts)]):
-        first = max(start, (first_block + one) * kernels.BLOCK_DOCS)
-        yield first, min(stop, (first_block + other) * kernels.BLOCK_DOCS), bool(verdicts[one])
+    for begin, end in pairwise([0, *cuts, len(verdicts)]):
+        first = max(start, (first_block + begin) * kernels.BLOCK_DOCS)
+        yield first, min(stop, (first_block + end) * kernels.BLOCK_DOCS), bool(verdicts[begin])
 
 
 @dataclass(frozen=True, slots=True)
 class TableMatch:
-    """Dict ids marked in a table."""
+    """Dict ids that are marked in a table."""
 
     access: ClassVar[Access] = FULL_SCAN
     dict_ids: Callable[[], NDArray[Any]]
@@ -182,7 +186,7 @@ class TableMatch:
     share: float
     cost: float = 8.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         ids = self.dict_ids()[scan.start : scan.stop]
         if scan.is_sparse:
             kernels.refine_table(ids, self.table, self.negate, scan.words)
@@ -202,14 +206,14 @@ class DocList:
     share: float
     index: str
     negate: bool = False
-    """The docs that are not listed."""
+    """True to match the docs that are not listed."""
     cost: float = 0.0
 
     @property
     def access(self) -> Access:
         return Access(f"FILTER_{self.index.upper()}_INDEX", f"{self.index}_index")
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         first, last = np.searchsorted(self.docs, [scan.start, scan.stop])
         is_apart = mode == kernels.AND or self.negate
         listed = np.zeros_like(scan.words) if is_apart else scan.words
@@ -231,8 +235,8 @@ class DocList:
 
 
 @dataclass(frozen=True, slots=True)
-class PrintMatch(DocList):
-    """Docs of one value, in blocks that may have it."""
+class SignatureMatch(DocList):
+    """Docs of one value, found by block signatures."""
 
     @property
     def access(self) -> Access:
@@ -259,7 +263,7 @@ class SpanMatch:
     share: float
     cost: float = 0.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         covered = np.zeros_like(scan.words) if mode == kernels.AND else scan.words
         if mode == kernels.SET:
             covered[:] = 0
@@ -276,7 +280,7 @@ class SpanMatch:
 
 @dataclass(frozen=True, slots=True)
 class BitMatch:
-    """Docs of a bitmap that is stored, such as the nulls of a column; negate takes the others."""
+    """Docs of a stored bitmap, such as the nulls of a column; `negate` matches the other docs."""
 
     access: ClassVar[Access] = Access("FILTER_BITMAP", "null_vector")
     bits: Words
@@ -284,7 +288,7 @@ class BitMatch:
     share: float
     cost: float = 0.1
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         bits = self.bits[scan.start >> 6 : (scan.start >> 6) + len(scan.words)]
         if self.negate:
             bits = ~bits
@@ -302,15 +306,15 @@ class BitMatch:
 
 @dataclass(frozen=True, slots=True)
 class ValueMatch:
-    """Any predicate, evaluated over values; in a conjunction only where docs are left, in which those without a
-    verdict stay."""
+    """Any predicate, evaluated over values. In a conjunction it is evaluated only for docs that are left; docs for
+    which it fails stay."""
 
     access: ClassVar[Access] = Access("FILTER_EXPRESSION")
     expr: Expr
     share: float = 0.5
     cost: float = 100.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         if mode == kernels.AND:
             docs = np.empty(kernels.count_words(scan.words), np.uint32)
             kernels.list_docs(scan.words, scan.start, docs)
@@ -323,7 +327,7 @@ class ValueMatch:
         kernels.pack_mask(np.ascontiguousarray(mask).view(np.uint8), mode, scan.words)
 
     def _verdicts(
-        self, scan: Scan, docs: NDArray[np.uint32] | None, rows: NDArray[np.int64] | None, mode: int
+        self, scan: FilterScan, docs: NDArray[np.uint32] | None, rows: NDArray[np.int64] | None, mode: int
     ) -> NDArray[np.bool_]:
         chunk = Chunk(scan.columns, scan.start, scan.stop, docs, null_handling=scan.null_handling)
         scan.num_entries += chunk.num_rows
@@ -343,20 +347,20 @@ class ValueMatch:
 
 @dataclass(slots=True)
 class LateMatch:
-    """A predicate on what is inside values, beside others: asked of the docs that these leave, or of each distinct
-    value once, whichever is less work when its turn comes. Any thread."""
+    """Predicate that looks into values, in a conjunction. When its turn comes it is evaluated for the docs that are
+    left, or once for each distinct value, whichever is less work. Any thread."""
 
     access: ClassVar[Access] = Access("FILTER_EXPRESSION", "dictionary")
     by_rows: ValueMatch
     by_values: Callable[[], TableMatch | None]
-    """None where a value fails, which only rows can tell of."""
+    """Function that evaluates the distinct values; it returns None if a value fails, which only rows can decide."""
     most_docs: int
-    """Up to so many docs are looked at."""
+    """Most docs for which the predicate is evaluated doc by doc."""
     share: float = 0.5
     cost: float = 90.0
     _made: list[TableMatch | None] = field(default_factory=list)
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         if mode == kernels.AND and kernels.count_words(scan.words) <= self.most_docs:
             self.by_rows.apply(scan, mode)
             return
@@ -371,17 +375,17 @@ class LateMatch:
 
 @dataclass(frozen=True, slots=True)
 class AnyValueMatch:
-    """Docs of a multi-value column of which any value matches, or (negate) none does."""
+    """Docs of a multi-value column of which any value matches, or (negate) no value does."""
 
     access: ClassVar[Access] = FULL_SCAN
     reader: Reader
     flat_matches: Callable[[int, int], NDArray[np.uint8]]
-    """Verdicts of the values at positions [first, last) of the column."""
+    """Function that returns the verdicts of the values at positions [first, last) of the column."""
     negate: bool
     share: float
     cost: float = 20.0
 
-    def apply(self, scan: Scan, mode: int) -> None:
+    def apply(self, scan: FilterScan, mode: int) -> None:
         offsets = self.reader.offsets()[scan.start : scan.stop + 1]
         flat = self.flat_matches(int(offsets[0]), int(offsets[-1]))
         scan.num_entries += len(flat)

@@ -1,4 +1,6 @@
-"""Patterns that begin with plain text: of an ordered dictionary they ask for a range of ids, found by two searches."""
+"""Patterns that begin with plain text. In an ordered dictionary they match within a range of ids, found by two
+searches.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 
 
 def ids_to_look_at(call: Call, type_: TypeName, dictionary: Dictionary) -> range | None:
-    """Ids of all values that a pattern may match, by what it begins with; None if that says nothing."""
+    """Return the ids of all values that begin as a pattern does; None if its beginning does not narrow them."""
     if (
         call.function not in ("like", "regexplike")
         or type_ not in _TEXTS
@@ -32,7 +34,7 @@ def ids_to_look_at(call: Call, type_: TypeName, dictionary: Dictionary) -> range
 
 
 def takes_all(call: Call) -> bool:
-    """Whether a LIKE asks for its beginning and nothing else."""
+    """Return whether a LIKE pattern is a plain prefix and nothing else."""
     pattern = call.args[1]
     assert isinstance(pattern, Literal)
     text = str(pattern.value)
@@ -40,11 +42,11 @@ def takes_all(call: Call) -> bool:
 
 
 def _after(text: str) -> str | None:
-    """The first text after all that begin like this one, by code points; None if there is none."""
-    for place in range(len(text) - 1, -1, -1):
-        number = ord(text[place]) + 1
+    """Return the first text, by code points, after all texts that begin with this one; None if there is none."""
+    for position in range(len(text) - 1, -1, -1):
+        number = ord(text[position]) + 1
         if number in _SURROGATES:
             number = _SURROGATES.stop
         if number <= _LAST:
-            return text[:place] + chr(number)
+            return text[:position] + chr(number)
     return None

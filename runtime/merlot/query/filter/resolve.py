@@ -1,6 +1,7 @@
-"""A filter against one segment: which access serves each predicate. Pure; reads dictionaries and indexes, no rows.
+"""Resolution of a filter against one segment: choose the access path of each predicate. Pure; reads dictionaries and
+indexes, no rows.
 
-ALL and NONE are exact, so that a segment is skipped or taken whole, and NOT of them is sound.
+ALL and NOTHING are exact, so that a segment may be skipped or taken whole, and NOT of them is sound.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from merlot.query.filter.predicates import (
     EqualMatch,
     LateMatch,
     Predicate,
-    PrintMatch,
     RangeMatch,
+    SignatureMatch,
     SpanMatch,
     TableMatch,
     ValueMatch,
@@ -77,7 +78,7 @@ Node = All | Nothing | And | Or | Predicate
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What a filter keeps of the docs that are valid: only this can be run, so that no doc is seen that must not be."""
+    """Valid docs that pass a filter. Only this type can be run, so that docs which are not valid are never seen."""
 
     node: Node
 
@@ -88,33 +89,33 @@ _COMPARISONS = frozenset(
 )
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}
 _EXACT_KEYS = frozenset({TypeName.INT, TypeName.LONG, TypeName.STRING, TypeName.JSON})
-"""Types whose values are equal as Python values exactly if they are equal in a dictionary."""
+"""Types whose values are equal in Python exactly if they are equal in a dictionary."""
 SCAN_NS_PER_DOC = {1: 0.05, 2: 0.07, 4: 0.16, 8: 0.3}
-"""By bytes of a value."""
+"""Cost of scanning a doc, by bytes of a value."""
 REFINE_NS_PER_DOC = 2.5
-"""Of docs that are left, one by one."""
+"""Cost of checking a single doc that other predicates left."""
 WORDS_NS_PER_DOC = 0.01
-"""Of the words of a list, which are cleared, set and combined."""
+"""Cost per doc of the segment of clearing, setting and combining the words of a list."""
 SCAN_START_NS = 15_000.0
-"""Of the words of a segment that are scanned into, and listed again."""
+"""Fixed cost of a scan: its words are allocated, and listed again."""
 
 
 class Resolver:
-    """Turns a filter into nodes for one segment."""
+    """Resolver of filters into nodes for one segment."""
 
     def __init__(self, columns: Columns, *, null_handling: bool, indexing: IndexingSpec | None = None) -> None:
-        """indexing: indexes that may be used, of those that segments have; None for all."""
+        """`indexing` names the indexes that may be used, of those that segments have; None for all."""
         self._columns = columns
         self._indexing = indexing
         self._num_docs = columns.num_docs
         self._null_handling = null_handling
         self._left = columns.num_docs
-        """Docs that the operands which are resolved leave at most, of a conjunction that is being resolved."""
+        """Upper bound of the docs that are left by the operands resolved so far, of the conjunction being resolved."""
         self._is_beside = False
-        """Whether what is being resolved is one of several operands of a conjunction."""
+        """True if the predicate being resolved is one of several operands of a conjunction."""
 
     def live(self, expr: Expr | None, rows: Rows = Rows.NEWEST) -> Live:
-        """The docs that are rows of the table, as far as a query asks for them, and for which a filter holds."""
+        """Return the docs that pass a filter, of the rows of the table that a query asks for."""
         node, words = self.resolve(expr), _words(self._columns.valid_docs, rows)
         if words is not None:
             share = int(np.bitwise_count(words).sum()) / max(1, self._num_docs)
@@ -122,7 +123,7 @@ class Resolver:
         return Live(node)
 
     def resolve(self, expr: Expr | None, *, negate: bool = False) -> Node:
-        """The node of a predicate, or of its complement, over all docs."""
+        """Return the node of a predicate, or of its complement, over all docs."""
         if expr is None:
             return ALL
         if isinstance(expr, Literal):
@@ -139,12 +140,12 @@ class Resolver:
         return self._predicate(expr, negate)
 
     def _resolve_all(self, args: tuple[Expr, ...], *, negate: bool, is_and: bool) -> Node:
-        """The nodes of operands, combined; those after one that decides are not looked at."""
+        """Return the combined node of operands. Operands after one that decides the result are not resolved."""
         nodes: list[Node] = []
         left, is_beside = self._left, self._is_beside
         self._is_beside = is_and and len(args) > 1
         if not is_and:
-            # Each operand of an OR is asked of all docs.
+            # Each operand of an OR has to check all docs.
             self._left = self._num_docs
         for arg in planning.in_order(args) if is_and else args:
             node = self.resolve(arg, negate=negate)
@@ -163,7 +164,7 @@ class Resolver:
         return BitMatch(words, negate=not wanted, share=0.1 if wanted else 0.9)
 
     def _predicate(self, call: Call, negate: bool) -> Node:
-        # Once for all that follows, since every segment is asked. The constants, which may be many, name no column.
+        # Computed once, since every segment takes this path. The constants, which may be many, name no column.
         plain = _plain_column(call)
         is_plain = plain is not None
         names = columns_of(call) if plain is None else {plain}
@@ -173,11 +174,11 @@ class Resolver:
         reader = self._columns.reader(name)
         if not is_plain and self._needs_rows(call, reader):
             return ValueMatch(_negated(call, negate))
-        found = None
+        searched = None
         if is_plain and call.function in SEARCHES and reader.indexes is not None:
-            found = self._search(call, name, reader, negate)
-        if found is not None:
-            node: Node = found
+            searched = self._search(call, name, reader, negate)
+        if searched is not None:
+            node: Node = searched
         elif reader.multi_value:
             node = self._multi_value(call, name, reader, negate)
         elif reader.dictionary is not None:
@@ -186,7 +187,7 @@ class Resolver:
             try:
                 node = self._by_dictionary(call, name, reader, negate, is_plain=is_plain)
             except QueryArithmeticError:
-                # An error of a value may be of none of the rows that other predicates leave.
+                # The value that raised may belong to no row that other predicates leave.
                 return ValueMatch(_negated(call, negate))
         elif is_plain and reader.type in DTYPES:
             node = self._by_values(call, name, reader, negate)
@@ -197,14 +198,14 @@ class Resolver:
         return node
 
     def _needs_rows(self, call: Call, reader: Reader) -> bool:
-        """Whether lists or nulls inside an expression, one that is not plain, keep it from being decided per value."""
+        """Return whether an expression has to be evaluated row by row, because of lists or nulls inside it."""
         if reader.multi_value:
             return True
         is_null_aware = any(isinstance(node, Call) and of(node).sees_nulls for node in walk(call))
         return is_null_aware and (self._null_handling or reader.nulls is not None)
 
     def _late(self, call: Call, reader: Reader, negate: bool) -> LateMatch | None:
-        """A predicate that waits for what other operands leave; None if it is decided in less time than they are."""
+        """Return a predicate that waits for the docs that other operands leave; None if deciding it now costs less."""
         dictionary = reader.dictionary
         if not self._is_beside or dictionary is None or reader.is_sorted or not planning.looks_into_values(call):
             return None
@@ -224,7 +225,7 @@ class Resolver:
         return LateMatch(ValueMatch(asked), by_values, most_docs)
 
     def _num_values(self, call: Call, reader: Reader) -> int:
-        """Values that have to be looked into to decide a predicate."""
+        """Return the number of values that have to be read to decide a predicate."""
         if reader.dictionary is None:
             return self._num_docs
         ids = ids_to_look_at(call, reader.type, reader.dictionary)
@@ -273,7 +274,7 @@ class Resolver:
         return np.flatnonzero(matches(call, ValueSource(reader.type, values))) + within.start, negate
 
     def _id_span(self, name: str, reader: Reader, ids: range, negate: bool) -> Node:
-        """Docs with these dict ids, or the others."""
+        """Return the docs with these dict ids, or the other docs."""
         assert reader.dictionary is not None
         low, high, cardinality = ids.start, ids.stop, len(reader.dictionary)
         if low >= high:
@@ -298,13 +299,13 @@ class Resolver:
         return scan_all if negate or high - low > 1 else self._one_of_many(reader, scan_all)
 
     def _one_of_many(self, reader: Reader, scan: RangeMatch) -> Predicate:
-        """A scan for one value, or where that is by what an earlier one remembered."""
+        """Return a scan for one value, or the docs of the value if block signatures of an earlier scan give them."""
         if not isinstance(reader, PrintedReader):
             return scan
         docs = reader.docs_of(int(scan.low))
         if docs is None:
             return EqualMatch(scan.values, scan.low, scan.high, False, scan.share, scan.zones, reader)
-        return PrintMatch(docs, len(docs) / max(1, self._num_docs), "print")
+        return SignatureMatch(docs, len(docs) / max(1, self._num_docs), "print")
 
     def _range_of_ids(self, reader: Reader, low: int, high: int, negate: bool) -> RangeMatch:
         assert reader.dictionary is not None
@@ -322,7 +323,7 @@ class Resolver:
         return self._spans(list(zip(firsts, lasts, strict=True)), negate)
 
     def _spans(self, spans: list[tuple[int, int]], negate: bool) -> Node:
-        """The docs of ascending spans, or the others."""
+        """Return the docs of ascending spans, or the other docs."""
         if negate:
             edges = [0, *(edge for span in spans for edge in span), self._num_docs]
             spans = list(zip(edges[::2], edges[1::2], strict=True))
@@ -333,7 +334,7 @@ class Resolver:
         return ALL if covered == self._num_docs else SpanMatch(tuple(spans), covered / self._num_docs)
 
     def _by_index(self, indexes: ColumnIndexes, asked: Asked, *, negate: bool = False) -> Node | None:
-        """The docs by the index that finds them at the least cost, unless a scan costs less."""
+        """Return the docs by the index with the least cost; None if a scan costs less."""
         best: Offer | None = None
         indexing = self._indexing
         for offer in indexes.offers(asked):
@@ -342,19 +343,21 @@ class Resolver:
                 best = offer
         if best is None or self._is_for_refining(best, asked):
             return None
-        # What scans cost takes longer to find out than what is cheaper than any.
+        # Estimating the cost of a scan takes longer than the cheapest index lookups.
         if best.cost_ns > SCAN_START_NS and best.cost_ns > asked.scan_ns():
             return None
         return self._found(best, asked.call, negate)
 
     def _is_for_refining(self, offer: Offer, asked: Asked) -> bool:
-        """Whether a look at the docs that are left costs less than a list of those that match, and their words."""
+        """Return whether checking the docs that are left costs less than listing the matching docs and setting their
+        words."""
         left = self._left
         is_sparse = left < SPARSE_SHARE * self._num_docs and asked.call is None and not asked.is_multi_value
         return is_sparse and left * REFINE_NS_PER_DOC < offer.cost_ns + self._num_docs * WORDS_NS_PER_DOC
 
     def _found(self, offer: Offer, call: Call | None, negate: bool) -> Node:
-        """What an index finds, or the others; of candidates, those whose values match."""
+        """Return the docs that an index finds, or the other docs. Docs that are only candidates are checked by their
+        values."""
         docs, share = offer.docs(), offer.num_docs / max(1, self._num_docs)
         if call is None or offer.is_exact:
             is_other = negate != offer.negate
@@ -365,7 +368,8 @@ class Resolver:
         return Or((DocList(docs, 1.0 - share, offer.name, True), And((listed, ValueMatch(_negated(call, negate))))))
 
     def _search(self, call: Call, name: str, reader: Reader, negate: bool) -> Node | None:
-        """By an index that knows what is inside values, unless the distinct ones are looked at in less time."""
+        """Return the docs by an index over the contents of values; None if evaluating the distinct values costs
+        less."""
         assert reader.indexes is not None
         num_values = self._num_values(call, reader)
         scan_ns = min(SCAN_START_NS + planning.indexed_values_ns(call, num_values), planning.rows_ns(call, self._left))
@@ -373,7 +377,7 @@ class Resolver:
         return self._by_index(reader.indexes, asked, negate=negate)
 
     def _scan_ns(self, scan: Callable[[], Predicate] | None, value_bytes: int) -> float:
-        """Of a scan, in the blocks that it does not pass over; None for one that looks at all."""
+        """Return the cost of a scan over the blocks that it does not skip. `scan` is None for a scan of all docs."""
         blocks = None if scan is None else scan().blocks()
         num_docs = self._num_docs if blocks is None else int(np.count_nonzero(blocks)) * 16_384
         return SCAN_START_NS + num_docs * SCAN_NS_PER_DOC[value_bytes]
@@ -389,8 +393,8 @@ class Resolver:
         if reader.is_sorted and isinstance(low, np.integer):
             return self._spans([_sorted_span(reader.values(), int(low), int(high) + 1)], negate != flip)
         zones = reader.zones
-        if zones is not None and (known := _folded(zones, low, high)) is not None:
-            return known if negate == flip else NOTHING if known is ALL else ALL
+        if zones is not None and (constant := _folded(zones, low, high)) is not None:
+            return constant if negate == flip else NOTHING if constant is ALL else ALL
         scan = RangeMatch(reader.values, low, high, negate != flip, 0.3, zones if self._num_docs > 16_384 else None)
         if negate != flip or (indexes := reader.indexes) is None:
             is_one = negate == flip and low == high and isinstance(low, np.integer)
@@ -402,7 +406,7 @@ class Resolver:
     # Multi-value columns
 
     def _multi_value(self, call: Call, name: str, reader: Reader, negate: bool) -> Node:
-        """Any value matches; `not_equals` and `not_in` mean that none is equal."""
+        """Match docs of which any value matches; `not_equals` and `not_in` mean that no value is equal."""
         if call.function in _POSITIVE:
             negate = not negate
             call = Call(_POSITIVE[call.function], call.args, call.type)
@@ -425,16 +429,17 @@ class Resolver:
 
 
 def _folded(zones: ZoneMaps, low: Any, high: Any) -> Node | None:
-    """Whether all values are between the bounds, or none is, as the least and the greatest tell."""
+    """Return ALL or NOTHING if the least and the greatest value show that all or no values are within the bounds; else
+    None."""
     least, greatest = zones.least, zones.greatest
     if low <= least and greatest <= high:
         return ALL
-    # A greatest that is NaN says nothing of the numbers below it.
+    # If the greatest value is NaN, it says nothing of the numbers below it.
     return NOTHING if least > high or greatest < low else None
 
 
 def _words(valid: ValidDocs, rows: Rows) -> NDArray[np.uint64] | None:
-    """The docs that a query asks for; None: every one."""
+    """Return a bit for each doc that a query asks for; None for all docs."""
     if not isinstance(valid, SomeDocs) or rows is Rows.EVERY:
         return None
     return valid.words if rows is Rows.NEWEST or valid.with_deleted is None else valid.with_deleted
@@ -448,12 +453,13 @@ _ID_DTYPES = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 def _sorted_span(ascending: NDArray[Any], low: int, stop: int) -> tuple[int, int]:
-    """Docs whose value is in [low, stop)."""
+    """Return the docs whose value is in [low, stop)."""
     return bisect_left(ascending, low), bisect_left(ascending, stop)
 
 
 def _ids_of(values: list[Any], reader: Reader, dictionary: OrderedDictionary) -> NDArray[np.int64]:
-    """Ascending dict ids of any of the values. A list longer than the dictionary is not searched value by value."""
+    """Return the dict ids of the values, ascending. If there are more values than entries, the dictionary is read once
+    instead of searched for each value."""
     if len(values) > len(dictionary) and reader.type in _EXACT_KEYS:
         wanted = set(values)
         keys = dictionary.arrow().to_pylist() if dictionary.numeric is None else dictionary.numeric.tolist()
@@ -476,7 +482,7 @@ def _scalar(expr: Expr) -> Expr:
 
 
 def _plain_column(call: Call) -> str | None:
-    """The column that is compared with constants; None if something else is asked."""
+    """Return the column that is compared with constants; None if the call is no such comparison."""
     column, *others = call.args
     if not isinstance(column, Column):
         return None
@@ -507,9 +513,10 @@ def _id_range(call: Call, dictionary: OrderedDictionary) -> tuple[int, int]:
 
 
 def _value_range(function: str, values: list[Any], type_: TypeName) -> tuple[Any, Any, bool]:
-    """Inclusive bounds in the column's dtype, and whether their complement is meant; (None, None, False) if no value.
+    """Return inclusive bounds in the column's dtype, and whether their complement is meant; the bounds are None if no
+    value matches.
 
-    `>` and `>=` are complements, so that NaN, the largest number, is among them."""
+    `>` and `>=` are complements, so that they include NaN, the largest number."""
     dtype = DTYPES[type_].type
     low, high, flip = _bounds(function, values)
     if DTYPES[type_].kind == "f":
@@ -544,16 +551,16 @@ def _bounds(function: str, values: list[Any]) -> tuple[Any, Any, bool]:
 
 def _combine(nodes: list[Node], *, is_and: bool) -> Node:
     neutral, absorbing = (All, Nothing) if is_and else (Nothing, All)
-    kept: list[Node] = []
+    operands: list[Node] = []
     for node in nodes:
         if isinstance(node, absorbing):
             return node
         if isinstance(node, And if is_and else Or):
-            kept.extend(node.children)
+            operands.extend(node.children)
         elif not isinstance(node, neutral):
-            kept.append(node)
-    if not kept:
+            operands.append(node)
+    if not operands:
         return ALL if is_and else NOTHING
-    if len(kept) == 1:
-        return kept[0]
-    return And(tuple(kept)) if is_and else Or(tuple(kept))
+    if len(operands) == 1:
+        return operands[0]
+    return And(tuple(operands)) if is_and else Or(tuple(operands))

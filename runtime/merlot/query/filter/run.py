@@ -1,8 +1,8 @@
-"""Running a resolved filter over a range of docs: spans first, then whole-column scans, most selective first.
+"""Run of a resolved filter over a range of docs: spans first, then whole-column scans, the most selective first.
 
-A doc whose verdict failed (by an overflow, say) is kept beside until the rest is known: under an AND another predicate
-may rule it out, under an OR one may take it in. The query fails if a doc is left. So it fails or not by its rows alone,
-in whatever order predicates run, and whichever are answered by a dictionary.
+A doc whose predicate failed (by an overflow, say) is noted until the other predicates have run: under an AND another
+predicate may rule it out, under an OR another may match it. The query fails if such a doc is left. So whether it fails
+depends on its rows alone, not on the order of predicates, nor on which of them a dictionary answers.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 
 from merlot.kernels import scan as kernels
 from merlot.query.context import CancelToken
-from merlot.query.filter.docset import DocSet, Piece, from_list, from_words, span
-from merlot.query.filter.predicates import SPARSE_SHARE, DocList, Scan, SpanMatch
+from merlot.query.filter.docset import DocPiece, DocSet, from_list, from_words, span
+from merlot.query.filter.predicates import SPARSE_SHARE, DocList, FilterScan, SpanMatch
 from merlot.query.filter.resolve import All, And, Live, Node, Nothing, Or
 from merlot.query.read.columns import Columns
 from merlot.vectors.errors import QueryArithmeticError
 
 BLOCK = kernels.BLOCK_DOCS
 MAX_SPANS = 64
-"""More spans than this become bits like any other predicate."""
+"""Most spans that are kept as spans. More become bits, as for any other predicate."""
 Spans = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
 class FilterRun:
-    """One filter over one range of docs, on one thread."""
+    """Run of one filter over one range of docs, on one thread."""
 
     columns: Columns
     null_handling: bool
@@ -36,7 +36,7 @@ class FilterRun:
     num_entries: int = 0
 
     def select(self, live: Live, start: int, stop: int) -> DocSet:
-        """Docs of [start, stop) that the filter keeps."""
+        """Return the docs of [start, stop) that pass the filter."""
         node = live.node
         if isinstance(node, All):
             return span(start, stop)
@@ -45,7 +45,7 @@ class FilterRun:
         spans, rest = narrow(node, start, stop)
         if self.columns.num_docs > BLOCK:
             spans = _prune(spans, rest)
-        pieces: list[Piece] = []
+        pieces: list[DocPiece] = []
         for first, last in spans:
             pieces.extend(self._within(rest, first, last).pieces)
         return DocSet(tuple(pieces))
@@ -60,7 +60,7 @@ class FilterRun:
 
     def _scan(self, rest: list[Node], first: int, last: int) -> DocSet:
         base = first & ~63
-        scan = Scan(self.columns, base, last, np.empty((last - base + 63) >> 6, np.uint64), self.null_handling)
+        scan = FilterScan(self.columns, base, last, np.empty((last - base + 63) >> 6, np.uint64), self.null_handling)
         self._conjunction(rest, scan)
         if base != first:
             scan.words[0] &= np.uint64(0xFFFFFFFFFFFFFFFF) << np.uint64(first - base)
@@ -69,7 +69,7 @@ class FilterRun:
         self.num_entries += scan.num_entries
         return from_words(base, last, scan.words)
 
-    def _conjunction(self, nodes: list[Node], scan: Scan) -> None:
+    def _conjunction(self, nodes: list[Node], scan: FilterScan) -> None:
         for position, node in enumerate(in_order(nodes)):
             self.cancel.check()
             if position == 0:
@@ -82,14 +82,14 @@ class FilterRun:
             self._apply(node, scan, kernels.AND)
         scan.is_sparse = False
 
-    def _disjunction(self, nodes: Sequence[Node], scan: Scan) -> None:
+    def _disjunction(self, nodes: Sequence[Node], scan: FilterScan) -> None:
         for node in nodes:
             self._apply(node, scan, kernels.OR)
         if scan.failed is not None:
             scan.failed &= ~scan.words
             scan.words |= scan.failed
 
-    def _apply(self, node: Node, scan: Scan, mode: int) -> None:
+    def _apply(self, node: Node, scan: FilterScan, mode: int) -> None:
         match node:
             case And() | Or():
                 part = scan.fork()
@@ -105,7 +105,7 @@ class FilterRun:
                 node.apply(scan, mode)
 
 
-def _merge(scan: Scan, part: Scan, mode: int) -> None:
+def _merge(scan: FilterScan, part: FilterScan, mode: int) -> None:
     if part.failed is not None:
         scan.fail(part.failed & part.words, part.reason)
     if mode == kernels.AND:
@@ -117,12 +117,12 @@ def _merge(scan: Scan, part: Scan, mode: int) -> None:
 
 
 def in_order(nodes: Sequence[Node]) -> list[Node]:
-    """The operands of a conjunction, as they are run."""
+    """Return the operands of a conjunction in the order in which they run."""
     return sorted(nodes, key=_rank)
 
 
 def _rank(node: Node) -> float:
-    """Cheap and selective first: cost plus what the rest must still look at."""
+    """Return a rank by which cheap and selective nodes come first: cost plus the share of docs left to check."""
     match node:
         case And():
             return min(_rank(child) for child in node.children) + 10.0
@@ -134,7 +134,7 @@ def _rank(node: Node) -> float:
 
 
 def narrow(node: Node, start: int, stop: int) -> tuple[Spans, list[Node]]:
-    """Spans that hold every match, and what is still to be checked inside them."""
+    """Return spans that hold every match, and the nodes still to be checked inside them."""
     children = list(node.children) if isinstance(node, And) else [node]
     spans: Spans = [(start, stop)]
     rest: list[Node] = []
@@ -147,17 +147,17 @@ def narrow(node: Node, start: int, stop: int) -> tuple[Spans, list[Node]]:
 
 
 def _intersect(left: Spans, right: Spans) -> Spans:
-    found: Spans = []
+    common: Spans = []
     for first, last in left:
         for other_first, other_last in right:
             low, high = max(first, other_first), min(last, other_last)
             if low < high:
-                found.append((low, high))
-    return found
+                common.append((low, high))
+    return common
 
 
 def _prune(spans: Spans, rest: list[Node]) -> Spans:
-    """Leave out blocks that the zone maps of a conjunct exclude."""
+    """Drop blocks that the zone maps of a conjunct exclude."""
     maybe = None
     for node in rest:
         blocks = node.blocks() if not isinstance(node, And | Or | All | Nothing) else None

@@ -1,1 +1,1 @@
-"""What a leaf does with its documents: group, select, order."""
+"""Operators of a leaf over its docs: grouping, selection, order."""

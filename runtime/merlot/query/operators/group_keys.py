@@ -1,8 +1,8 @@
-"""Group keys of one segment: a number per row, and the values behind the numbers.
+"""Group keys of one segment: a code per row, and the values behind the codes.
 
-A single-value dictionary column gives its dict ids; an expression over one gives the ids of its distinct results; other
-whole numbers their distance from the smallest, other floats their bits; everything else is encoded by value, which
-needs all rows at once. With null handling, null is a value.
+Codes of a single-value dictionary column are its dict ids, those of an expression over one are the ids of its distinct
+results; those of other whole numbers are their distances from the smallest, those of other floats are their bits; all
+else is encoded by value, which needs all rows at once. With null handling, null is a value.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ R = TypeVar("R")
 
 _BITS: dict[TypeName, Any] = {TypeName.FLOAT: np.uint32, TypeName.DOUBLE: np.uint64}
 LEAST_MAPPED: Final = 1 << 14
-"""Distinct values from which on tasks had better share what an expression makes of them."""
+"""Fewest distinct values for which tasks share the results of an expression."""
 VALUES_PER_PIECE: Final = 1 << 14
 Keys = NDArray[Any]
 Words = NDArray[np.uint64]
 
 
-class Key(Protocol):
+class GroupKey(Protocol):
     """Codes of one group key."""
 
     @property
     def cardinality(self) -> int:
-        """Codes are below it."""
+        """Upper bound of the codes, exclusive."""
         ...
 
     def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
-        """keys[k] = keys[k] * radix + the code of row k; radix 0 starts anew."""
+        """Set keys[k] = keys[k] * radix + the code of row k; radix 0 starts anew."""
         ...
 
     def values(self, codes: Words) -> pa.Array: ...
 
 
-_NONE: Final[Mapping[Expr, Key]] = {}
+_NONE: Final[Mapping[Expr, GroupKey]] = {}
 
 
 def _one_by_one(work: Callable[[T], R], items: Sequence[T], /) -> list[R]:
     return [work(item) for item in items]
 
 
-def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping[Expr, Key] = _NONE) -> Key:
-    """The cheapest kind of key for an expression in a segment; a ValueKey for multi-value columns without ids.
+def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping[Expr, GroupKey] = _NONE) -> GroupKey:
+    """Return the cheapest kind of key for an expression in a segment; a ValueKey for multi-value columns without ids.
 
-    mapped: what `mapped_keys` has made of some expressions."""
+    `mapped` holds keys that `mapped_keys` has made."""
     if mapped and expr in mapped:
         return mapped[expr]
     names = columns_of(expr)
@@ -87,9 +87,10 @@ def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping
     return ValueKey(expr)
 
 
-def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handling: bool) -> Mapping[Expr, Key]:
-    """Keys that apply a function to each of many dict ids, worked out side by side: several tasks use them."""
-    found: dict[Expr, Key] = {}
+def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handling: bool) -> Mapping[Expr, GroupKey]:
+    """Return the keys that apply a function to each of many dict ids, computed by several threads, for several
+    tasks."""
+    mapped: dict[Expr, GroupKey] = {}
     for expr in exprs:
         names = columns_of(expr)
         reader = columns.reader(next(iter(names))) if len(names) == 1 and not isinstance(expr, Column) else None
@@ -97,11 +98,11 @@ def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handl
             continue
         key = _by_dictionary(expr, reader, null_handling, run)
         if key is not None:
-            found[expr] = key
-    return found
+            mapped[expr] = key
+    return mapped
 
 
-def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _one_by_one) -> Key | None:
+def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _one_by_one) -> GroupKey | None:
     if reader.dictionary is None or (null_handling and reader.nulls is not None):
         return None
     if isinstance(expr, Column) and not has_both_zeros(reader.dictionary):
@@ -115,7 +116,7 @@ def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _
 
 
 class DictionaryKey:
-    """A dictionary column; of a multi-value one, rows are those of each value."""
+    """Key of a dictionary column. If it is multi-value, each value counts as a row."""
 
     def __init__(self, reader: Reader, type_: SqlType) -> None:
         assert reader.dictionary is not None
@@ -144,7 +145,7 @@ class DictionaryKey:
 
 
 class MappedKey:
-    """An expression over one dictionary column, evaluated once per dict id. Any thread."""
+    """Key of an expression over one dictionary column, evaluated once per dict id. Any thread."""
 
     def __init__(self, expr: Expr, reader: Reader, run: Run) -> None:
         assert reader.dictionary is not None
@@ -171,7 +172,7 @@ def _result(expr: Expr, reader: Reader, values: pa.Array) -> pa.Array:
 
 
 class WholeKey:
-    """Whole numbers in [low, high]."""
+    """Key of whole numbers in [low, high]."""
 
     def __init__(self, expr: Expr, low: int, high: int) -> None:
         self._expr = expr
@@ -194,7 +195,7 @@ class WholeKey:
 
 
 class FloatKey:
-    """Floats by their bits; one zero, one NaN."""
+    """Key of floats by their bits; one zero, one NaN."""
 
     def __init__(self, expr: Expr) -> None:
         self._expr = expr
@@ -212,19 +213,19 @@ class FloatKey:
 
 @dataclass(slots=True)
 class ValueKey:
-    """Any expression, by value; null is a value. Rows must be encoded, all at once, before it has codes."""
+    """Key of any expression, by value; null is a value. Rows must be encoded, all at once, before it has codes."""
 
     expr: Expr
     _encoded: Encoded | None = field(default=None)
     _scale: int | None = field(default=None)
-    """Of BIG_DECIMAL that is encoded as whole numbers."""
+    """Scale of a BIG_DECIMAL that is encoded as whole numbers."""
 
     @property
     def cardinality(self) -> int:
         return self._known.num_codes
 
     def encode_rows(self, chunk: Chunk) -> NDArray[Any]:
-        """Codes of all rows."""
+        """Return the codes of all rows."""
         vector: Vector = evaluate(self.expr, chunk)
         if isinstance(vector.data, Scaled):
             self._scale = vector.data.scale
@@ -233,7 +234,7 @@ class ValueKey:
         return self.encode(vector.to_arrow(chunk.num_rows))
 
     def encode(self, values: pa.Array) -> NDArray[Any]:
-        """Codes of values at hand."""
+        """Return the codes of given values."""
         self._encoded = encode(values)
         return self._encoded.codes
 

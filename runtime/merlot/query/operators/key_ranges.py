@@ -1,8 +1,9 @@
-"""GROUP BY of very many keys over one large source, by ranges of keys: every task looks at all docs, and groups those
-of its range in an array of all keys that are possible there.
+"""Range-partitioned aggregation: GROUP BY of very many keys over one large source. Each task reads all docs, and groups
+those whose keys are in its range, in an array of all keys that are possible there.
 
-Tables of hashes by ranges of docs would hold most keys each, miss the caches with every row, and have to be merged.
-What tasks find here has no key in common, and their arrays are a part as large.
+If tasks took ranges of docs instead, the hash table of each would hold most keys, miss the caches with every row, and
+have to be merged. Results of these tasks have no key in common, and their arrays are smaller by the number of
+ranges.
 """
 
 from __future__ import annotations
@@ -26,26 +27,27 @@ from merlot.vectors.groups import Packing
 
 LEAST_DOCS: Final = 1 << 20
 NUM_RANGES: Final = 4
-"""More have smaller arrays, and look at all keys more often."""
+"""Ranges of a query. With more ranges, arrays are smaller, but all keys are read more often."""
 LEAST_SHARE: Final = 8
-"""Docs for each possible key at the most: of more docs, groups are few and merged in no time."""
+"""Most docs for each possible key. With more docs, groups are few and quickly merged."""
 MOST_SHARE: Final = 4
-"""Possible keys for each doc at the most."""
+"""Most possible keys for each doc."""
 MOST_SPACE: Final = 1 << 24
 MOST_BYTES: Final = 384 << 20
-"""Of the arrays of all ranges together."""
+"""Most bytes of the arrays of all ranges together."""
 _STATE_BYTES: Final = 16
-"""Of a state that is light, about."""
+"""Approximate size of a light state."""
 
 
 def cut(work: LeafWork, columns: Columns, node: Node) -> list[range] | None:
-    """Ranges of packed keys for as many tasks over one target; None if docs had better be cut. node: its filter."""
+    """Return a range of packed keys for each task over one target; None if docs are to be split instead. `node` is the
+    target's filter."""
     num_docs = columns.num_docs
     if work.kind is not LeafKind.GROUP_BY or num_docs < LEAST_DOCS or not isinstance(node, All):
         return None
     if columns.stored_states is not None or any(key.type.is_array for key in work.keys):
         return None
-    if not all(one.function.is_light for one in work.aggregations):
+    if not all(aggregation.function.is_light for aggregation in work.aggregations):
         return None
     space = _space(work, columns)
     if space is None or not num_docs <= LEAST_SHARE * space <= LEAST_SHARE * min(MOST_SHARE * num_docs, MOST_SPACE):
@@ -57,7 +59,7 @@ def cut(work: LeafWork, columns: Columns, node: Node) -> list[range] | None:
 
 
 def _space(work: LeafWork, columns: Columns) -> int | None:
-    """Keys that are possible; None if they are no small numbers."""
+    """Return the number of possible keys; None if a key has neither a dictionary nor small whole numbers."""
     space = 1
     for expr in work.keys:
         key = key_of(expr, columns, null_handling=work.null_handling)
@@ -70,7 +72,7 @@ def _space(work: LeafWork, columns: Columns) -> int | None:
 def group(
     work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, wanted: range
 ) -> Sequence[pa.Array]:
-    """As `group_by.group`, of the docs whose packed keys are wanted."""
+    """Do the work of `group_by.group` for the docs whose packed keys are in `wanted`."""
     keys = [key_of(expr, columns, null_handling=work.null_handling) for expr in work.keys]
     packing = Packing([key.cardinality for key in keys])
     states = accumulators_of(work, columns, len(wanted))
@@ -84,9 +86,10 @@ def group(
         count = kernels.keys_within(packed, np.uint32(wanted.start), np.uint32(len(wanted)), rows, groups)
         if not count:
             continue
-        kept, groups = chunk.at(rows[:count]), groups[:count]
+        matching, groups = chunk.at(rows[:count]), groups[:count]
         kernels.mark(groups, present)
-        for one in states:
-            one.add(kept, groups)
-    found = np.flatnonzero(present)
-    return finish(keys, packing, (found + wanted.start).astype(np.uint64).reshape(-1, 1), states, found, context)
+        for state in states:
+            state.add(matching, groups)
+    occurring = np.flatnonzero(present)
+    packed = (occurring + wanted.start).astype(np.uint64).reshape(-1, 1)
+    return finish(keys, packing, packed, states, occurring, context)

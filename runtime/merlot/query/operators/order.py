@@ -1,4 +1,4 @@
-"""ORDER BY: every key becomes whole numbers that sort as its values do, then one sort serves all types."""
+"""ORDER BY: every key becomes whole numbers that sort as its values do; then one sort serves all types."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from merlot.vectors.vector import Vector, from_arrow
 Keys = NDArray[np.int64]
 Rows = NDArray[np.int64]
 KeysOf = Callable[[Rows | None], list[Keys]]
-"""The keys of some rows, or of all, most significant first."""
+"""Function that returns the keys of some rows, or of all, most significant first."""
 HEAP_ROWS = 10_000
-"""Up to this many rows a heap finds the first ones; above it, selection by numpy."""
+"""Most rows for which a heap finds the first ones; for more, numpy selects them."""
 
 _FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 def sort_keys(vector: Vector, *, ascending: bool, nulls_last: bool) -> list[Keys]:
-    """Most significant first: whether null (only if there are nulls), then the values' ranks."""
+    """Return sort keys, most significant first: whether a value is null (only if there are nulls), then the values'
+    ranks."""
     ranks = _ranks(vector)
     if not ascending:
         ranks = ~ranks
@@ -38,7 +39,7 @@ def sort_keys(vector: Vector, *, ascending: bool, nulls_last: bool) -> list[Keys
 
 
 def _ranks(vector: Vector) -> Keys:
-    """Whole numbers in the order of the values: NaN last, -0.0 and 0.0 equal."""
+    """Return whole numbers in the order of the values: NaN last, -0.0 and 0.0 equal."""
     data = vector.data
     if isinstance(data, Scaled):
         return data.values
@@ -54,7 +55,7 @@ def _ranks(vector: Vector) -> Keys:
 
 
 def text_ranks(distinct: pa.Array, *, is_decimal: bool = False) -> Keys:
-    """Place of each of the distinct strings in their order: of bytes, or of the decimal numbers they write."""
+    """Return the rank of each of the distinct strings: by bytes, or by the decimal numbers that they write."""
     if is_decimal and (scaled := scaled_of(distinct)) is not None:
         order = np.argsort(scaled.values)
     elif is_decimal:
@@ -75,9 +76,9 @@ def _float_ranks(data: NDArray[Any]) -> Keys:
 
 
 def first_rows(keys: Sequence[KeysOf], num_rows: int, limit: int) -> Rows:
-    """Rows of the `limit` smallest keys, in order; equal ones by position.
+    """Return the rows of the `limit` smallest keys, in order; rows with equal keys are ordered by position.
 
-    A key is made of the rows alone that those before it leave undecided, and of the chosen ones once more."""
+    A key is computed only for the rows that the keys before it leave undecided, and once more for the chosen rows."""
     if not keys:
         return np.arange(min(limit, num_rows))
     chosen = _chosen(keys, num_rows, limit) if limit < num_rows else None
@@ -87,7 +88,7 @@ def first_rows(keys: Sequence[KeysOf], num_rows: int, limit: int) -> Rows:
 
 
 def _chosen(keys: Sequence[KeysOf], num_rows: int, limit: int) -> Rows:
-    """Ascending rows of the `limit` smallest keys, fewer than there are rows."""
+    """Return the rows of the `limit` smallest keys, ascending. `limit` is less than the number of rows."""
     if limit == 0:
         return np.zeros(0, np.int64)
     sure: list[Rows] = []
@@ -112,8 +113,8 @@ def _chosen(keys: Sequence[KeysOf], num_rows: int, limit: int) -> Rows:
 
 
 def _split(key: Keys, limit: int, *, is_last: bool) -> tuple[Rows, Rows]:
-    """Rows of the `limit` smallest for certain, and those of which it takes the rest: none if it is the last key, where
-    equal ones go by position."""
+    """Return the rows that are among the `limit` smallest for certain, and the rows from which the others are taken.
+    There are none of the latter for the last key, since equal rows are ordered by position."""
     if len(key) <= limit:
         return np.arange(len(key)), np.zeros(0, np.int64)
     if limit <= HEAP_ROWS:
@@ -131,7 +132,7 @@ def _split(key: Keys, limit: int, *, is_last: bool) -> tuple[Rows, Rows]:
 
 
 def order_table(table: pa.Table, keys: Sequence[tuple[str, SqlType, bool, bool]], limit: int) -> Rows:
-    """First `limit` rows of a table by columns (name, type, ascending, nulls last)."""
+    """Return the first `limit` rows of a table by columns (name, type, ascending, nulls last)."""
 
     def keys_of(name: str, type_: SqlType, ascending: bool, nulls_last: bool) -> KeysOf:
         def make(rows: Rows | None) -> list[Keys]:

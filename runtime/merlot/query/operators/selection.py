@@ -25,25 +25,25 @@ from merlot.vectors.vector import Vector
 
 
 def select_first(work: LeafWork, columns: Columns, docs: DocSet, num_rows: int) -> list[pa.Array]:
-    """The first num_rows matching docs, in no other order than the segment's."""
+    """Return the first num_rows matching docs, in the segment's order."""
     listed = _first_docs(docs, num_rows)
     return materialise(work, Chunk(columns, 0, 0, listed, null_handling=work.null_handling))
 
 
 def select_top(work: LeafWork, columns: Columns, docs: DocSet) -> list[pa.Array]:
-    """The rows that come first by ORDER BY, at most limit + offset."""
+    """Return the rows that come first by ORDER BY, at most limit + offset."""
     return materialise(work, top_chunk(work, columns, docs))
 
 
 def top_chunk(work: LeafWork, columns: Columns, docs: DocSet) -> Chunk:
-    """The docs of `select_top`, in order."""
+    """Return the docs of `select_top`, in order."""
     chunk = _whole(docs, columns, work)
     keys = [partial(_sort_keys, work, key, chunk) for key in work.order_by]
     return chunk.at(first_rows(keys, chunk.num_rows, work.rows_needed))
 
 
 def materialise(work: LeafWork, chunk: Chunk) -> list[pa.Array]:
-    """Slots c0, c1, … of a chunk."""
+    """Return the slots c0, c1, … of a chunk."""
     spending, made = account.current(), []
     for expr in work.columns:
         column = evaluate(expr, chunk).to_arrow(chunk.num_rows)
@@ -53,7 +53,7 @@ def materialise(work: LeafWork, chunk: Chunk) -> list[pa.Array]:
 
 
 def _sort_keys(work: LeafWork, key: OrderKey, every: Chunk, rows: Rows | None) -> list[Keys]:
-    """By dict id, or by the ranks of the entries of a dictionary, where the column has one."""
+    """Return sort keys: dict ids, or ranks of the dictionary's entries, if the column has a dictionary; else values."""
     chunk = every if rows is None else every.at(rows)
     assert isinstance(key.expr, Column)
     expr = work.columns[int(key.expr.name.removeprefix("c"))]
@@ -68,7 +68,7 @@ def _sort_keys(work: LeafWork, key: OrderKey, every: Chunk, rows: Rows | None) -
 
 
 def _ranks(chunk: Chunk, reader: Reader, dictionary: Dictionary) -> NDArray[Any] | None:
-    """Whole numbers in the order of the rows' values; None if the dictionary is of no help."""
+    """Return whole numbers in the order of the rows' values; None if the dictionary is of no help."""
     if isinstance(dictionary, OrderedDictionary):
         return chunk.dict_ids(reader) if _has_one_zero(dictionary, reader.type) else None
     if dictionary.numeric is not None or len(dictionary) > chunk.num_rows:
@@ -78,7 +78,7 @@ def _ranks(chunk: Chunk, reader: Reader, dictionary: Dictionary) -> NDArray[Any]
 
 
 def _has_one_zero(dictionary: OrderedDictionary, type_: TypeName) -> bool:
-    """Whether dict ids order rows as values do: two zeros are equal, and a BOOLEAN may be any number."""
+    """Return whether dict ids order rows as values do: two zeros are equal, and a BOOLEAN may be any number."""
     if type_ not in (TypeName.FLOAT, TypeName.DOUBLE):
         return type_ is not TypeName.BOOLEAN
     first, last = dictionary.range_of(0.0, 0.0, True, True)

@@ -1,4 +1,4 @@
-"""Binding, with constants worked out by the code that computes columns, over one row: `sql` itself knows no engine."""
+"""Binding with constant folding by the code that computes columns, over one row: `sql` itself knows no engine."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 from merlot.vectors.vector import Vector
 
 FOLD_BYTES: Final = 1 << 20
-"""Memory that a constant may take to be worked out."""
+"""Memory that folding a constant may take."""
 FOLD_LETTERS: Final = 4_096
-"""Letters and bytes of the arguments of a constant call that is computed while a query is bound: a pattern and a text
-of 10,000 take a second."""
+"""Letters and bytes of the arguments of a constant call that is folded while a query is bound: a pattern and a text of
+10,000 take a second."""
 
 
 def bind(
@@ -33,21 +33,21 @@ def bind(
     moment: Moment | None = None,
     budget: Budget | None = None,
 ) -> BoundQuery:
-    """`sql.bind.bind`, as every query is bound."""
+    """Bind a query by `sql.bind.bind`, with constants folded."""
     return sql_bind.bind(parsed, schema, options, fold=folding(budget), moment=moment, budget=budget)
 
 
 def folding(budget: Budget | None) -> Callable[[Call], Expr]:
-    """`fold` within a budget."""
+    """Return `fold` within a budget."""
     return partial(fold, check=None if budget is None else budget.look)
 
 
 def fold(call: Call, check: Callable[[], None] | None = None) -> Expr:
-    """The value of a call whose arguments are all constants; the call itself where it has none, or may have another, or
-    where it is a list, takes more than `FOLD_BYTES` or is made of more than `FOLD_LETTERS`: others wait while a query
-    is planned, and plans are kept.
+    """Return the value of a call whose arguments are all constants. Return the call itself if it has no value, or may
+    have another later, is a list, takes more than `FOLD_BYTES` or has more than `FOLD_LETTERS`: other queries wait
+    while one is planned, and plans are kept.
 
-    check: raises at the deadline. One that fails stays a call: it fails the query if a row asks for it, as it would
+    `check` raises at the deadline. A call that fails stays a call: it fails the query if a row needs it, as it would
     with a column in it."""
     constants = [arg for arg in call.args if isinstance(arg, Literal)]
     if call.type.is_array or len(constants) < len(call.args) or _letters(constants) > FOLD_LETTERS:
@@ -63,10 +63,10 @@ def _letters(constants: Sequence[Literal]) -> int:
     return sum(len(constant.value) for constant in constants if isinstance(constant.value, str | bytes))
 
 
-def _value(one: Vector) -> Value:
-    if one.nulls is not None and one.nulls[0]:
+def _value(vector: Vector) -> Value:
+    if vector.nulls is not None and vector.nulls[0]:
         return None
-    value: Value = one.data.tolist()[0] if hasattr(one.data, "tolist") else one.data[0].as_py()
+    value: Value = vector.data.tolist()[0] if hasattr(vector.data, "tolist") else vector.data[0].as_py()
     # One NaN: expressions are compared, and no NaN equals another.
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 

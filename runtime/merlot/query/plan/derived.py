@@ -1,7 +1,7 @@
-"""Expressions that segments have computed: `DATETRUNC('DAY', ts)` becomes the column `$ts$DAY`.
+"""Expressions that segments have stored as columns: `DATETRUNC('DAY', ts)` becomes the column `$ts$DAY`.
 
-Per segment, after pruning, which knows the times themselves. Replaced is only what equals the stored values doc for
-doc: UTC, and the unit that the column is in, going in and out.
+Done per segment, after pruning, which knows the bounds of the times themselves. An expression is replaced only if it
+equals the stored values doc for doc: in UTC, and with the column's unit as unit of input and output.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ class Computed(NamedTuple):
 
     derived: Derived
     unit: str
-    """That the column's times are taken to be in."""
+    """Unit of the column's times, as the query states it."""
 
 
 def asked_for(leaf: Leaf, indexing: IndexingSpec | None, schema: TableSchema) -> frozenset[Computed]:
-    """Derived columns that a leaf computes and the table asks for.
+    """Return the derived columns that a leaf computes and that the table declares.
 
-    indexing: None for whatever segments have."""
+    `indexing` is None to take whatever columns segments have."""
     if indexing is not None and not indexing.may_derive:
         return frozenset()
     calls = [*_calls_of(leaf.work), *(() if leaf.filter is None else _calls((leaf.filter,)))]
     if not calls:
         return frozenset()
-    declared = None if indexing is None else {one.name for one in indexing.derived}
-    found = set()
+    declared = None if indexing is None else {column.name for column in indexing.derived}
+    computed = set()
     for derived, unit in calls:
         field = schema.field(derived.column)
         is_declared = declared is None or derived.name in declared
         if is_declared and field is not None and not field.multi_value and unit_of(field.type, field.format) == unit:
-            found.add(Computed(derived, unit))
-    return frozenset(found)
+            computed.add(Computed(derived, unit))
+    return frozenset(computed)
 
 
 def with_columns(leaf: Leaf, columns: frozenset[Computed]) -> Leaf:
-    """The leaf with these derived columns in the place of what they are computed by."""
+    """Return the leaf with these derived columns in place of the expressions that compute them."""
 
     def column(expr: Expr) -> Expr | None:
         if isinstance(expr, Call) and (expr.function in _NULL_TESTS or of(expr).sees_nulls):
-            # Of a column it is known which rows are null, without null handling too; of an expression it is not.
+            # Nulls of a column are known even without null handling, those of an expression are not.
             return expr
-        found = _derived(expr)
-        return Column(found.derived.name, LONG) if found in columns else None
+        computed = _derived(expr)
+        return Column(computed.derived.name, LONG) if computed in columns else None
 
     key = f"{_MEMO} {sorted(columns)}"
     work: LeafWork | None = leaf.work.memo.get(key)
@@ -71,9 +71,12 @@ def with_columns(leaf: Leaf, columns: frozenset[Computed]) -> Leaf:
 def _with(work: LeafWork, change: Callable[[Expr], Expr]) -> LeafWork:
     aggregates = [
         Aggregate(
-            one.function, tuple(map(change, one.args)), one.type, None if one.filter is None else change(one.filter)
+            aggregate.function,
+            tuple(map(change, aggregate.args)),
+            aggregate.type,
+            None if aggregate.filter is None else change(aggregate.filter),
         )
-        for one in work.aggregates
+        for aggregate in work.aggregates
     ]
     return changed(
         work,
@@ -85,32 +88,33 @@ def _with(work: LeafWork, change: Callable[[Expr], Expr]) -> LeafWork:
 
 
 def _calls_of(work: LeafWork) -> tuple[Computed, ...]:
-    """Found once, and remembered with the plan."""
-    known: tuple[Computed, ...] | None = work.memo.get(_MEMO)
-    if known is None:
+    """Return the derived columns that the work computes, found once and kept in its memo."""
+    computed: tuple[Computed, ...] | None = work.memo.get(_MEMO)
+    if computed is None:
         exprs = [*work.keys, *work.columns]
-        for one in work.aggregates:
-            exprs += [*one.args, *(() if one.filter is None else (one.filter,))]
-        known = work.memo[_MEMO] = tuple(_calls(exprs))
-    return known
+        for aggregate in work.aggregates:
+            exprs += [*aggregate.args, *(() if aggregate.filter is None else (aggregate.filter,))]
+        computed = work.memo[_MEMO] = tuple(_calls(exprs))
+    return computed
 
 
 def _calls(exprs: Iterable[Expr]) -> Iterator[Computed]:
     for expr in exprs:
         for node in walk(expr):
-            found = _derived(node)
-            if found is not None:
-                yield found
+            computed = _derived(node)
+            if computed is not None:
+                yield computed
 
 
 def _derived(expr: Expr) -> Computed | None:
-    """The derived column that an expression is, and the unit that its column's times would be in."""
+    """Return the derived column that equals an expression, with the unit that its column's times must have; None if
+    none does."""
     if not isinstance(expr, Call) or expr.function != "datetrunc":
         return None
     granularity, column, unit, zone, output = expr.args
     if not isinstance(column, Column) or column.name.startswith("$"):
         return None
-    words = [one.value for one in (granularity, unit, zone, output) if isinstance(one, Literal)]
+    words = [arg.value for arg in (granularity, unit, zone, output) if isinstance(arg, Literal)]
     if len(words) != len(expr.args) - 1 or words[2] != _UTC or words[1] != words[3]:
         return None
     return Computed(Derived(column.name, Granularity(str(words[0]))), str(words[1]))

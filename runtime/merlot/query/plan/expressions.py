@@ -9,13 +9,13 @@ from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal, Value
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """Direct operands; an aggregate's filter is not one."""
+    """Return the direct operands, without an aggregate's filter."""
     return expr.args if isinstance(expr, Call | Aggregate) else ()
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and everything below it, each before what is below it; but no operands that are constants, of
-    which an IN may have a hundred thousand."""
+    """Yield the expression and everything below it, each before what is below it. Constant operands are skipped: an IN
+    may have a hundred thousand of them."""
     pending = [expr]
     while pending:
         node = pending.pop()
@@ -24,7 +24,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def columns_of(expr: Expr) -> frozenset[str]:
-    """Names of the columns an expression reads."""
+    """Return the names of the columns that an expression reads."""
     # Asked some ten times a query: without generators it takes a third.
     names: list[str] = []
     pending = [expr]
@@ -38,7 +38,8 @@ def columns_of(expr: Expr) -> frozenset[str]:
 
 
 def shared_by(exprs: Iterable[Expr]) -> frozenset[Expr]:
-    """Columns and calls that occur more than once; inside of one that does, only what occurs elsewhere, too."""
+    """Return the columns and calls that occur more than once. What is inside of such a call counts only if it occurs
+    elsewhere too."""
     seen, shared = set[Expr](), set[Expr]()
     pending = list(exprs)
     while pending:
@@ -54,15 +55,15 @@ def shared_by(exprs: Iterable[Expr]) -> frozenset[Expr]:
 
 
 def has_aggregate(expr: Expr) -> bool:
-    """Whether an aggregate is in the expression."""
+    """Return whether an aggregate is in the expression."""
     return any(isinstance(node, Aggregate) for node in walk(expr))
 
 
 def replace(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
-    """Top-down copy, in which what `substitute` returns (not None) stands for a node and all below it."""
-    found = substitute(expr)
-    if found is not None:
-        return found
+    """Return a top-down copy. What `substitute` returns, unless None, replaces a node and all below it."""
+    replacement = substitute(expr)
+    if replacement is not None:
+        return replacement
     if isinstance(expr, Call):
         args = tuple(replace(arg, substitute) for arg in expr.args)
         return expr if args == expr.args else Call(expr.function, args, expr.type)
@@ -70,5 +71,5 @@ def replace(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def literal_values(args: tuple[Expr, ...]) -> list[Value]:
-    """Values of arguments that are all literals."""
+    """Return the values of arguments that are all literals."""
     return [arg.value for arg in cast("tuple[Literal, ...]", args)]

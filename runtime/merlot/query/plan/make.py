@@ -1,4 +1,4 @@
-"""From a bound query to its plan. Pure: broker and server derive the same plan from the same query."""
+"""Planning: from a bound query to its plan. Pure: broker and server derive the same plan from the same query."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from merlot.vectors.errors import UnsupportedQueryError
 
 
 def plan(query: BoundQuery) -> Reduce:
-    """The plan of a bound query. Raises UnsupportedQueryError."""
+    """Return the plan of a bound query. Raises UnsupportedQueryError."""
     query = rewrite(query)
     exprs = [output.expr for output in query.select] + [key.expr for key in query.order_by]
     if query.having is not None:
@@ -123,8 +123,8 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
 
 
 def _follows(key: Expr, keys: Container[Expr]) -> bool:
-    """Whether a key is an INT column, one of the keys too, plus, minus or times a constant: the broker works it out for
-    each group, and it cannot fail, wherever LIMIT cuts."""
+    """Return whether a key is another key, an INT column, plus, minus or times a constant. The broker then computes it
+    for each group, and it cannot fail, wherever LIMIT cuts."""
     if not isinstance(key, Call) or key.function not in ("plus", "minus", "times"):
         return False
     columns = [arg for arg in key.args if isinstance(arg, Column)]
@@ -137,7 +137,7 @@ _MOST_CONSTANT: Final = 1 << 31
 
 
 class _Slots:
-    """Names of keys and aggregates, which expressions above the leaf are written over."""
+    """Names of keys and aggregates, by which expressions above the leaf refer to them."""
 
     def __init__(self, keys: tuple[Expr, ...]) -> None:
         self._keys: dict[Expr, Expr] = {
@@ -147,7 +147,7 @@ class _Slots:
         self.aggregates: dict[Aggregate, Column] = {}
 
     def to_slot(self, expr: Expr) -> Expr | None:
-        """The slot of a key or an aggregate, a new one for a new aggregate; None for any other expression."""
+        """Return the slot of a key or an aggregate, a new one for a new aggregate; None for any other expression."""
         if expr in self._keys:
             return self._keys[expr]
         if isinstance(expr, Aggregate):
@@ -157,7 +157,8 @@ class _Slots:
         return None
 
     def rewritten(self, expr: Expr) -> Expr:
-        """The expression over slots; raises UnsupportedQueryError if it reads a column that is neither."""
+        """Return the expression over slots. Raises UnsupportedQueryError if it reads a column that is neither a key nor
+        aggregated."""
         result = replace(expr, self.to_slot)
         for node in walk(result):
             if isinstance(node, Column) and node not in self._known:

@@ -1,10 +1,11 @@
-"""The plan of a query as a typed tree: what servers do with their segments (`Leaf`), and what the broker makes of that.
+"""Plan of a query as a typed tree: the work of servers over their segments (`Leaf`), and what the broker does with
+their answers.
 
 Partial answers have slots: `k0`, `k1`, … group keys, `a0`, … aggregates (each with one column per part of its state),
-`c0`, … selected expressions. What stands above a leaf is written over its slots, as columns of those names.
+`c0`, … selected expressions. Expressions above a leaf refer to its slots as columns of those names.
 
 A stage above others (a set operation, a window, a join) is one more member of `PlanNode`, over `PlanNode`s of its own;
-servers are only ever asked for leaves. Nodes are immutable, and plans that differ in WHERE alone share the rest.
+servers are only ever sent leaves. Nodes are immutable, and plans that differ in WHERE alone share the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SIZE_OPTIONS: Final = ("maxServerResponseSizeBytes", "maxQueryResponseSizeBytes"
 
 
 class LeafKind(Enum):
-    """Three shapes of a partial answer."""
+    """Kind of a partial answer."""
 
     SELECTION = "SELECTION"
     """Rows."""
@@ -39,19 +40,19 @@ class LeafKind(Enum):
 
 
 class Rows(Enum):
-    """Which rows of an upsert table a query is about; of other tables it is all."""
+    """Rows of an upsert table that a query reads; it reads all rows of other tables."""
 
     NEWEST = "NEWEST"
-    """One of each key, none of a deleted one."""
+    """The newest row of each key, unless it says that the key is deleted."""
     WITH_DELETED = "WITH_DELETED"
-    """`skipUpsertDelete=true`: one of each key, be it the row that says that the key is deleted."""
+    """`skipUpsertDelete=true`: the newest row of each key, even if it says that the key is deleted."""
     EVERY = "EVERY"
-    """`skipUpsert=true`: all that are stored, replaced ones too."""
+    """`skipUpsert=true`: all rows that are stored, replaced rows too."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LeafWork:
-    """What servers do with the docs that a filter keeps. Kept and used again: what follows is worked out once."""
+    """Work of servers on the docs that pass a filter. It serves later queries too: properties are computed once."""
 
     kind: LeafKind
     keys: tuple[Expr, ...] = ()
@@ -61,35 +62,35 @@ class LeafWork:
     columns: tuple[Expr, ...] = ()
     """Selected expressions over the table's columns, order keys included; slots c0, c1, …"""
     order_by: tuple[OrderKey, ...] = ()
-    """Of a selection, over its slots: which rows come first."""
+    """Order of a selection's rows, over its slots."""
     rows_needed: int
-    """How many of the first rows decide the answer."""
+    """Number of first rows that decide the answer."""
     null_handling: bool = False
     skips_pruning: bool = False
-    """`skipSegmentPruning=true`: every segment is to be looked at, to compare, or to suspect pruning of an answer."""
+    """`skipSegmentPruning=true`: look at every segment, to compare answers or to rule out that pruning is wrong."""
     rows: Rows = Rows.NEWEST
     skips_star_trees: bool = False
-    """`useStarTree=false`: rows are to be read."""
+    """`useStarTree=false`: read rows."""
     max_bytes: int | None = None
-    """Most bytes that a server may answer, if the query itself has said so: the table's limit holds too."""
+    """Most bytes of a server's answer, if the query sets a limit. The table's limit holds too."""
     memo: dict[str, Any] = field(default_factory=dict)
-    """What shortcuts remember of it, each under its own name."""
+    """Values that shortcuts derive from the work, each under a name of its own."""
 
     @cached_property
     def slots(self) -> tuple[Expr, ...]:
-        """What order keys and outputs call the selected expressions."""
+        """Columns by which order keys and outputs refer to the selected expressions."""
         return tuple(Column(f"c{number}", expr.type) for number, expr in enumerate(self.columns))
 
     @cached_property
     def columns_after_filter(self) -> frozenset[str]:
-        """Columns of the table that are read for docs that the filter kept."""
-        exprs = [*self.keys, *self.columns, *(arg for one in self.aggregates for arg in one.args)]
-        exprs += [one.filter for one in self.aggregates if one.filter is not None]
+        """Columns of the table that are read for docs that pass the filter."""
+        exprs = [*self.keys, *self.columns, *(arg for aggregate in self.aggregates for arg in aggregate.args)]
+        exprs += [aggregate.filter for aggregate in self.aggregates if aggregate.filter is not None]
         return frozenset().union(*(columns_of(expr) for expr in exprs))
 
     @cached_property
     def columns_of_keys(self) -> frozenset[str]:
-        """Columns of the table that group keys are made of."""
+        """Columns of the table that group keys read."""
         return frozenset().union(*(columns_of(expr) for expr in self.keys))
 
     @cached_property
@@ -99,20 +100,20 @@ class LeafWork:
 
     @cached_property
     def shared(self) -> frozenset[Expr]:
-        """What several keys and aggregates read or compute: once for each chunk of rows."""
-        arguments = [arg for one in self.aggregates for arg in one.args]
-        filters = [one.filter for one in self.aggregates if one.filter is not None]
+        """Expressions that several keys and aggregates share. Each is evaluated once for each chunk of rows."""
+        arguments = [arg for aggregate in self.aggregates for arg in aggregate.args]
+        filters = [aggregate.filter for aggregate in self.aggregates if aggregate.filter is not None]
         return shared_by([*self.keys, *arguments, *filters])
 
     @cached_property
     def aggregations(self) -> tuple[Aggregation, ...]:
-        """The aggregates, found in the registry. Raises UnsupportedQueryError."""
-        return tuple(aggregation(one, nulls=self.null_handling) for one in self.aggregates)
+        """The aggregates with their functions from the registry. Raises UnsupportedQueryError."""
+        return tuple(aggregation(aggregate, nulls=self.null_handling) for aggregate in self.aggregates)
 
     @cached_property
     def empty_states(self) -> pa.Table:
         """States of an aggregation over no rows, in one row."""
-        states = [column for one in self.aggregations for column in one.function.identity(one.call)]
+        states = [column for item in self.aggregations for column in item.function.identity(item.call)]
         return pa.Table.from_arrays(states, schema=self.partial_schema)
 
     @cached_property
@@ -121,28 +122,28 @@ class LeafWork:
         if self.kind is LeafKind.SELECTION:
             return pa.schema([(f"c{number}", arrow_type(expr.type)) for number, expr in enumerate(self.columns)])
         fields = [(f"k{number}", arrow_type(SqlType(key.type.base))) for number, key in enumerate(self.keys)]
-        for number, one in enumerate(self.aggregations):
-            fields += [(f"a{number}.{state.suffix}", state.type) for state in one.fields]
+        for number, item in enumerate(self.aggregations):
+            fields += [(f"a{number}.{state.suffix}", state.type) for state in item.fields]
         return pa.schema(fields)
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """What servers run over segments."""
+    """Part of a plan that servers run over segments."""
 
     work: LeafWork
     filter: Expr | None
 
     @cached_property
     def columns_read(self) -> frozenset[str]:
-        """Columns of the table."""
+        """Columns of the table that the leaf reads."""
         names = self.work.columns_after_filter
         return names if self.filter is None else names | columns_of(self.filter)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Finish:
-    """What is left to do with the merged partial answers, over slots; shared as `LeafWork` is."""
+    """Steps from the merged partial answers to the answer, over slots; shared as `LeafWork` is."""
 
     outputs: tuple[Output, ...]
     having: Expr | None = None
@@ -150,19 +151,19 @@ class Finish:
     limit: int
     offset: int
     is_distinct: bool = False
-    """SELECT DISTINCT over the groups of a GROUP BY: equal answers are one."""
+    """True for SELECT DISTINCT over the groups of a GROUP BY: equal rows of the answer become one row."""
     memo: dict[str, Any] = field(default_factory=dict)
-    """What shortcuts remember of it, each under its own name."""
+    """Values that shortcuts derive from this node, each under a name of its own."""
 
     @property
     def rows_needed(self) -> int:
-        """How many of the first rows decide the answer."""
+        """Number of first rows that decide the answer."""
         return self.limit + self.offset
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Merges the partial answers of a leaf and finishes them, on the broker."""
+    """Merge of a leaf's partial answers, and the steps from there to the answer, on the broker."""
 
     leaf: Leaf
     finish: Finish
@@ -172,5 +173,5 @@ PlanNode = Leaf | Reduce
 
 
 def refilter(template: Reduce, where: Expr | None) -> Reduce:
-    """The plan of a query that differs from the template's in WHERE alone; the rest is shared."""
+    """Return the plan of a query that differs from the template's query in WHERE alone. The rest is shared."""
     return Reduce(Leaf(template.leaf.work, where), template.finish)

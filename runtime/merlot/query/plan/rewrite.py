@@ -20,7 +20,7 @@ def rewrite(query: BoundQuery) -> BoundQuery:
 
 
 def rewritten(where: Expr | None) -> Expr | None:
-    """A filter that keeps the same rows; None keeps all."""
+    """Return a filter that keeps the same rows; None if it keeps all."""
     for rule in RULES:
         if where is not None:
             where = rule(where)
@@ -28,7 +28,7 @@ def rewritten(where: Expr | None) -> Expr | None:
 
 
 def push_not_down(expr: Expr) -> Expr:
-    """De Morgan: NOT stands only on predicates."""
+    """Apply De Morgan's laws, so that NOT stands only on predicates."""
     if not isinstance(expr, Call):
         return expr
     if expr.function in ("and", "or"):
@@ -47,25 +47,25 @@ def push_not_down(expr: Expr) -> Expr:
 
 
 def flatten(expr: Expr) -> Expr:
-    """(a AND (b AND c)) is one AND of three; constants decide or leave."""
+    """Flatten (a AND (b AND c)) into one AND of three. Constants decide the result or are dropped."""
     if not (isinstance(expr, Call) and expr.function in ("and", "or")):
         return FALSE if isinstance(expr, Literal) and expr.value is None else expr
     neutral, absorbing = (TRUE, FALSE) if expr.function == "and" else (FALSE, TRUE)
-    kept: dict[Expr, None] = {}
+    operands: dict[Expr, None] = {}
     for arg in map(flatten, expr.args):
         if arg == absorbing:
             return absorbing
         if isinstance(arg, Call) and arg.function == expr.function:
-            kept.update(dict.fromkeys(arg.args))
+            operands.update(dict.fromkeys(arg.args))
         elif arg != neutral:
-            kept[arg] = None
-    if len(kept) <= 1:
-        return next(iter(kept), neutral)
-    return Call(expr.function, tuple(kept), BOOLEAN)
+            operands[arg] = None
+    if len(operands) <= 1:
+        return next(iter(operands), neutral)
+    return Call(expr.function, tuple(operands), BOOLEAN)
 
 
 def merge_equalities(expr: Expr) -> Expr:
-    """a = 1 OR a = 2 OR a IN (3, 4) is a IN (1, 2, 3, 4)."""
+    """Merge a = 1 OR a = 2 OR a IN (3, 4) into a IN (1, 2, 3, 4)."""
     if not (isinstance(expr, Call) and expr.function in ("and", "or")):
         return expr
     args = tuple(merge_equalities(arg) for arg in expr.args)
@@ -84,8 +84,9 @@ def merge_equalities(expr: Expr) -> Expr:
 
 
 def merge_bounds(expr: Expr) -> Expr:
-    """a >= 1 AND a < 9 is a BETWEEN 1 AND 8, of whole numbers, and of texts where both bounds may be met: one look at
-    the column, and a range that an index may know. Of a list, each bound may be met by another value."""
+    """Merge a >= 1 AND a < 9 into a BETWEEN 1 AND 8, for whole numbers, and for texts if both bounds are inclusive: the
+    column is read once, and an index may know the range. A list is left alone: each bound may be met by another of its
+    values."""
     if not (isinstance(expr, Call) and expr.function in ("and", "or")):
         return expr
     args = tuple(merge_bounds(arg) for arg in expr.args)
@@ -97,8 +98,8 @@ def merge_bounds(expr: Expr) -> Expr:
             bounds.setdefault(arg.args[0], []).append(arg)
     pairs = {subject: _between(subject, some) for subject, some in bounds.items()}
     merged = (pairs.get(arg.args[0]) if isinstance(arg, Call) and _is_bound(arg) else None for arg in args)
-    kept = dict.fromkeys(arg if pair is None else pair for arg, pair in zip(args, merged, strict=True))
-    return flatten(Call("and", tuple(kept), BOOLEAN))
+    operands = dict.fromkeys(arg if pair is None else pair for arg, pair in zip(args, merged, strict=True))
+    return flatten(Call("and", tuple(operands), BOOLEAN))
 
 
 def _is_bound(call: Call) -> bool:
@@ -113,7 +114,7 @@ def _is_bound(call: Call) -> bool:
 
 
 def _between(subject: Expr, bounds: list[Call]) -> Expr | None:
-    """Of one lower and one upper bound."""
+    """Return the range between one lower and one upper bound; None if there is not exactly one of each."""
     lower = [call for call in bounds if call.function in _LOWER]
     upper = [call for call in bounds if call.function in _UPPER]
     if len(lower) != 1 or len(upper) != 1:
@@ -137,7 +138,7 @@ def _are_literals(args: tuple[Expr, ...]) -> bool:
 
 _LOWER = {"greater_than": 1, "greater_than_or_equal": 0}
 _UPPER = {"less_than": -1, "less_than_or_equal": 0}
-"""How far a bound is moved to be one that is met."""
+"""Distance by which a bound is moved to become inclusive."""
 _INCLUSIVE = frozenset({"greater_than_or_equal", "less_than_or_equal"})
 _WHOLE = frozenset({SqlType(TypeName.INT), SqlType(TypeName.LONG), SqlType(TypeName.TIMESTAMP)})
 RULES = (push_not_down, flatten, merge_equalities, merge_bounds)

@@ -1,4 +1,4 @@
-"""Expressions in words, for people who read a plan: SQL where that is shorter, calls where it is not."""
+"""Texts of expressions for readers of a plan: SQL if that is shorter, else calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TESTS: Final = {"is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
 
 
 def text_of(expr: Expr) -> str:
-    """One line; long constants and long lists are cut short."""
+    """Return an expression in one line; long constants and long lists are cut short."""
     match expr:
         case Literal():
             return _constant(expr)
@@ -66,4 +66,4 @@ def _constant(literal: Literal) -> str:
     else:
         text = "null" if value is None else f"'{str(value).lower() if isinstance(value, bool) else value}'"
     shown = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in shown)

@@ -1,8 +1,8 @@
-"""Check again, where trees come from outside, what binding guarantees of a tree.
+"""Check of trees that come from outside: they must satisfy what binding guarantees.
 
-A server's port takes bytes from whoever reaches it. `tree_json` gives each field its type; here functions and
-aggregates are looked up and asked whether the call is one that they bind, so that what runs a tree may rely on
-`tree.nodes.Call` and finds no length, list or depth that a query's text could not have. Pure; any thread.
+A server's port takes bytes from anybody who reaches it. `tree_json` gives each field its type; here functions and
+aggregates are looked up and checked against the calls that they bind. Code that runs a tree may then rely on
+`tree.nodes.Call`, and finds no length, list or depth that a query's text could not have. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _check_clauses(query: BoundQuery) -> None:
 
 
 class _Tree:
-    """The expressions of one query, counted together."""
+    """Expressions of one query, counted together."""
 
     def __init__(self) -> None:
         self._num_nodes = 0
@@ -123,7 +123,7 @@ class _Tree:
             self.value(aggregate.filter, depth=depth + 1)
 
     def _count(self, num_nodes: int) -> None:
-        """Before they are walked."""
+        """Count nodes before they are walked, and raise if there are too many."""
         self._num_nodes += num_nodes
         if self._num_nodes > limits.MAX_NODES:
             raise InvalidPlanError(f"plan has too many expressions limit={limits.MAX_NODES}")
@@ -135,14 +135,15 @@ def _require(is_kept: bool, rule: str) -> None:
 
 
 def _is_predicate(expr: Expr) -> bool:
-    """Say whether an expression is TRUE, FALSE or NULL for a row, as a comparison is and a boolean column is not."""
+    """Return whether an expression is TRUE, FALSE or NULL for a row, as a comparison is and a boolean column is not."""
     if not _is_boolean(expr.type):
         return False
     return isinstance(expr, Literal) or (isinstance(expr, Call) and expr.function in _PREDICATES)
 
 
 def _is_boolean(of: SqlType) -> bool:
-    """Comparing types field by field takes a third of comparing them, and each filter does it some ten times."""
+    """Return whether a type is BOOLEAN. Comparing field by field takes a third of comparing types, and each filter does
+    it some ten times."""
     return of.base is TypeName.BOOLEAN and not of.is_array
 
 
@@ -172,7 +173,7 @@ def _membership(call: Call) -> None:
     if len(candidates) > limits.MAX_IN_VALUES:
         raise InvalidPlanError(f"too many values in IN got={len(candidates)} limit={limits.MAX_IN_VALUES}")
     base = subject.type.base
-    are_constants = len(candidates) > 1 and all(_is_constant(one, base) for one in candidates)
+    are_constants = len(candidates) > 1 and all(_is_constant(candidate, base) for candidate in candidates)
     _require(
         _is_boolean(call.type) and are_constants and not isinstance(subject, Literal), "IN has constants of one type"
     )

@@ -1,4 +1,6 @@
-"""A column's least and greatest value from JSON (a footer's or a record's) to what constants are compared with."""
+"""Least and greatest value of a column: from JSON, in a footer or a record, to values that constants are compared
+with.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ _WIDEST: Final = 1 << 63
 
 
 def bounds_of(stored: TypeName, declared: TypeName, low: Any, high: Any) -> Bounds | None:
-    """Bounds of a column of type `stored` whose values are read as `declared`; None if that leaves them unknown.
+    """Return the bounds of a column of type `stored` whose values are read as `declared`; None if they are unknown.
 
-    Raises CorruptionError for what no footer says: values of another kind, or reversed."""
+    Raises CorruptionError for bounds that no footer has: values of another kind, or reversed."""
     if low is None or high is None or not _is_same_kind(stored, declared):
         return None
     least, greatest = _value(stored, low), _value(stored, high)
@@ -57,7 +59,8 @@ def _value(type_: TypeName, value: Any) -> Bound:
 
 
 def _float(type_: TypeName, value: float | str) -> float:
-    """A FLOAT is written with a float32's shortest digits: as a float64 they would be another number."""
+    """Return the float that a FLOAT's text stands for. It is written with a float32's shortest digits: read as a
+    float64 they would be another number."""
     try:
         with np.errstate(over="raise"):
             return float(np.float32(float(value)) if type_ is TypeName.FLOAT else float(value))

@@ -1,8 +1,9 @@
-"""A filter over the statistics of all segments: a walk down its tree, one array operation or two at each node.
+"""Evaluation of a filter over the statistics of all segments: a walk down its tree, one or two array operations at each
+node.
 
 Sound under NOT, since what is not known exactly is SOME at the leaf; columns compared with columns are SOME, and so are
-functions but for those that rise with a column (`monotone`). Multi-value columns: a positive predicate asks for any
-value, so its ALL is weakened; `not_equals` and `not_in` are the complements of their positive twins.
+functions except those that rise with a column (`monotone`). Multi-value columns: a positive predicate needs any value
+to match, so its ALL is weakened; `not_equals` and `not_in` are the complements of their positive twins.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _POSITIVE: Final = {"not_equals": "equals", "not_in": "in"}
 
 
 def evaluate(where: Expr | None, statistics: SegmentStatistics, *, null_handling: bool = False) -> Verdicts:
-    """Verdict of each segment: NONE if no row passes the filter, ALL if every row does, else SOME.
+    """Return the verdict of each segment: NONE if no row passes the filter, ALL if every row does, else SOME.
 
-    With null handling a row may be neither passed nor failed, so ALL is said only where no column has nulls."""
+    With null handling a row may neither pass nor fail, so the verdict is ALL only if no column has nulls."""
     if where is None:
         verdicts = constant(statistics.num_segments, ALL)
     else:
-        verdicts = _Walk(statistics).of(where)
+        verdicts = _Evaluation(statistics).of(where)
         if null_handling:
             verdicts = weaken(verdicts)
     if statistics.is_empty is not None:
@@ -35,8 +36,8 @@ def evaluate(where: Expr | None, statistics: SegmentStatistics, *, null_handling
     return verdicts
 
 
-class _Walk:
-    """One evaluation; the arrays it returns are its caller's."""
+class _Evaluation:
+    """One evaluation. The arrays that it returns belong to its caller."""
 
     __slots__ = ("_statistics",)
 
@@ -65,11 +66,12 @@ class _Walk:
         return constant(self._statistics.num_segments, verdict)
 
     def _predicate(self, call: Call) -> Verdicts:
-        """A column, or a function that rises with one, compared with constants; anything else is SOME."""
+        """Return the verdicts of a column, or of a function that rises with one, compared with constants; SOME for
+        other predicates."""
         if call.function in _POSITIVE:
             return complement(self._predicate(Call(_POSITIVE[call.function], call.args, call.type)))
         subject, constants = call.args[0], call.args[1:]
-        if not all(isinstance(one, Literal) for one in constants):
+        if not all(isinstance(arg, Literal) for arg in constants):
             return self._constant(SOME)
         values = literal_values(constants)
         ranges = self._statistics.ranges_of(subject)
@@ -79,14 +81,14 @@ class _Walk:
         if subject.type.is_array:
             verdicts = weaken(verdicts)
         if call.function in ("equals", "in"):
-            for known in (self._statistics.partitions, self._statistics.blooms):
-                if subject.name in known:
-                    # They know only NONE; SOME of theirs leaves what the bounds say.
-                    np.minimum(verdicts, known[subject.name].holding(values) * np.int8(ALL), out=verdicts)
+            for by_column in (self._statistics.partitions, self._statistics.blooms):
+                if subject.name in by_column:
+                    # These can only tell NONE; their SOME leaves the verdict of the bounds.
+                    np.minimum(verdicts, by_column[subject.name].holding(values) * np.int8(ALL), out=verdicts)
         return verdicts
 
     def _nulls(self, expr: Expr) -> Verdicts:
-        """`is_null`, by what is stored, with null handling and without."""
+        """Return the verdicts of `is_null`, from stored null counts, with null handling and without."""
         counts = self._statistics.null_counts.get(expr.name) if isinstance(expr, Column) else None
         if counts is None or self._statistics.num_docs is None:
             return self._constant(SOME)

@@ -1,4 +1,4 @@
-"""Statistics of open segments, from their footers: of every column that a footer bounds."""
+"""Statistics of open segments, from their footers, for every column that a footer bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INTEGERS = (TypeName.INT, TypeName.LONG)
 def statistics_of(
     footers: Sequence[SegmentMetadata], schema: TableSchema, columns: Collection[str]
 ) -> SegmentStatistics:
-    """Of these columns of the schema. Takes about a microsecond per segment and column."""
+    """Return the statistics of these columns of the schema. Takes about a microsecond per segment and column."""
     num_docs = np.array([footer.num_docs for footer in footers], np.int64)
     is_empty = num_docs == 0
     fields = [field for name in columns if (field := schema.field(name)) is not None]
@@ -40,7 +40,8 @@ def statistics_of(
 
 
 def _bounds(footer: SegmentMetadata, field: FieldSpec) -> Bounds | None:
-    """A segment that lacks the column answers with the default that the schema has then: unknown."""
+    """Return the bounds of a column in a segment; None if the segment lacks the column: its default value then depends
+    on the schema."""
     column = footer.columns.get(field.name)
     if column is None:
         return None
@@ -60,7 +61,7 @@ def _partitions(footer: SegmentMetadata, field: FieldSpec) -> SegmentPartitions 
 
 
 def are_texts_alike(stored: TypeName, declared: TypeName) -> bool:
-    """Whether equal values have the same text for a partition function, although the type was widened since."""
+    """Return whether equal values have the same text for a partition function, although the type was widened since."""
     return stored is declared or (stored in _INTEGERS and declared in _INTEGERS)
 
 

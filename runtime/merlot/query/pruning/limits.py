@@ -1,6 +1,8 @@
-"""Segments that a LIMIT makes superfluous: others surely hold enough rows, or enough rows that come first.
+"""Pruning of segments that a LIMIT makes superfluous: others are certain to hold enough rows, or enough rows that come
+first.
 
-Pinot's SelectionQuerySegmentPruner. A segment counts with all its docs, and only if every row of it passes the filter.
+Pinot's SelectionQuerySegmentPruner. A segment counts with all its docs, and only if every row of it passes the
+filter.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from merlot.tree.nodes import Column
 
 
 def order_column(work: LeafWork) -> str | None:
-    """The column that decides first in the order of a selection; None if it is none, or an expression."""
+    """Return the column that is the first order key of a selection; None for other queries, or if that key is an
+    expression."""
     if work.kind is not LeafKind.SELECTION or not work.order_by:
         return None
     first = work.columns[work.slots.index(work.order_by[0].expr)]
@@ -24,13 +27,13 @@ def order_column(work: LeafWork) -> str | None:
 
 
 def needed(work: LeafWork, verdicts: Verdicts, statistics: SegmentStatistics) -> NDArray[np.bool_]:
-    """Which segments are still needed among those whose verdict is not NONE."""
-    kept: NDArray[np.bool_] = verdicts != NONE
+    """Return a mark for each segment that is still needed, among those whose verdict is not NONE."""
+    matching: NDArray[np.bool_] = verdicts != NONE
     if work.kind is not LeafKind.SELECTION or statistics.num_docs is None:
-        return kept
+        return matching
     sure_docs = np.where(verdicts == ALL, statistics.num_docs, 0)
     if work.rows_needed > int(sure_docs.sum()):
-        return kept
+        return matching
     if not work.order_by:
         # The first segments that are sure to pass, as many as it takes.
         reached = np.cumsum(sure_docs)
@@ -39,12 +42,13 @@ def needed(work: LeafWork, verdicts: Verdicts, statistics: SegmentStatistics) ->
     name = order_column(work)
     ranges = None if name is None else statistics.ranges.get(name)
     if ranges is None or name is None or _may_hold_nulls(work, name, statistics):
-        return kept
-    return kept & _may_come_first(ranges, sure_docs, work.rows_needed, ascending=work.order_by[0].ascending)
+        return matching
+    return matching & _may_come_first(ranges, sure_docs, work.rows_needed, ascending=work.order_by[0].ascending)
 
 
 def _may_hold_nulls(work: LeafWork, name: str, statistics: SegmentStatistics) -> bool:
-    """With null handling nulls have places of their own, outside the bounds of what is stored."""
+    """Return whether nulls may matter: with null handling they are ordered on their own, outside the bounds of stored
+    values."""
     counts = statistics.null_counts.get(name)
     return work.null_handling and (counts is None or bool(counts.any()))
 
@@ -52,7 +56,8 @@ def _may_hold_nulls(work: LeafWork, name: str, statistics: SegmentStatistics) ->
 def _may_come_first(
     ranges: ColumnRanges, sure_docs: NDArray[np.int64], num_rows: int, *, ascending: bool
 ) -> NDArray[np.bool_]:
-    """Segments not wholly behind the value up to which enough rows are sure; ties with it may come first."""
+    """Return the segments that may hold a row up to the value within which enough rows are certain; ties with it may
+    come first."""
     best, worst = (ranges.low, ranges.high) if ascending else (-ranges.high, -ranges.low)
     is_sure = (sure_docs > 0) & (ranges.low >= 0)
     order = np.argsort(worst[is_sure], kind="stable")

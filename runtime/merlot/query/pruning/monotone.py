@@ -25,7 +25,7 @@ _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, Type
 
 
 def column_of(expr: Expr) -> Column | None:
-    """The column of which the expression is such a function; None if it is not known to be one."""
+    """Return the column that an expression is such a function of; None if it is not known to be one."""
     if expr.type.is_array or expr.type.base not in _TYPES:
         return None
     if isinstance(expr, Column):
@@ -38,14 +38,14 @@ def column_of(expr: Expr) -> Column | None:
 
 
 def functions_of(where: Expr | None) -> Iterator[Expr]:
-    """Such functions of a column that a filter compares with constants."""
+    """Return such functions of a column that a filter compares with constants."""
     for node in () if where is None else walk(where):
         if isinstance(node, Call) and node.args and isinstance(node.args[0], Call) and column_of(node.args[0]):
             yield node.args[0]
 
 
 def mapped(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | None:
-    """Bounds of the expression, from those of its column; None if the function fails on one of them."""
+    """Return the bounds of the expression, from those of its column; None if the function fails on one of them."""
     if not len(ranges.scale):
         return ranges
     try:
@@ -60,7 +60,7 @@ def mapped(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | N
 
 
 class _Bounds:
-    """The distinct bounds of a column, as rows."""
+    """Distinct bounds of a column, as rows."""
 
     def __init__(self, column: Column, values: Any) -> None:
         self.num_rows = len(values)

@@ -1,4 +1,6 @@
-"""Partitions of one column, of all segments: each distinct set of partitions is judged once, however many hold it."""
+"""Partitions of one column, of all segments. Each distinct set of partitions is evaluated once, however many segments
+have it.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,17 @@ from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 CACHED_PARTITIONS = 4096
-"""Constants per function whose partitions are remembered."""
+"""Constants per function whose partitions are cached."""
 
 
 class HashedFunction:
-    """A partition function that remembers the partitions of constants. Compared by identity: see `function_of`."""
+    """Partition function with a cache of the partitions of constants. Compared by identity: see `function_of`."""
 
     __slots__ = ("partition_of", "problem")
 
     def __init__(self, function: PartitionFunction) -> None:
         self.problem: str | None = None
-        """How a user's own function failed last; None while it did not."""
+        """Last error of a user's own function; None if it never failed."""
 
         @functools.lru_cache(maxsize=CACHED_PARTITIONS)
         def partition_of(text: str) -> int:
@@ -46,7 +48,7 @@ class HashedFunction:
 
 
 def function_of(name: str, num_partitions: int, config: Mapping[str, str] | None) -> HashedFunction:
-    """The same object for the same declaration; raises InvalidInputError if the declaration is wrong."""
+    """Return the same object for the same declaration. Raises InvalidInputError if the declaration is wrong."""
     return _function_of(name, num_partitions, tuple(sorted((config or {}).items())))
 
 
@@ -61,7 +63,7 @@ def _function_of(name: str, num_partitions: int, config: tuple[tuple[str, str], 
 
 @dataclass(frozen=True, slots=True)
 class SegmentPartitions:
-    """What one segment says of one column: all its values fall into these partitions of this function."""
+    """Partitions of one column in one segment: all values fall into these partitions of this function."""
 
     function: HashedFunction
     partitions: frozenset[int]
@@ -69,33 +71,35 @@ class SegmentPartitions:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPartitions:
-    """Partitions by segment. `signatures` are numbers of distinct sets; 0 is of segments that say nothing."""
+    """Partitions by segment. `signatures` are numbers of distinct sets; 0 stands for segments whose partitions are
+    unknown."""
 
     type: TypeName
     signatures: NDArray[np.intp]
     num_signatures: int
     holders: Mapping[HashedFunction, Mapping[int, NDArray[np.int32]]] = field(repr=False)
-    """By function and partition, the signatures that hold it."""
+    """Signatures that hold a partition, by function and partition."""
 
     @classmethod
-    def of(cls, type_: TypeName, known: Sequence[SegmentPartitions | None]) -> ColumnPartitions:
-        """One entry by segment, None if it says nothing."""
+    def of(cls, type_: TypeName, segments: Sequence[SegmentPartitions | None]) -> ColumnPartitions:
+        """Return the partitions of a column, given those of each segment; None for a segment whose partitions are
+        unknown."""
         numbers: dict[SegmentPartitions | None, int] = {None: 0}
-        signatures = np.array([numbers.setdefault(one, len(numbers)) for one in known], np.intp)
+        signatures = np.array([numbers.setdefault(segment, len(numbers)) for segment in segments], np.intp)
         holders: dict[HashedFunction, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for one, number in numbers.items():
-            if one is not None:
-                for partition in one.partitions:
-                    holders[one.function][partition].append(number)
+        for declared, number in numbers.items():
+            if declared is not None:
+                for partition in declared.partitions:
+                    holders[declared.function][partition].append(number)
         arrays = {
-            function: {partition: np.array(found, np.int32) for partition, found in by_partition.items()}
+            function: {partition: np.array(signatures_, np.int32) for partition, signatures_ in by_partition.items()}
             for function, by_partition in holders.items()
         }
         return cls(type_, signatures, len(numbers), arrays)
 
     @property
     def num_known(self) -> int:
-        """Segments that say something."""
+        """Number of segments whose partitions are known."""
         return int(np.count_nonzero(self.signatures))
 
     @property
@@ -104,7 +108,7 @@ class ColumnPartitions:
         return self.signatures.nbytes
 
     def holding(self, values: Sequence[Any]) -> Verdicts:
-        """NONE for segments that hold no row with any of these values, SOME for the rest."""
+        """Return NONE for segments that hold no row with any of these values, SOME for the others."""
         of_signature = self._of_signatures(values)
         if of_signature is None:
             return constant(len(self.signatures), SOME)
@@ -112,13 +116,13 @@ class ColumnPartitions:
         return verdicts
 
     def _of_signatures(self, values: Sequence[Any]) -> Verdicts | None:
-        found = [value_text(self.type, value) for value in values]
-        if None in found:
+        texts_of_values = [value_text(self.type, value) for value in values]
+        if None in texts_of_values:
             return None
         verdicts = constant(self.num_signatures, NONE)
         verdicts[0] = SOME
         for function, by_partition in self.holders.items():
-            for text in found:
+            for text in texts_of_values:
                 assert text is not None
                 try:
                     partition = function.partition_of(text)
@@ -133,7 +137,8 @@ class ColumnPartitions:
 
 
 def value_text(type_: TypeName, value: Any) -> str | None:
-    """A constant as partition functions read it when a segment is built; None if equal values have several texts."""
+    """Return a constant as the text that partition functions read when a segment is built; None if equal values have
+    several texts."""
     match type_:
         case TypeName.INT | TypeName.LONG | TypeName.TIMESTAMP:
             return str(int(value)) if isinstance(value, int) else None

@@ -1,7 +1,7 @@
-"""Least and greatest values of one column, of all segments: predicates as comparisons of ranks.
+"""Least and greatest values of one column, of all segments: predicates become comparisons of ranks.
 
 All bounds of a column, sorted, are its scale; a segment holds the positions of its own two. A constant is looked up in
-the scale once, and the segments are compared with its position: numbers, texts and decimals alike, exactly.
+the scale once, and its position is compared with those of the segments: numbers, texts and decimals alike, exactly.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from merlot.query.pruning.verdicts import SOME, Verdicts, complement, constant, 
 Bound = int | float | str | bytes | Decimal
 Bounds = tuple[Bound, Bound]
 KnownBounds = tuple[Bound | None, Bound | None]
-"""None: nothing is known of that side."""
+"""Least and greatest value. None: that bound is unknown."""
 FEW_VALUES = 8
-"""Up to this many values of an IN are compared one by one; more are counted along the scale."""
+"""Most values of an IN that are compared one by one; more are counted along the scale."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRanges:
-    """Bounds by segment: all stored values lie between them, and both occur. Unknown ones are wider than the scale."""
+    """Bounds by segment: all stored values lie between them, and both occur. Unknown bounds are wider than the
+    scale."""
 
     scale: Sequence[Any] = field(repr=False)
     """Distinct bounds, ascending, of one kind: numbers, or texts, or bytes."""
@@ -38,19 +39,20 @@ class ColumnRanges:
 
     @classmethod
     def of(cls, bounds: Sequence[KnownBounds | None]) -> ColumnRanges:
-        """One pair by segment, None if unknown. All of one kind, none NaN, no pair reversed."""
-        known = [(None, None) if pair is None else pair for pair in bounds]
-        scale: list[Any] = sorted({bound for pair in known for bound in pair if bound is not None})
+        """Return the bounds of a column, given a pair for each segment; None for a segment with unknown bounds. All
+        bounds are of one kind, none is NaN, no pair is reversed."""
+        pairs = [(None, None) if pair is None else pair for pair in bounds]
+        scale: list[Any] = sorted({bound for pair in pairs for bound in pair if bound is not None})
         ranks = {bound: rank for rank, bound in enumerate(scale)}
-        found = [
-            (-1 if low is None else ranks[low], len(scale) if high is None else ranks[high]) for low, high in known
+        ranked = [
+            (-1 if low is None else ranks[low], len(scale) if high is None else ranks[high]) for low, high in pairs
         ]
-        both = np.array(found, np.int32).reshape(len(bounds), 2)
+        both = np.array(ranked, np.int32).reshape(len(bounds), 2)
         return cls(scale, np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1]))
 
     @property
     def num_known(self) -> int:
-        """Segments whose bounds are known."""
+        """Number of segments whose bounds are known."""
         return int(np.count_nonzero(self.low >= 0))
 
     @property
@@ -59,7 +61,7 @@ class ColumnRanges:
         return self.low.nbytes + self.high.nbytes
 
     def evaluate(self, function: str, values: Sequence[Any]) -> Verdicts:
-        """Verdicts of a comparison of each stored value with constants; SOME where they cannot be compared."""
+        """Return the verdicts of comparing each stored value with constants; SOME if they cannot be compared."""
         if any(value is None or value != value for value in values):
             return constant(len(self.low), SOME)
         try:
@@ -93,7 +95,7 @@ class ColumnRanges:
         return constant(len(self.low), SOME)
 
     def _below(self, rank: int) -> Verdicts:
-        """Values whose rank is less."""
+        """Return the verdicts of values whose rank is less."""
         return verdicts_of(self.low >= rank, self.high < rank)
 
     def _between(self, least: Any, greatest: Any) -> Verdicts:
@@ -116,7 +118,8 @@ class ColumnRanges:
         return self._by_counting(firsts, firsts + is_bound)
 
     def _by_counting(self, firsts: NDArray[np.int64], afters: NDArray[np.int64]) -> Verdicts:
-        """Values up to each segment's greatest bound, less those below its least: none of them, none inside."""
+        """Count the values up to each segment's greatest bound, less those below its least: if that is zero, none is
+        inside."""
         size = len(self.scale) + 2
         at_most = np.cumsum(np.bincount(firsts, minlength=size))
         below = np.cumsum(np.bincount(afters, minlength=size))
@@ -125,7 +128,7 @@ class ColumnRanges:
         return verdicts_of(is_none, is_single)
 
     def _like(self, pattern: str) -> Verdicts:
-        """By what the pattern begins with; never ALL."""
+        """Return the verdicts of a pattern by its literal beginning; never ALL."""
         prefix = beginning_of_like(pattern)
         if not prefix:
             return constant(len(self.low), SOME)

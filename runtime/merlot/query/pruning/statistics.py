@@ -1,4 +1,4 @@
-"""What is known of every segment of a table, as arrays: one entry by segment, in one order for all of them."""
+"""Statistics of all segments of a table, as arrays with one entry per segment, in the same order for all of them."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from merlot.query.pruning.ranges import ColumnRanges
 from merlot.tree.nodes import Column, Expr
 
 MAX_MAPPED: Final = 16
-"""Functions of columns whose bounds are kept."""
+"""Most functions of columns whose bounds are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentStatistics:
-    """Segments by position. A column that is missing from a mapping is not known of any."""
+    """Statistics of segments by position. For a column that is missing from a mapping, nothing is known."""
 
     num_segments: int
     is_empty: NDArray[np.bool_] | None = None
-    """Segments that are known to have no docs; None if there is none."""
+    """Segments that are known to have no docs; None if there are none."""
     ranges: Mapping[str, ColumnRanges] = field(default_factory=dict)
     partitions: Mapping[str, ColumnPartitions] = field(default_factory=dict)
     blooms: Mapping[str, ColumnBlooms] = field(default_factory=dict)
     null_counts: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Docs whose value is null, by column; -1 if unknown."""
+    """Number of docs whose value is null, by column; -1 if unknown."""
     num_docs: NDArray[np.int64] | None = None
-    """Docs by segment, where `null_counts` are given."""
+    """Number of docs of each segment, present if `null_counts` are."""
     _mapped: dict[Expr, ColumnRanges | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Bounds of functions of columns: many queries ask for the same ones, with other constants."""
+    """Bounds of functions of columns. Many queries use the same functions, with other constants."""
 
     def knows(self, functions: Iterable[Expr]) -> bool:
-        """Whether `ranges_of` these functions has nothing to compute."""
-        return all(one in self._mapped for one in functions)
+        """Return whether `ranges_of` is already computed for all of these functions."""
+        return all(function in self._mapped for function in functions)
 
     def ranges_of(self, expr: Expr) -> ColumnRanges | None:
-        """Bounds of a column, or of a function that rises with one; None if nothing is known. The first call for a
-        function takes a microsecond a segment, and what its kernels take to load."""
+        """Return bounds of a column, or of a function that rises with a column; None if nothing is known. The first
+        call for a function takes a microsecond a segment, and the time to load its kernels."""
         if isinstance(expr, Column):
             return self.ranges.get(expr.name)
         column = monotone.column_of(expr)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Verdicts = NDArray[np.int8]
-"""One per segment."""
+"""Verdicts of all segments, one each."""
 
 NONE: Final = 0
 SOME: Final = 1
@@ -22,24 +22,25 @@ ALL: Final = 2
 
 
 def constant(num_segments: int, verdict: int) -> Verdicts:
-    """The same for every segment."""
+    """Return the same verdict for every segment."""
     return np.full(num_segments, verdict, np.int8)
 
 
 def verdicts_of(is_none: NDArray[np.bool_], is_all: NDArray[np.bool_]) -> Verdicts:
-    """From two masks that exclude each other."""
+    """Return verdicts from two masks that exclude each other."""
     verdicts: Verdicts = is_all.view(np.int8) - is_none.view(np.int8)
     verdicts += 1
     return verdicts
 
 
 def complement(verdicts: Verdicts) -> Verdicts:
-    """NOT."""
+    """Return the verdicts of NOT."""
     flipped: Verdicts = np.subtract(ALL, verdicts, dtype=np.int8)
     return flipped
 
 
 def weaken(verdicts: Verdicts) -> Verdicts:
-    """ALL becomes SOME: what holds for all values of a column may still fail for a row that has none."""
+    """Return the verdicts with SOME for ALL: what holds for all values of a column may fail for a row without
+    values."""
     weakened: Verdicts = np.minimum(verdicts, np.int8(SOME))
     return weakened

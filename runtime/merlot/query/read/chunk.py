@@ -1,4 +1,4 @@
-"""Some docs of one segment, and the values of columns at them: what expressions and aggregates run over."""
+"""Some docs of one segment, with the values of columns at them: the input of expressions and aggregates."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from merlot.vectors.vector import DTYPES, Vector, from_arrow, narrowed, numbers_
 
 Docs = NDArray[np.uint32]
 FEW_SHARE: Final = 16
-"""Of the docs of a column, up to one in so many are parsed by themselves."""
+"""One doc in so many of a column, at most, is parsed by itself."""
 
 
 class Chunk:
-    """Docs [start, stop) if docs is None, else the listed ones (a doc may be listed more than once)."""
+    """Docs [start, stop) if docs is None, else the listed docs (a doc may be listed more than once)."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Chunk:
         null_handling: bool = False,
         shared: Iterable[Expr] = (),
     ) -> None:
-        """shared: expressions whose values are remembered."""
+        """`shared` are expressions whose values are kept for further use."""
         self.columns = columns
         self.start = start
         self.stop = stop
@@ -47,24 +47,24 @@ class Chunk:
         self.remembered: dict[Expr, Vector | None] = dict.fromkeys(shared)
 
     def at(self, rows: NDArray[np.int64]) -> Chunk:
-        """The chunk of chosen rows, repeated as listed."""
+        """Return the chunk of chosen rows, repeated as listed."""
         docs = (rows + self.start).astype(np.uint32) if self.docs is None else self.docs[rows]
         null_handling, shared = self._null_handling, self.remembered
         return Chunk(self.columns, self.start, self.stop, docs, null_handling=null_handling, shared=shared)
 
     def doc_ids(self) -> Docs:
-        """The docs, listed."""
+        """Return the docs as a list."""
         return np.arange(self.start, self.stop, dtype=np.uint32) if self.docs is None else self.docs
 
     def column(self, name: str, type_: SqlType) -> Vector:
-        """Values of a column; nulls only with null handling."""
+        """Return the values of a column; nulls only with null handling."""
         reader = self.columns.reader(name)
         nulls = self.visible_nulls(name)
         data = self._lists(reader) if reader.multi_value else self._values(reader)
         return Vector(type_, data, nulls)
 
     def coded(self, name: str) -> Coded | None:
-        """The column by dict ids, if its dictionary has far fewer values than there are rows."""
+        """Return the column by dict ids, if its dictionary has far fewer values than there are rows."""
         reader = self.columns.reader(name)
         dictionary = None if reader.multi_value else reader.dictionary
         if dictionary is None or 2 * len(dictionary) > self.num_rows:
@@ -73,11 +73,11 @@ class Chunk:
         return Coded(values, self.dict_ids(reader), self.visible_nulls(name))
 
     def visible_nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows are null, with null handling; None without."""
+        """Return which rows are null, with null handling; None without."""
         return self.nulls(name) if self._null_handling else None
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows are null; None if none in the whole segment is."""
+        """Return which rows are null; None if no row is."""
         words = self.columns.reader(name).nulls
         if words is None:
             return None
@@ -86,7 +86,7 @@ class Chunk:
         return out if out.any() else None
 
     def dict_ids(self, reader: Reader) -> NDArray[Any]:
-        """Dict ids of a single-value dictionary column: a slice, or gathered in the column's width."""
+        """Return the dict ids of a single-value dictionary column: a slice, or gathered in the column's width."""
         return self._gather(reader.dict_ids())
 
     def _gather(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -102,8 +102,9 @@ class Chunk:
         return self._stored(reader)
 
     def _decimals(self, reader: Reader) -> Any:
-        """Of few rows the texts are parsed, unless the whole column is, or has few values."""
-        # Asked by name: isinstance of a protocol takes microseconds, for every chunk.
+        """Return the numbers of a BIG_DECIMAL column. For few rows their texts are parsed, unless the whole column is
+        parsed already or has few values."""
+        # An attribute check: isinstance of a protocol takes microseconds, for every chunk.
         is_scaled: bool | None = getattr(reader, "is_scaled", None)
         is_of_few = reader.dictionary is None and self.num_rows * FEW_SHARE < self.columns.num_docs
         if is_scaled is None or (is_of_few and not is_scaled):
@@ -125,7 +126,7 @@ class Chunk:
         return self._looked_up(reader, numeric).astype(DTYPES[reader.type], copy=False)
 
     def gathered(self, reader: Reader, values: NDArray[Any]) -> NDArray[Any]:
-        """The rows' values, of those by the column's dict ids, or by doc where it has no dictionary."""
+        """Return the rows' values. `values` are by dict id, or by doc if the column has no dictionary."""
         return self._gather(values) if reader.dictionary is None else self._looked_up(reader, values)
 
     def _looked_up(self, reader: Reader, numeric: NDArray[Any]) -> NDArray[Any]:
@@ -142,7 +143,7 @@ class Chunk:
         return narrowed(texts)
 
     def _lists(self, reader: Reader) -> pa.Array:
-        """A multi-value column's rows as Arrow lists."""
+        """Return a multi-value column's rows as Arrow lists."""
         offsets, rows = self.multi_values(reader)
         if reader.dictionary is not None:
             flat = reader.dictionary.arrow().take(pa.array(reader.dict_ids()[rows]))
@@ -155,7 +156,7 @@ class Chunk:
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), narrowed(flat))
 
     def multi_values(self, reader: Reader) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Offsets (num_rows + 1,) into the positions of the rows' values, and those positions in the column."""
+        """Return offsets (num_rows + 1,) into the positions of the rows' values, and those positions in the column."""
         starts = reader.offsets()
         docs = self.doc_ids().astype(np.int64)
         first = starts[docs].astype(np.int64)

@@ -1,5 +1,5 @@
-"""Columns of one segment as a query reads them: those of the schema as it is today, and virtual ones
-(`sql.scope.VIRTUAL_COLUMNS`), which are made up. All look like readers of a segment.
+"""Columns of one segment as a query reads them: those of the current schema, and virtual columns
+(`sql.scope.VIRTUAL_COLUMNS`), which are computed. All are readers, as a segment's columns are.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Array = NDArray[Any]
 
 
 StatesOf = Callable[[NDArray[np.uint32]], list[pa.Array]]
-"""State columns of an aggregate at docs."""
+"""Function that returns the state columns of an aggregate at docs."""
 
 
 class Columns(Protocol):
-    """Docs of one segment, or of several seen as one."""
+    """Docs of one segment, or of several that are coalesced."""
 
     @property
     def num_docs(self) -> int: ...
@@ -36,21 +36,21 @@ class Columns(Protocol):
     def valid_docs(self) -> ValidDocs: ...
     @property
     def stored_states(self) -> Sequence[StatesOf] | None:
-        """Of each of the query's aggregates, where docs stand for rows that were aggregated before; None where a doc is
-        a row."""
+        """Stored states of each of the query's aggregates, if docs stand for rows that were aggregated before; None if
+        each doc is a row."""
         ...
 
     def reader(self, name: str) -> Reader:
-        """Reader of a column of the schema; raises InvalidInputError for others."""
+        """Return the reader of a column of the schema. Raises InvalidInputError for other names."""
         ...
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Smallest and largest whole number that the column holds, if known."""
+        """Return the smallest and the largest whole number of a column, if known."""
         ...
 
 
 class SegmentColumns:
-    """Readers by name, for one query and segment; any thread."""
+    """Readers by name, for one query and segment. Any thread."""
 
     stored_states: Final[Sequence[StatesOf] | None] = None
 
@@ -63,20 +63,21 @@ class SegmentColumns:
         self._readers: dict[str, Reader] = {}
 
     def reader(self, name: str) -> Reader:
-        """Reader of a column of the schema, or a virtual one; raises InvalidInputError for others."""
-        found = self._readers.get(name)
-        if found is None:
-            found = self._readers.setdefault(name, self._make(name))
-        return found
+        """Return the reader of a column of the schema or of a virtual column. Raises InvalidInputError for other
+        names."""
+        reader = self._readers.get(name)
+        if reader is None:
+            reader = self._readers.setdefault(name, self._make(name))
+        return reader
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Smallest and largest whole number that the column holds, if known."""
+        """Return the smallest and the largest whole number of a column, if known."""
         return self.segment.bounds(name)
 
     def has_derived(self, name: str, unit: str) -> bool:
-        """Whether the segment has the derived column, of times in this unit."""
-        found = self.segment.column(name)
-        return isinstance(found, ColumnReader) and found.metadata.format == unit
+        """Return whether the segment has the derived column, with times of this unit."""
+        column = self.segment.column(name)
+        return isinstance(column, ColumnReader) and column.metadata.format == unit
 
     def _make(self, name: str) -> Reader:
         if name.startswith("$"):
@@ -100,8 +101,8 @@ class SegmentColumns:
         if name in _INSTANTS:
             instant = getattr(self.segment.instants, _INSTANTS[name])
             return ConstantColumn(TypeName.TIMESTAMP, instant or 0, self.num_docs, is_null=instant is None)
-        if derived_of(name) is not None and (found := self.segment.column(name)) is not None:
-            return found
+        if derived_of(name) is not None and (column := self.segment.column(name)) is not None:
+            return column
         raise InvalidInputError(f"unknown column name={name}")
 
 
@@ -109,7 +110,7 @@ _INSTANTS: Final = {"$creationTime": "created_ms", "$startTime": "first_ms", "$e
 
 
 class DocIdColumn(ConstantColumn):
-    """`$docId`: raw numbers from 0."""
+    """Column `$docId`: raw numbers from 0."""
 
     def __init__(self, num_docs: int) -> None:
         super().__init__(TypeName.INT, 0, num_docs)
@@ -124,7 +125,7 @@ class DocIdColumn(ConstantColumn):
 
 
 def has_both_zeros(dictionary: Dictionary) -> bool:
-    """Whether -0.0 and 0.0, which are equal, have an id each."""
+    """Return whether -0.0 and 0.0, which are equal, have an id each."""
     numeric = dictionary.numeric
     if numeric is None or numeric.dtype.kind != "f":
         return False

@@ -1,5 +1,6 @@
-"""Ways that only save time.
+"""Shortcuts: execution paths that only save time.
 
-Each takes over at one call, or returns None and leaves the query to the general way, whose answer is the same. General
-code knows the call and nothing else of a shortcut; what a shortcut makes of a plan, it keeps in the plan's `memo`.
+Each shortcut takes over at one call, or returns None and leaves the query to the general code, whose answer is the
+same. General code knows that call and nothing else of a shortcut. What a shortcut derives from a plan is kept in the
+plan's `memo`.
 """

@@ -1,8 +1,9 @@
-"""One row of counts, sums, averages and extremes of plain columns, in Python's own numbers from segments to answer.
+"""Fast path for scalar aggregates: one row of counts, sums, averages and extremes of plain columns, in Python numbers.
 
-Such queries read few rows and are asked often; Arrow arrays of one element, built, merged, sent and taken apart again,
-cost ten times what reading the rows does. Every answer equals that of the general way (`operators`, `answer`),
-to which `tally` and `answer` leave what does not fit by returning None: other expressions, HAVING, null handling.
+Such queries read few rows and are frequent. Arrow arrays of one element, which are built, merged, sent and taken apart
+again, cost ten times as much as reading the rows. Every answer equals the answer of the general code (`operators`,
+`answer`). `tally` and `answer` return None for queries that do not fit and leave them to that code: other expressions,
+HAVING, null handling.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, StatesOf
 from merlot.query.shifted_sums import family_of
-from merlot.query.targets import Found, Task, matched, select
+from merlot.query.targets import Task, TaskResult, matched, select
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
 
 MAX_PIECES: Final = 8
-"""Pieces of a doc set that are read one by one; of more, the small ones are listed together."""
+"""Most pieces of a doc set that are read one by one. Of more pieces, the small ones are listed together."""
 SUMMED_DOCS: Final = 1 << 22
-"""Docs summed by one call, between looks at the deadline: some milliseconds."""
+"""Docs summed by one call, between checks of the deadline: some milliseconds."""
 FEW_STATES: Final = 16
-"""Taken apart in less time than a kernel is called in."""
+"""Most states that are merged faster in Python than by calling a kernel."""
 _MEMO: Final = "one_row"
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _SMALLEST: Final = np.iinfo(np.int64).min
@@ -48,58 +49,58 @@ _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One aggregate. Its state has `width` columns, from `start` on."""
+    """One aggregate of the row. Its state has `width` columns, from `start` on."""
 
     form: OneRow
     column: Column | None
     is_whole: bool
     is_long: bool
-    """Whether the answer is a LONG; else it is a DOUBLE."""
+    """True if the answer is a LONG, false if it is a DOUBLE."""
     start: int
     width: int
     shift: int = 0
-    """What is added to each value of the column."""
+    """Constant that is added to each value of the column."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What such a leaf computes; made once per plan."""
+    """Aggregates of a leaf that fits, made once per plan."""
 
     terms: tuple[Term, ...]
     columns: tuple[Column, ...]
-    """Distinct, those whose values are read."""
+    """Distinct columns whose values are read."""
     wanted: tuple[tuple[bool, bool], ...]
-    """Of each column, whether its sum and its extremes are."""
+    """For each column, whether its sum and whether its extremes are needed."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether states of whole numbers are all that it has, and so may be merged in any order."""
+        """True if all states are whole numbers, so that they may be merged in any order."""
         return all(term.is_whole for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """How the broker shows it."""
+    """Columns of the broker's answer."""
 
     outputs: tuple[int, ...]
-    """Numbers of the terms."""
+    """Positions of the terms."""
     names: tuple[str, ...]
     types: tuple[str, ...]
 
 
 def takes(work: LeafWork, *, of_states: bool = False) -> bool:
-    """Whether a leaf's aggregates make such a row; of_states: of docs that are aggregates of rows."""
+    """Return whether a leaf's aggregates fit. `of_states` is true for docs that are aggregates of rows."""
     row = _row_of(work)
     return row is not None and (row.is_whole or not of_states)
 
 
-def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[Found]] | None:
-    """The leaf's one row, on this thread; None if this is no such leaf."""
+def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[TaskResult]] | None:
+    """Compute the leaf's one row on this thread; None if the leaf does not fit."""
     row = _row_of(leaf.work)
     if row is None or not all(row.is_whole or task.target.columns.stored_states is None for task in tasks):
         return None
     tallies = Tallies(row)
-    found: list[Found] = []
+    results: list[TaskResult] = []
     for task in tasks:
         context.cancel.check()
         docs, num_entries = select(leaf, task, context)
@@ -108,12 +109,12 @@ def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple
             tallies.add(columns, docs, context.cancel)
         elif docs.pieces:
             tallies.add_states(columns, columns.stored_states or (), docs, context.cancel)
-        found.append(Found(None, docs.count, num_entries, matched(task, docs)))
-    return PlainRows(leaf.work.partial_schema, tallies.states()), found
+        results.append(TaskResult(None, docs.count, num_entries, matched(task, docs)))
+    return PlainRows(leaf.work.partial_schema, tallies.states()), results
 
 
 def _row_of(work: LeafWork) -> _Row | None:
-    """Made once, and remembered with the plan."""
+    """Return the row of the work, made once and kept in its memo; None if the work does not fit."""
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _make_row(work)
     row: _Row | None = work.memo[_MEMO]
@@ -159,7 +160,7 @@ def _wanted(column: Column, terms: Sequence[Term]) -> tuple[bool, bool]:
 
 
 def _shown(work: LeafWork, finish: Finish) -> _Shown | None:
-    """None if it takes more to make the answer than to choose among the terms."""
+    """Return the columns of the answer, made once; None if it needs more than a choice among the terms."""
     if _MEMO not in finish.memo:
         finish.memo[_MEMO] = _make_shown(work, finish)
     shown: _Shown | None = finish.memo[_MEMO]
@@ -193,36 +194,41 @@ class Tallies:
         }
         self._has_only_extremes = all(wanted == (False, True) for wanted in row.wanted)
         self._states: list[list[Any]] = [[] for term in row.terms for _ in range(term.width)]
-        """State columns of docs that are aggregates."""
+        """State columns of docs that are aggregates of rows."""
         self.num_docs = 0
 
     def add(self, columns: Columns, docs: DocSet, cancel: CancelToken) -> None:
-        """Take in docs of a segment."""
+        """Add docs of a segment."""
         self.num_docs += docs.count
         if not self._columns:
             return
         if self._has_only_extremes:
             docs = self._add_extremes(columns, docs, cancel)
         is_whole = all(piece.is_span for piece in docs.pieces)
-        left = [one for one in self._columns.items() if not (is_whole and _add_sums(*one, columns, docs, cancel))]
-        if not left:
+        remaining = [
+            (column, values)
+            for column, values in self._columns.items()
+            if not (is_whole and _add_sums(column, values, columns, docs, cancel))
+        ]
+        if not remaining:
             return
         for chunk in _chunks(columns, docs):
             cancel.check()
-            for column, values in left:
+            for column, values in remaining:
                 values.add(chunk.column(column.name, column.type).data)
 
     def add_states(self, columns: Columns, stored: Sequence[StatesOf], docs: DocSet, cancel: CancelToken) -> None:
-        """Take in docs that stand for rows which were aggregated before."""
+        """Add docs that stand for rows which were aggregated before."""
         for chunk in _chunks(columns, docs):
             cancel.check()
             doc_ids = chunk.doc_ids()
             for term, states_of in zip(self._row.terms, stored, strict=True):
-                for place, state in enumerate(states_of(doc_ids), term.start):
-                    self._states[place] += _folded(state, term.form)
+                for position, state in enumerate(states_of(doc_ids), term.start):
+                    self._states[position] += _folded(state, term.form)
 
     def _add_extremes(self, columns: Columns, docs: DocSet, cancel: CancelToken) -> DocSet:
-        """Take in the pieces that lack few of their docs, without listing these; returns the others."""
+        """Add the pieces that contain at least half of the docs of their range, without listing those docs. Return the
+        other pieces."""
         others = []
         for piece in docs.pieces:
             words = piece.words
@@ -239,10 +245,10 @@ class Tallies:
         return DocSet(tuple(others))
 
     def states(self) -> tuple[list[Any], ...]:
-        """State columns, each of one value; of none if no doc was taken in."""
+        """Return the state columns, each of one value, or of none if no doc was added."""
         states = self._states
         if self.num_docs:
-            states = [before + one for before, one in zip(states, self._of_rows(), strict=True)]
+            states = [stored + plain for stored, plain in zip(states, self._of_rows(), strict=True)]
         if not states[0] or len(states[0]) == 1:
             return tuple(states)
         merged = (
@@ -253,20 +259,20 @@ class Tallies:
         return tuple([value] for value in merged)
 
     def _of_rows(self) -> list[list[Any]]:
-        """State columns of one value, of all rows."""
+        """Return the state columns of all plain rows, each of one value."""
         tallies = {column: values.tally(self.num_docs) for column, values in self._columns.items()}
         rows = Tally(self.num_docs)
-        found: list[list[Any]] = []
+        columns: list[list[Any]] = []
         for term in self._row.terms:
             tally = rows if term.column is None else tallies[term.column]
             if term.shift:
                 tally = Tally(self.num_docs, tally.whole + term.shift * self.num_docs)
-            found += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
-        return found
+            columns += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
+        return columns
 
 
 def _folded(state: pa.Array, form: OneRow) -> list[Any]:
-    """A few values of a state column that merge into what all of its values do."""
+    """Return a few values that merge into the same state as all values of the column."""
     if len(state) <= FEW_STATES:
         return list(state.to_pylist())
     if form.wants_extremes:
@@ -275,7 +281,7 @@ def _folded(state: pa.Array, form: OneRow) -> list[Any]:
 
 
 class _Values:
-    """What the values of one column come to."""
+    """Running sum and extremes of one column's values."""
 
     def __init__(self, column: Column, wants_sum: bool, wants_extremes: bool) -> None:
         self._wants_sum = wants_sum
@@ -294,21 +300,21 @@ class _Values:
 
     @property
     def wants_whole_sum_only(self) -> bool:
-        """Whether the values' sum in whole numbers is all there is to know."""
+        """True if only the sum of whole numbers is needed."""
         return self._floats is None and not self._wants_extremes
 
     def add_sum(self, dict_ids: NDArray[Any], numbers: NDArray[Any]) -> None:
-        """Of docs by their dict ids."""
+        """Add the sum of docs, given by their dict ids."""
         halves = np.zeros(2, np.int64)
         kernels.sum_looked_up(dict_ids, numbers, halves)
         high, low = halves.tolist()
         self._tally.whole += (high << 32) + low
 
     def add_where(self, values: NDArray[Any], words: NDArray[np.uint64]) -> None:
-        """Of values whose bits are set, the extremes."""
-        found = np.array([_LARGEST, _SMALLEST])
-        kernels.extremes_where(values, words, found)
-        low, high = found.tolist()
+        """Add the extremes of the values whose bits are set."""
+        extremes = np.array([_LARGEST, _SMALLEST])
+        kernels.extremes_where(values, words, extremes)
+        low, high = extremes.tolist()
         if low <= high:
             self._note_extremes(low, high)
 
@@ -318,7 +324,7 @@ class _Values:
         tally.high = high if tally.high is None else max(high, tally.high)
 
     def tally(self, num_rows: int) -> Tally:
-        """All of them, of so many rows."""
+        """Return the tally of all values that were added, as of `num_rows` rows."""
         self._tally.num_rows = num_rows
         if self._floats is not None:
             total, error = self._floats.tolist()
@@ -327,7 +333,8 @@ class _Values:
 
 
 def _add_sums(column: Column, values: _Values, columns: Columns, docs: DocSet, cancel: CancelToken) -> bool:
-    """Sum spans of docs through the column's dictionary; False, with nothing done, where that is not what it takes."""
+    """Sum spans of docs through the column's dictionary. Return False, with nothing done, if more than a whole sum is
+    needed or the column has no dictionary of whole numbers."""
     reader = columns.reader(column.name)
     numbers = None if reader.dictionary is None else reader.dictionary.numeric
     if not values.wants_whole_sum_only or numbers is None or numbers.dtype.kind != "i":
@@ -352,7 +359,7 @@ def _chunks(columns: Columns, docs: DocSet) -> Iterator[Chunk]:
 
 
 def answer(plan: Reduce, partials: Sequence[Partial]) -> tuple[Sequence[str], Sequence[str], list[Any]] | None:
-    """Column names, types and the one row, JSON-ready; None if these partial answers are to be reduced in general."""
+    """Return column names, types and the one row, JSON-ready; None if these partial answers need the general reduce."""
     work = plan.leaf.work
     row = _row_of(work)
     shown = None if row is None else _shown(work, plan.finish)
@@ -374,6 +381,7 @@ def answer(plan: Reduce, partials: Sequence[Partial]) -> tuple[Sequence[str], Se
 
 
 def _finish(term: Term, rows: Sequence[PlainRows]) -> Any:
-    columns = [[row.columns[place][0] for row in rows] for place in range(term.start, term.start + term.width)]
+    span = range(term.start, term.start + term.width)
+    columns = [[row.columns[position][0] for row in rows] for position in span]
     answer = term.form.answer(columns, is_whole=term.is_whole)
     return answer if term.is_long or math.isfinite(answer) else special_text(answer)

@@ -1,6 +1,6 @@
-"""A statement that is one SELECT over one table as a query of that table alone, answered as any query of one stage.
+"""Single-stage form of a statement that is one SELECT over one table.
 
-Types, labels and the NULL of nothing are those of several stages: sums of whole numbers are LONG, extremes keep their
+Types, labels and NULL over no values stay those of several stages: sums of whole numbers are LONG, extremes keep their
 type. Pure.
 """
 
@@ -20,11 +20,11 @@ from merlot.tree.types import BOOLEAN
 from merlot.values.types import TypeName
 
 DIRECT = "AnswerDirectly"
-"""Its name among the rules of rewriting."""
+"""Name of this rewriting among the rules."""
 
 
 def direct_query(statement: Statement) -> tuple[Scan, BoundQuery] | None:
-    """The table and what it is asked; None if an engine has to answer."""
+    """Return the table and its query; None if the statement needs the engine."""
     block = statement.query
     if not isinstance(block, Block) or not isinstance(block.source, Scan) or statement.common:
         return None
@@ -35,10 +35,10 @@ def direct_query(statement: Statement) -> tuple[Scan, BoundQuery] | None:
     scan = block.source
     if any(source_id(column) != scan.id for expr in block.exprs for column in columns_in(expr)):
         return None
-    found = aggregates_in(block)
-    if not all(map(is_leaf_aggregate, found)):
+    aggregates = aggregates_in(block)
+    if not all(map(is_leaf_aggregate, aggregates)):
         return None
-    over = _over_groups(block, scan, found, nulls=statement.null_handling) if is_grouped(block) else of_table
+    over = _over_groups(block, scan, aggregates, nulls=statement.null_handling) if is_grouped(block) else of_table
     limit = INT_MAX if block.limit is None else block.limit
     query = BoundQuery(
         scan.table,
@@ -56,20 +56,20 @@ def direct_query(statement: Statement) -> tuple[Scan, BoundQuery] | None:
     return scan, query
 
 
-def _over_groups(block: Block, scan: Scan, found: list[Aggregate], *, nulls: bool) -> _OverGroups:
+def _over_groups(block: Block, scan: Scan, aggregates: list[Aggregate], *, nulls: bool) -> _OverGroups:
     keys = tuple(key for key in block.group_by if not isinstance(key, Literal))
     grouping = Grouping(scan.id, keys, nulls=nulls, is_whole=not block.group_by)
-    for one in found:
-        grouping.add(one)
+    for aggregate in aggregates:
+        grouping.add(aggregate)
     return _OverGroups(scan.id, grouping)
 
 
 class _OverGroups:
-    """Writes expressions over groups with the aggregates of one stage that give the values of several."""
+    """Rewrite expressions over groups with single-stage aggregates that have the values of several stages."""
 
     def __init__(self, scan: str, grouping: Grouping) -> None:
         self._slots = grouping.slots
-        self._asked: dict[str, Expr] = {f"{scan}.c{at}": one.expr for at, one in enumerate(grouping.outputs)}
+        self._outputs: dict[str, Expr] = {f"{scan}.c{at}": output.expr for at, output in enumerate(grouping.outputs)}
 
     def __call__(self, expr: Expr) -> Expr:
         above = rewrite_expr(expr, self._slots.get)
@@ -77,25 +77,25 @@ class _OverGroups:
 
     def _of_one_stage(self, expr: Expr) -> Expr | None:
         if isinstance(expr, Column):
-            asked = self._asked[expr.name]
-            return asked if asked.type == expr.type else Call("cast", (asked,), expr.type)
+            computed = self._outputs[expr.name]
+            return computed if computed.type == expr.type else Call("cast", (computed,), expr.type)
         if not is_null_bit(expr):
             return None
         assert isinstance(expr, Call)
         bit = self(expr.args[0])
-        known = Call("is_not_null", (bit,), BOOLEAN)
-        return Call("equals", (Call("case", (known, bit, TRUE), BOOLEAN), TRUE), BOOLEAN)
+        is_present = Call("is_not_null", (bit,), BOOLEAN)
+        return Call("equals", (Call("case", (is_present, bit, TRUE), BOOLEAN), TRUE), BOOLEAN)
 
 
 def _keys(block: Block, over: Callable[[Expr], Expr]) -> Iterator[OrderKey]:
-    """Keys of ORDER BY, constants left out."""
+    """Yield the keys of ORDER BY without constants."""
     for key in block.order_by:
         if not isinstance(key.expr, Literal):
             yield OrderKey(over(key.expr), key.ascending, key.nulls_last)
 
 
 def _is_other(expr: Expr) -> bool:
-    """Whether it is a NULL without a type, which servers are not asked for."""
+    """Return whether an expression contains a NULL without a type, which servers do not evaluate."""
     if expr.type.base is TypeName.UNKNOWN:
         return True
     return isinstance(expr, Call | Aggregate) and any(map(_is_other, expr.args))

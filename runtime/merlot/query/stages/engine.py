@@ -1,8 +1,8 @@
-"""The engine over Arrow: DuckDB, in memory, with bounds on memory, disk, threads, rows and time.
+"""Engine over Arrow: DuckDB, in memory, with bounds on memory, disk, threads, rows and time.
 
-It reaches no file and no network but its spill folder, loads no extension, and gets no word of a user (`engine_sql`).
-A query has an instance of DuckDB to itself (`engine_instances`), which bounds its memory apart from that of others.
-`run` blocks: call it in a thread; `interrupt` stops it from any other.
+It reaches no file and no network but its spill folder, loads no extension, and gets no text of a user (`engine_sql`). A
+query has an instance of DuckDB to itself (`engine_instances`), so that its memory is bounded apart from that of other
+queries. `run` blocks: call it in a thread; `interrupt` stops it from any other.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ BATCH_ROWS: Final = 65_536
 
 
 class StageError(InvalidInputError):
-    """The engine refused or failed what it was given (Pinot's QUERY_EXECUTION)."""
+    """Raised if the engine refused or failed a query (Pinot's QUERY_EXECUTION)."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION
 
 
 class StageInterruptedError(UnavailableError):
-    """Somebody stopped it: the deadline, or whoever asked."""
+    """Raised if the run was interrupted, by the deadline or by its caller."""
 
     code: ClassVar[int] = QueryErrorCode.EXECUTION_TIMEOUT
 
@@ -64,8 +64,8 @@ class Engine:
                 self._connection.interrupt()
 
     def run(self, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
-        """The answer. Raises LimitExceededError, QueryArithmeticError, StageError, StageInterruptedError, and what
-        functions of ours raise."""
+        """Return the answer. Raises LimitExceededError, QueryArithmeticError, StageError, StageInterruptedError, and
+        the errors of our functions."""
         try:
             with INSTANCES.session(self._limits) as connection:
                 try:
@@ -138,7 +138,7 @@ class Engine:
             raise StageInterruptedError("query was stopped in its stages")
 
     def _named(self, error: Exception) -> MerlotError:
-        """Pinot's words for an error of the engine, which begins with its kind."""
+        """Return our error for an error of the engine, whose text begins with its kind."""
         text = first_line(error)
         kind, _, reason = text.partition(" Error: ")
         match kind:
@@ -158,13 +158,13 @@ class Engine:
 
 
 def relation_of(leaf: StageLeaf, answer: ResultTable) -> pa.Table:
-    """A leaf's answer as the engine reads it."""
+    """Return a leaf's answer as the engine reads it."""
     columns = [to_engine(column, type_) for column, type_ in zip(answer.columns, leaf.types, strict=True)]
     return pa.Table.from_arrays(columns, names=[f"c{number}" for number in range(len(columns))])
 
 
 def to_engine(column: pa.ChunkedArray | pa.Array, type_: SqlType) -> pa.ChunkedArray | pa.Array:
-    """A leaf's column as the engine reads it: BIG_DECIMAL as a DECIMAL of the digits that there are."""
+    """Return a leaf's column as the engine reads it: BIG_DECIMAL becomes a DECIMAL with the digits of its values."""
     if type_.base is not TypeName.BIG_DECIMAL or type_.is_array:
         return column.cast(arrow_type(type_)) if column.type != arrow_type(type_) else column
     parts = pc.split_pattern(pc.utf8_ltrim(column, characters="-0"), ".", max_splits=1)
@@ -180,7 +180,7 @@ def to_engine(column: pa.ChunkedArray | pa.Array, type_: SqlType) -> pa.ChunkedA
 
 
 def from_engine(column: pa.Array, type_: SqlType) -> pa.Array:
-    """A column of the engine's answer, of `arrow_type(type_)`."""
+    """Return a column of the engine's answer, of type `arrow_type(type_)`."""
     target = arrow_type(type_)
     if type_ == BIG_DECIMAL and pa.types.is_decimal128(column.type):
         return without_end_zeros(_digits(column))
@@ -190,7 +190,7 @@ def from_engine(column: pa.Array, type_: SqlType) -> pa.Array:
 
 
 def _digits(column: pa.Array) -> pa.Array:
-    """DECIMALs with all digits of their scale. Arrow writes small ones with an exponent, but no whole number."""
+    """Return DECIMALs with all digits of their scale. Arrow writes small ones with an exponent, but no whole number."""
     scale = column.type.scale
     whole = pa.Array.from_buffers(
         pa.decimal128(MAX_DIGITS, 0), len(column), column.buffers(), column.null_count, column.offset

@@ -1,6 +1,6 @@
 """Aggregates above leaves (ADR 53): the engine's own where it computes as we do.
 
-Any other is one of ours, which is given a list of each group's rows (`engine_calls`).
+Any other aggregate is ours, called with a list of each group's rows (`engine_calls`).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _COUNTS_AND_SUMS: Final = frozenset({"count", "distinctcount", "sum", "sumlong",
 
 
 def is_native(name: str, args: Sequence[Expr]) -> bool:
-    """Whether the engine has the aggregate, as it is of such arguments."""
+    """Return whether the engine has the aggregate for such arguments."""
     if args and args[0].type.base is TypeName.BYTES:
-        return name in ("count", "distinctcount")  # of any other, bytes are states that were stored
+        return name in ("count", "distinctcount")  # for other aggregates, BYTES are stored states
     return name in _COUNTS_AND_SUMS or name in _PLAIN or name in _OF_DOUBLES
 
 
 def native_text(
     name: str, args: Sequence[Expr], written: Sequence[str], type_: SqlType
 ) -> tuple[str, Callable[[str], str]]:
-    """The engine's aggregate, and what is done to what it gives."""
+    """Return the engine's aggregate, and a function that completes its text."""
     if name == "count":
         return (f"count({written[0]})" if written else "count(*)"), _as_it_is
     if name == "distinctcount":
@@ -60,16 +60,16 @@ def native_text(
         return f"avg({number})", lambda text: f"CAST({text} AS DOUBLE)"
     if name in _PLAIN:
         return f"{_PLAIN[name]}({', '.join(written)})", _as_it_is
-    known = _OF_DOUBLES.get(name)
-    if known is None:
+    function = _OF_DOUBLES.get(name)
+    if function is None:
         raise UnsupportedSqlError(f"{name.upper()} OVER a window")
-    text = f"{known}({', '.join(f'CAST({one} AS DOUBLE)' for one in written)})"
-    # Of a constant there is no correlation, which the engine calls NaN.
-    return text, (lambda found: f"nullif({found}, CAST('NaN' AS DOUBLE))") if name == "corr" else _as_it_is
+    text = f"{function}({', '.join(f'CAST({arg} AS DOUBLE)' for arg in written)})"
+    # A constant has no correlation, which the engine returns as NaN.
+    return text, (lambda call: f"nullif({call}, CAST('NaN' AS DOUBLE))") if name == "corr" else _as_it_is
 
 
 def row_of(values: Sequence[str]) -> str:
-    """What a function of ours has lists of: one value, or a row of several."""
+    """Return an element of the lists that our functions get: one value, or a row of several."""
     if len(values) == 1:
         return values[0]
     return f"struct_pack({', '.join(f'{field_name(at)} := {value}' for at, value in enumerate(values))})"
@@ -88,13 +88,14 @@ def _as_it_is(text: str) -> str:
 
 
 def _with_infinities(text: str) -> str:
-    """A compensated sum or mean, `fsum` or `favg`; of infinities, which those make NaN, the plain `sum` or `avg`."""
+    """Return a compensated sum or mean (`fsum` or `favg`), or the plain `sum` or `avg` of infinities, for which those
+    return NaN."""
     return f"(CASE WHEN isnan({text}) THEN {text.removeprefix('f')} ELSE {text} END)"
 
 
 def _counted(written: Sequence[str]) -> str:
-    """What COUNT(DISTINCT …) counts: of several values, those rows in which none is NULL."""
+    """Return the argument of COUNT(DISTINCT …). Rows of several values count only if none of the values is NULL."""
     if len(written) == 1:
         return written[0]
-    known = " AND ".join(f"{one} IS NOT NULL" for one in written)
-    return f"CASE WHEN {known} THEN ROW({', '.join(written)}) END"
+    are_present = " AND ".join(f"{value} IS NOT NULL" for value in written)
+    return f"CASE WHEN {are_present} THEN ROW({', '.join(written)}) END"

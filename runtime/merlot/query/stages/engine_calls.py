@@ -1,7 +1,7 @@
-"""Functions and aggregates of ours that the engine calls over Arrow: they mean the same above a join as in a leaf.
+"""Our functions and aggregates that the engine calls over Arrow, so that they mean the same above a join as in a leaf.
 
 An aggregate is a function of a list: the engine lists the rows of each group, which works wherever it groups, in
-correlated subqueries too, and the state takes them in as it takes in those of a segment.
+correlated subqueries too, and the aggregate's state adds them as it adds the rows of a segment.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.vector import Vector, arrow_type, from_arrow
 
 PIECE_ROWS: Final = 1 << 20
-"""Rows that an aggregate takes in before it asks whether it is to stop."""
+"""Rows that an aggregate adds between checks of whether it is to stop."""
 MAX_DIGITS: Final = 38
-"""Digits of a DECIMAL of the engine, at most."""
+"""Most digits of a DECIMAL of the engine."""
 MAX_PLACES: Final = 18
-"""Digits after the point where a function of ours gives a BIG_DECIMAL: the engine wants to know how many
-before it has a row."""
+"""Digits after the point of a BIG_DECIMAL that our function returns: the engine needs their number before it has a
+row."""
 _FITS: Final = rf"\A-?[0-9]{{1,{MAX_DIGITS - MAX_PLACES}}}(\.[0-9]{{1,{MAX_PLACES}}})?\z"
 ENGINE_TYPES: Mapping[TypeName, str] = {
     TypeName.INT: "INTEGER",
@@ -47,12 +47,12 @@ ENGINE_TYPES: Mapping[TypeName, str] = {
     TypeName.BIG_DECIMAL: "VARCHAR",
     TypeName.UNKNOWN: "INTEGER",
 }
-"""How values come to and from functions of ours."""
+"""Engine types by which values are passed to our functions and returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFunction:
-    """A function of ours: an expression over columns `x0`, `x1`, …, or an aggregate of lists of such rows."""
+    """Function of ours: an expression over columns `x0`, `x1`, …, or an aggregate of lists of such rows."""
 
     name: str
     expr: Call | Aggregate
@@ -60,7 +60,7 @@ class EngineFunction:
 
     @property
     def parameter_types(self) -> list[str]:
-        """As the engine has them."""
+        """Parameter types in the engine's names."""
         types = [engine_type(type_) for type_ in self.arguments]
         if isinstance(self.expr, Call):
             return types
@@ -70,13 +70,13 @@ class EngineFunction:
 
     @property
     def type(self) -> SqlType:
-        """Of what it gives."""
+        """Type of the result."""
         if isinstance(self.expr, Aggregate) and registry.named(self.expr.function).gives_rows:
             return SqlType(self.expr.type.base, is_array=True)
         return self.expr.type
 
     def call(self, columns: Sequence[Any], check: Callable[[], None]) -> pa.Array:
-        """Of the engine's columns; check raises if the query is to stop."""
+        """Compute the result for the engine's columns. `check` raises if the query is to stop."""
         if isinstance(self.expr, Aggregate):
             return self._aggregated(self.expr, columns[0], check)
         vectors = self._vectors(columns)
@@ -87,27 +87,27 @@ class EngineFunction:
         return answer
 
     def _aggregated(self, aggregate: Aggregate, lists: Any, check: Callable[[], None]) -> pa.Array:
-        """A value for each list; NULL is a list of no rows."""
+        """Return a value for each list. NULL is a list of no rows."""
         if isinstance(lists, pa.ChunkedArray):
             lists = lists.combine_chunks()
-        one, num_groups = aggregation(aggregate, nulls=True), len(lists)
+        item, num_groups = aggregation(aggregate, nulls=True), len(lists)
         lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
         groups = np.repeat(np.arange(num_groups, dtype=np.uint32), lengths)
         rows = lists.flatten()
-        state = one.function.start(one.call, num_groups)
-        holding = Holding(one.function, state, num_groups)
+        state = item.function.start(item.call, num_groups)
+        holding = Holding(item.function, state, num_groups)
         for start in range(0, len(rows), PIECE_ROWS):
             check()
             piece = rows.slice(start, PIECE_ROWS)
             source = SlotSource.of(self._vectors([piece] if len(self.arguments) == 1 else piece.flatten()), len(piece))
             owners = groups[start : start + PIECE_ROWS]
-            values = argument_values(one, source, owners, takes_scaled=state.takes_scaled())
+            values = argument_values(item, source, owners, takes_scaled=state.takes_scaled())
             holding.begin()
             state.add(*values)
             holding.add(len(piece))
         holding.begin()
-        answers = one.function.finish(one.call, holding.columns(state.columns(np.arange(num_groups))))
-        # As a column that is read, so that a group without a value fails the query.
+        answers = item.function.finish(item.call, holding.columns(state.columns(np.arange(num_groups))))
+        # Converted like a column that is read, so that a group without a value fails the query.
         return evaluate(Column("a0", answers.type), SlotSource.of({"a0": answers}, num_groups)).to_arrow(num_groups)
 
     def _vectors(self, columns: Sequence[Any]) -> dict[str, Vector]:
@@ -118,12 +118,12 @@ class EngineFunction:
 
 
 def field_name(number: int) -> str:
-    """An argument's."""
+    """Return the name of an argument's field."""
     return f"x{number}"
 
 
 def engine_type(type_: SqlType) -> str:
-    """How values of a type come and go."""
+    """Return the engine's type for values of a type."""
     base = ENGINE_TYPES[type_.base]
     return f"{base}[]" if type_.is_array else base
 
@@ -137,6 +137,6 @@ def _of_type(column: Any, type_: SqlType) -> Any:
 
 
 def without_end_zeros(texts: Any) -> Any:
-    """Decimals of the engine as plain texts: it writes all digits that its type has."""
+    """Return the engine's decimals as plain texts: the engine writes all digits that their type has."""
     trimmed = pc.utf8_rtrim(pc.utf8_rtrim(texts, characters="0"), characters=".")
     return pc.if_else(pc.match_substring(texts, "."), trimmed, texts)

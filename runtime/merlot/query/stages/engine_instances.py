@@ -1,4 +1,5 @@
-"""Instances of the engine, each for one query at a time, and used again: a start takes ten times a small query.
+"""Instances of the engine, each for one query at a time. They are reused: a start takes ten times as long as a small
+query.
 
 A query has its instance to itself, and so its bounds on memory, disk and threads. The relations that it names go with
 its session. An instance is closed after a query that failed or spilled.
@@ -21,7 +22,7 @@ MOST_IDLE: Final = 2
 
 
 class EngineFailedError(Exception):
-    """DuckDB refused or failed something; the text is DuckDB's."""
+    """Raised if DuckDB refused or failed a statement; the text is DuckDB's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,12 @@ class EngineLimits:
     memory_bytes: int
     spill_bytes: int
     spill_folder: Path | None = None
-    """Where it spills; a temporary folder if left out."""
+    """Folder to which the instance spills; a temporary folder if left out."""
     threads: int = 2
 
 
 class _Instance:
-    """A DuckDB in memory, with a spill folder of its own."""
+    """DuckDB in memory, with a spill folder of its own."""
 
     def __init__(self, limits: EngineLimits) -> None:
         import duckdb
@@ -51,11 +52,11 @@ class _Instance:
 
     @property
     def has_spilled(self) -> bool:
-        """Say whether a query needed more than its memory."""
+        """Return whether a query needed more than its memory."""
         return bool(os.listdir(self._folder))
 
     def close(self) -> None:
-        """Free its memory and delete its folder."""
+        """Close the database, which frees its memory, and delete its folder."""
         self.database.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -76,16 +77,17 @@ def _config(limits: EngineLimits, folder: str) -> dict[str, Any]:
 
 
 class Instances:
-    """A pool of instances. Any thread."""
+    """Pool of instances. Any thread."""
 
     def __init__(self) -> None:
         self._idle: list[tuple[EngineLimits, _Instance]] = []
-        """The one that was used last is the last."""
+        """Idle instances, the most recently used last."""
         self._lock = threading.Lock()
 
     @contextmanager
     def session(self, limits: EngineLimits) -> Iterator[Any]:
-        """A connection to an instance that nobody else uses. Raises EngineFailedError, and what its block raises."""
+        """Yield a connection to an instance that no other query uses. Raises EngineFailedError, and what its block
+        raises."""
         import duckdb  # 80 ms and 30 MB, which processes that answer no such query need not have
 
         try:
@@ -104,7 +106,7 @@ class Instances:
             self._give_back(limits, instance)
 
     def close(self) -> None:
-        """Close the idle ones."""
+        """Close the idle instances."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, instance in idle:

@@ -1,8 +1,9 @@
-"""The SQL that the engine gets for a statement over leaves: made from the typed tree, never of a user's words.
+"""SQL that the engine runs for a statement over leaves. It is made from the typed tree, never from a user's text.
 
-Names are our own ids; constants are literals of their type. What the engine computes as we do is its own operator;
-any other function is one that calls `functions.evaluate` over Arrow (`EngineFunction`), so that an expression means the
-same above a join as in a leaf. TIMESTAMP is BIGINT milliseconds, BIG_DECIMAL a DECIMAL of the digits that a leaf has.
+Names are our own ids; constants are literals of their type. Where the engine computes as we do, its own operator is
+used; any other function calls `functions.evaluate` over Arrow (`EngineFunction`), so that an expression means the same
+above a join as in a leaf. TIMESTAMP is BIGINT milliseconds, BIG_DECIMAL a DECIMAL with the digits of the leaf's
+values.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _NUMBERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUB
 
 @dataclass(frozen=True, slots=True)
 class EngineQuery:
-    """What the engine runs."""
+    """Query for the engine: its SQL, our functions that it calls, and the labels and types of its columns."""
 
     sql: str
     functions: tuple[EngineFunction, ...]
@@ -61,8 +62,8 @@ class EngineQuery:
 
 
 def engine_query(statement: Statement) -> EngineQuery:
-    """The engine's query; raises UnsupportedSqlError for what it has no form of."""
-    writer = _Writer(dict(statement.common))
+    """Return the engine's query. Raises UnsupportedSqlError for expressions without an engine form."""
+    writer = _SqlWriter(dict(statement.common))
     common = [f"{id_} AS ({writer.query(query)})" for id_, query in statement.common]
     prefix = f"WITH {', '.join(common)} " if common else ""
     outputs = statement.query.outputs
@@ -75,7 +76,7 @@ def engine_query(statement: Statement) -> EngineQuery:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _SqlWriter:
     common: Mapping[str, Query]
     functions: dict[tuple[Call | Aggregate, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
 
@@ -108,7 +109,7 @@ class _Writer:
         if block.grouping_sets:
             text += f" GROUP BY GROUPING SETS ({', '.join(_sets(block, write))})"
         elif block.group_by:
-            # A number by itself would be a place. A constant key makes no group of no rows, as () would.
+            # A bare number would be a position. A constant key makes no group of no rows, as () would.
             keys = [f"({write(key)})" for key in block.group_by if not _is_constant(key)]
             text += f" GROUP BY {', '.join(keys) or 'TRUE'}"
         if block.having is not None:
@@ -152,16 +153,16 @@ class _Writer:
         return f"{left} {kind.value} {right} ON {condition}"
 
     def function(self, call: Call | Aggregate, arguments: tuple[SqlType, ...]) -> EngineFunction:
-        """The function of ours that computes a call over its columns."""
-        known = self.functions.get((call, arguments))
-        if known is None:
-            known = EngineFunction(f"f{len(self.functions)}", call, arguments)
-            self.functions[call, arguments] = known
-        return known
+        """Return our function that computes a call over its columns."""
+        function = self.functions.get((call, arguments))
+        if function is None:
+            function = EngineFunction(f"f{len(self.functions)}", call, arguments)
+            self.functions[call, arguments] = function
+        return function
 
 
 def _shown(output: Output) -> str:
-    """A column of a set operation, which shows equal rows once."""
+    """Return a column of a set operation in the form in which equal values compare equal: -0.0 is written as 0.0."""
     name, type_ = output.expr.name if isinstance(output.expr, Column) else "", output.expr.type
     return f"({_unsigned(name, type_)}) AS {name}" if type_ in (FLOAT, DOUBLE) else name
 
@@ -175,34 +176,35 @@ def _unsigned_zero(writer: _Expressions, call: Call) -> str:
 
 
 def _fence(rows: str) -> str:
-    """Rows that the engine makes before it asks conditions of them: it moves none past a LIMIT."""
+    """Return a query whose rows the engine makes before it applies conditions: it moves no condition past a LIMIT."""
     return f"SELECT * FROM {rows if rows.isidentifier() else f'({rows})'} AS s LIMIT {LONG_MAX}"
 
 
 def _sets(block: Block, write: Callable[[Expr], str]) -> list[str]:
-    return [f"({', '.join(f'({write(block.group_by[place])})' for place in one)})" for one in block.grouping_sets]
+    keys = block.group_by
+    return [f"({', '.join(f'({write(keys[number])})' for number in numbers)})" for numbers in block.grouping_sets]
 
 
 def _unnested(relation: Unnest, lists: Sequence[str]) -> str:
-    """Rows of lists beside each other; the engine fills up shorter ones with NULL."""
-    columns = [f"unnest({one}) AS c{number}" for number, one in enumerate(lists)]
+    """Return rows of lists beside each other. The engine fills up shorter lists with NULL."""
+    columns = [f"unnest({values}) AS c{number}" for number, values in enumerate(lists)]
     if relation.has_places:
-        length = f"greatest({', '.join(f'coalesce(len({one}), 0)' for one in lists)})"
+        length = f"greatest({', '.join(f'coalesce(len({values}), 0)' for values in lists)})"
         columns.append(f"unnest(CAST(generate_series(1, {length}) AS INTEGER[])) AS c{len(lists)}")
     return f"(SELECT {', '.join(columns)}) AS {relation.id}"
 
 
 class _Expressions:
-    """Writes the expressions of one block."""
+    """Writer of the expressions of one block."""
 
-    def __init__(self, writer: _Writer, slots: Mapping[str, Slot]) -> None:
+    def __init__(self, writer: _SqlWriter, slots: Mapping[str, Slot]) -> None:
         self._writer = writer
         self._slots = slots
         self.fences: frozenset[str] = frozenset()
-        """Relations of FROM whose rows come before any condition."""
+        """Relations of FROM whose rows are made before any condition is applied."""
 
     def write(self, expr: Expr) -> str:
-        """An expression as the engine's."""
+        """Return an expression as the engine's SQL."""
         if isinstance(expr, Literal):
             return _literal(expr)
         if isinstance(expr, Column):
@@ -213,10 +215,11 @@ class _Expressions:
         return self._call(expr)
 
     def condition(self, expr: Expr, others: Sequence[Expr] = ()) -> str:
-        """What WHERE and ON ask for. Parts that read several relations, or slots, stand by themselves: the engine joins
-        by them. But what may fail is computed only where the rest, and the others that hold, do not decide."""
+        """Return a condition of WHERE or ON. Parts that read several relations, or slots, stand alone, since the engine
+        joins by them. Parts that may fail are computed only where the other parts, and `others`, which hold, do not
+        decide."""
         parts = conjuncts(expr)
-        safe = [one for one in (*parts, *others) if not may_fail(one) and not _has_slot(one)]
+        safe = [part for part in (*parts, *others) if not may_fail(part) and not _has_slot(part)]
         joined = [part for part in parts if not only_source(part)]
         risky = [part for part in joined if may_fail(part) and not is_join_of_keys(part) and not _has_slot(part)]
         texts = [self.write(part) for part in joined if part not in risky]
@@ -229,18 +232,18 @@ class _Expressions:
         return " AND ".join(texts)
 
     def having(self, expr: Expr) -> str:
-        """Write a condition of HAVING. Of keys alone the engine would ask it of rows, before it drops any: not beside a
-        count."""
+        """Return a condition of HAVING. If it read keys alone, the engine would apply it to rows before it drops any;
+        beside a count it does not."""
         texts = [(self.write(part), may_fail(part) and not has_aggregate(part)) for part in conjuncts(expr)]
         return " AND ".join(f"(CASE WHEN count(*) > 0 THEN {text} END)" if fails else text for text, fails in texts)
 
     def _guarded(self, word: str, safe: Sequence[Expr], unsafe: Sequence[Expr]) -> str:
-        """AND or OR, of which what may fail is computed only where the rest does not decide."""
+        """Return AND or OR in which operands that may fail are computed only where the others do not decide."""
         first = f"({f' {word.upper()} '.join(map(self.write, safe))})"
         if not unsafe:
             return first
         if len(unsafe) > 1 and not any(map(_has_slot, unsafe)):
-            # One of them may decide where another one has no value.
+            # One operand may decide where another has no value.
             rest = self._own(Call(word, tuple(unsafe), BOOLEAN), with_failures=True)
         else:
             rest = f" {word.upper()} ".join(map(self.write, unsafe))
@@ -251,7 +254,7 @@ class _Expressions:
         return f"(CASE WHEN {is_decided} THEN {verdict} ELSE {every} END)"
 
     def key(self, key: OrderKey) -> str:
-        """A key of ORDER BY."""
+        """Return a key of ORDER BY."""
         direction = "ASC" if key.ascending else "DESC"
         return f"{self.write(key.expr)} {direction} NULLS {'LAST' if key.nulls_last else 'FIRST'}"
 
@@ -266,7 +269,7 @@ class _Expressions:
         if name == "not":
             return f"(NOT {self.write(args[0])})"
         if name in ("equals", "not_equals") and args[1] == TRUE:
-            # The engine joins by EXISTS and IN only where they stand by themselves.
+            # The engine makes joins of EXISTS and IN only if they stand alone.
             return self.write(args[0]) if name == "equals" else f"(NOT {self.write(args[0])})"
         if name in COMPARISONS:
             return f"({self.write(args[0])} {COMPARISONS[name]} {self.write(args[1])})"
@@ -275,13 +278,13 @@ class _Expressions:
         return self._own(call) if written is None else written
 
     def _own(self, call: Call, *, with_failures: bool = False) -> str:
-        """A call of a function of ours, over the largest parts that the engine computes.
+        """Return a call of our function, over the largest parts that the engine computes.
 
-        with_failures: over those that cannot fail."""
+        with_failures: only over parts that cannot fail."""
         columns: dict[Expr, Column] = {}
         inner = self._inner(call, columns, is_top=True, with_failures=with_failures)
         assert isinstance(inner, Call)
-        if not columns:  # a list of constants, which is no constant itself: its rows are those of an argument
+        if not columns:  # a list of constants is no constant for the engine: it needs an argument to have rows
             columns[Literal(0, INT)] = Column("x0", INT)
         function = self._writer.function(inner, tuple(column.type for column in columns.values()))
         arguments = ", ".join(_to_function(self.write(expr), expr.type) for expr in columns)
@@ -299,7 +302,7 @@ class _Expressions:
         return columns.setdefault(expr, Column(f"x{len(columns)}", expr.type))
 
     def _is_native(self, call: Call) -> bool:
-        """Whether the engine computes a call by itself, whatever it computes it of."""
+        """Return whether the engine computes a call by itself, whatever computes its arguments."""
         if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in call.args):
             return False
         if call.function in COMPARISONS or call.function in ("and", "or", "not"):
@@ -308,7 +311,8 @@ class _Expressions:
         return native is not None and native(self, call) is not None
 
     def _lacks(self, expr: Expr) -> bool:
-        """Whether it is a BIG_DECIMAL of a function of ours: its reader is computed with it, from all of its digits."""
+        """Return whether an expression is a BIG_DECIMAL from one of our functions. Its reader is then computed by us
+        too, from all of its digits."""
         return isinstance(expr, Call) and expr.type == BIG_DECIMAL and not self._is_native(expr)
 
     def _aggregate(self, aggregate: Aggregate) -> str:
@@ -321,10 +325,10 @@ class _Expressions:
         return self._own_aggregate(aggregate, condition)
 
     def _own_aggregate(self, aggregate: Aggregate, condition: str) -> str:
-        """An aggregate of ours, over a list of each group's rows."""
+        """Return a call of our aggregate over a list of each group's rows."""
         columns: dict[Expr, Column] = {}
         args = tuple(self._inner(arg, columns) for arg in aggregate.args)
-        if not columns:  # of constants, which say nothing of how many rows there are
+        if not columns:  # constants do not tell the number of rows
             columns[Literal(0, INT)] = Column("x0", INT)
         types = tuple(column.type for column in columns.values())
         function = self._writer.function(replace(aggregate, args=args, filter=None), types)
@@ -351,7 +355,8 @@ class _Expressions:
         return after(f"{text}{condition} OVER ({' '.join(parts)})")
 
     def _window_key(self, window: Window, key: OrderKey) -> str:
-        """Whole numbers that a frame adds to do not overflow."""
+        """Return a key of a window's ORDER BY. Whole numbers that a frame adds to are widened so that they do not
+        overflow."""
         if not window.has_distance or key.expr.type in (FLOAT, DOUBLE):
             return self.key(key)
         direction, nulls = "ASC" if key.ascending else "DESC", "LAST" if key.nulls_last else "FIRST"
@@ -374,7 +379,7 @@ class _Expressions:
                 return f"({operands} {COMPARISONS[subquery.function]} {word} ({text}))"
 
     def _found_among(self, subquery: Subquery, text: str) -> str:
-        """IN of several columns, row by row: the engine has none that is correlated, and finds NULL in its ROWs."""
+        """Return IN of several columns, row by row: the engine has no correlated form, and finds NULL in its ROWs."""
         pairs = [f"{self.write(operand)} = s.c{number}" for number, operand in enumerate(subquery.operands)]
         is_equal = f"({' AND '.join(pairs)})"
         verdict = f"CASE WHEN bool_or({is_equal}) THEN true WHEN bool_or({is_equal} IS NULL) THEN NULL ELSE false END"
@@ -398,7 +403,7 @@ def _is_constant(expr: Expr) -> bool:
 
 
 def _to_function(text: str, type_: SqlType) -> str:
-    """An argument of a function of ours: decimals go as text."""
+    """Return an argument of our function. Decimals are passed as text."""
     return f"CAST({text} AS VARCHAR)" if type_ == BIG_DECIMAL else text
 
 
@@ -421,7 +426,7 @@ def _literal(literal: Literal) -> str:
 
 
 def _text(value: str) -> str:
-    """A text in quotes; the engine's own literals end at a zero byte."""
+    """Return a quoted text. The engine's own literals end at a zero byte."""
     quoted = value.replace("'", "''")
     if "\0" in quoted:
         pieces = " || chr(0) || ".join(f"'{piece}'" for piece in quoted.split("\0"))
@@ -430,7 +435,7 @@ def _text(value: str) -> str:
 
 
 def decimal_literal(value: Decimal) -> str:
-    """A number as a DECIMAL of its digits."""
+    """Return a number as a DECIMAL of its digits."""
     text = format(value, "f")
     whole, _, fraction = text.lstrip("-").partition(".")
     digits = max(len(whole.lstrip("0")) + len(fraction), 1)
@@ -471,7 +476,7 @@ def _coalesce(writer: _Expressions, call: Call) -> str | None:
 
 
 def _of_exact(writer: _Expressions, call: Call) -> str | None:
-    """ABS, GREATEST and LEAST of exact numbers, which have the digits of their arguments."""
+    """Return ABS, GREATEST or LEAST of exact numbers, which have the digits of their arguments."""
     if call.type != BIG_DECIMAL or not all(arg.type.base in _EXACT or _is_constant(arg) for arg in call.args):
         return None
     return f"{call.function}({', '.join(_exactly(writer, arg) for arg in call.args)})"
@@ -491,7 +496,7 @@ def _arithmetic(writer: _Expressions, call: Call) -> str | None:
 
 
 def _exactly(writer: _Expressions, expr: Expr) -> str:
-    """A constant DOUBLE is the number that its digits name."""
+    """Return an operand of exact arithmetic. A constant DOUBLE is taken as the number that its digits name."""
     if isinstance(expr, Literal) and isinstance(expr.value, float) and math.isfinite(expr.value):
         return decimal_literal(Decimal(repr(expr.value)))
     return writer.write(expr)
@@ -505,7 +510,7 @@ def _negate(writer: _Expressions, call: Call) -> str | None:
 
 
 def _cast(writer: _Expressions, call: Call) -> str | None:
-    """Casts that the engine makes as we do; others are ours."""
+    """Return a cast that the engine makes as we do; None for other casts, which our functions make."""
     source, target = call.args[0].type.base, call.type.base
     text = writer.write(call.args[0])
     if source is TypeName.BOOLEAN or target is TypeName.BOOLEAN:

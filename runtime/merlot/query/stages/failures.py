@@ -1,6 +1,6 @@
-"""Which expressions may have no value, and where the engine must not compute them before it has dropped rows. Pure.
+"""Expressions that may fail, and the relations whose rows the engine must make before it computes them. Pure.
 
-The engine asks conditions in whatever order it likes, and moves them into subqueries, past the filters there.
+The engine applies conditions in any order, and moves them into subqueries, past the filters there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RANKS = {
     TypeName.FLOAT: 3,
     TypeName.DOUBLE: 4,
 }
-"""A number is cast to a type of a higher rank without loss, or as we do it."""
+"""Ranks of number types. A cast to a type of a higher rank is lossless, or is done as we do it."""
 _SAFE = frozenset(
     {
         *COMPARISONS,
@@ -66,7 +66,7 @@ _SAFE = frozenset(
 
 
 def may_fail(expr: Expr) -> bool:
-    """Whether a row may have no value of it: an overflow, or a function of ours, which might."""
+    """Return whether an expression may fail for a row, by an overflow or in one of our functions."""
     if not isinstance(expr, Call):
         return False
     is_safe = expr.function in _SAFE or (expr.function in ARITHMETIC and expr.type == DOUBLE) or _is_small(expr)
@@ -75,13 +75,13 @@ def may_fail(expr: Expr) -> bool:
 
 
 def _is_small(call: Call) -> bool:
-    """Whether arithmetic is of whole numbers so small that no LONG is too small for the result."""
+    """Return whether arithmetic has whole numbers so small that the result always fits a LONG."""
     most = _most(call) if call.function in ARITHMETIC else None
     return most is not None and most <= LONG_MAX
 
 
 def _most(expr: Expr) -> int | None:
-    """Bound a whole number without its sign; None if nothing is known of it."""
+    """Return an upper bound of a whole number's magnitude; None if none is known."""
     if isinstance(expr, Literal):
         return abs(expr.value) if isinstance(expr.value, int) else None
     if isinstance(expr, Call) and expr.function in ARITHMETIC and expr.type == LONG:
@@ -93,7 +93,7 @@ def _most(expr: Expr) -> int | None:
 
 
 def is_join_of_keys(part: Expr) -> bool:
-    """Whether the engine may look up what an equality asks of two relations, as it does in a hash join."""
+    """Return whether a condition is an equality of two relations, which the engine may look up in a hash join."""
     if not isinstance(part, Call) or part.function != "equals":
         return False
     sources = [only_source(side) for side in part.args]
@@ -101,33 +101,33 @@ def is_join_of_keys(part: Expr) -> bool:
 
 
 def fenced(block: Block, common: Mapping[str, Query]) -> frozenset[str]:
-    """Relations of a FROM whose rows must be made before conditions are asked that read them and may fail."""
+    """Return the relations of a FROM whose rows must be made before conditions over them are computed that may fail."""
     queries = {
         relation.id: relation.query if isinstance(relation, Derived) else common[relation.common]
         for relation in relations_in(block.source)
         if isinstance(relation, Derived | Named)
     }
-    found: set[str] = set()
+    sources: set[str] = set()
     if not queries:
         return frozenset()
     for condition in (block.where, block.having, block.qualify, *conditions_in(block.source)):
         for part in conjuncts(condition):
             columns = [column for column in columns_in(part) if source_id(column) in queries]
             if may_fail(part) or any(_may_fail_in(queries, column, common) for column in columns):
-                found.update(map(source_id, columns))
-    return frozenset(id_ for id_ in found if not _keeps_all_rows(queries[id_]) and not is_correlated(queries[id_]))
+                sources.update(map(source_id, columns))
+    return frozenset(id_ for id_ in sources if not _keeps_all_rows(queries[id_]) and not is_correlated(queries[id_]))
 
 
 def _may_fail_in(queries: Mapping[str, Query], column: Column, common: Mapping[str, Query]) -> bool:
-    """Whether a column of a subquery is, or comes from, what may fail."""
+    """Return whether a column of a subquery is computed from an expression that may fail."""
     query = queries[source_id(column)]
     return _may_fail_at(query, int(column.name.partition(".c")[2]), common)
 
 
-def _may_fail_at(query: Query, place: int, common: Mapping[str, Query]) -> bool:
+def _may_fail_at(query: Query, position: int, common: Mapping[str, Query]) -> bool:
     if isinstance(query, SetOperation):
-        return any(_may_fail_at(side, place, common) for side in (query.left, query.right))
-    expr = query.outputs[place].expr
+        return any(_may_fail_at(side, position, common) for side in (query.left, query.right))
+    expr = query.outputs[position].expr
     if may_fail(expr):
         return True
     inner = {
@@ -139,5 +139,5 @@ def _may_fail_at(query: Query, place: int, common: Mapping[str, Query]) -> bool:
 
 
 def _keeps_all_rows(query: Query) -> bool:
-    """Whether a query has a row for each of a leaf's."""
+    """Return whether a query has a row for each row of a leaf."""
     return isinstance(query, Block) and isinstance(query.source, Scan) and query.where is None

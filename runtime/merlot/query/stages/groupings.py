@@ -1,4 +1,6 @@
-"""Say what a leaf is asked where a SELECT over one table groups, and what stands for its aggregates above. Pure."""
+"""Outputs of a leaf for a SELECT over one table that groups, and the expressions that replace its aggregates above.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _WHOLE = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIME
 
 
 class Grouping:
-    """Outputs of a leaf that aggregates, and what readers have instead of keys and aggregates."""
+    """Outputs of a leaf that aggregates, and the expressions over them that replace keys and aggregates for readers."""
 
     def __init__(self, scan: str, keys: tuple[Expr, ...], *, nulls: bool, is_whole: bool) -> None:
         self._scan = scan
@@ -33,13 +35,13 @@ class Grouping:
     def add(self, aggregate: Aggregate) -> None:
         own = of_table(aggregate)
         assert isinstance(own, Aggregate)
-        asked, type_ = _asked(own if self._nulls or own.function != "count" else _count_of(own))
-        slot: Expr = self._output(asked, type_)
+        computed, type_ = _asked(own if self._nulls or own.function != "count" else _count_of(own))
+        slot: Expr = self._output(computed, type_)
         if slot.type != aggregate.type:
             slot = Call("cast", (slot,), aggregate.type)
         flattens = registry.named(own.function).flattens
         may_be_empty = self._is_whole or aggregate.filter is not None or flattens or any(map(_may_be_null, own.args))
-        if may_be_empty and not self._nulls and _needs_count(asked):
+        if may_be_empty and not self._nulls and _needs_count(computed):
             count = Aggregate("countmv", own.args[:1], LONG, own.filter) if flattens else _count_of(own)
             counted = self._output(count, LONG)
             some = Call("greater_than", (counted, Literal(0, LONG)), BOOLEAN)
@@ -47,7 +49,8 @@ class Grouping:
         self.slots[aggregate] = slot
 
     def _output(self, expr: Expr, type_: SqlType) -> Column:
-        number = next((at for at, one in enumerate(self.outputs) if one.expr == expr), len(self.outputs))
+        exprs = [output.expr for output in self.outputs]
+        number = exprs.index(expr) if expr in exprs else len(exprs)
         if number == len(self.outputs):
             self.outputs.append(Output(f"c{number}", expr))
             self.types.append(type_)
@@ -55,7 +58,7 @@ class Grouping:
 
 
 def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
-    """The aggregate of one stage that gives the value exactly, and the type to read it as."""
+    """Return the aggregate of a single-stage query that has the exact value, and the type to read it as."""
     name, type_ = aggregate.function, aggregate.type
     if name == "sum" and type_ == LONG:
         return replace(aggregate, function="sumlong"), LONG
@@ -71,19 +74,20 @@ def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
 
 
 def _count_of(aggregate: Aggregate) -> Aggregate:
-    """How many rows have a value of every argument: without null handling COUNT(x) of one stage counts all rows."""
-    known = [
+    """Return the count of rows in which every argument has a value. Without null handling, COUNT(x) of a single-stage
+    query counts all rows."""
+    are_present = [
         FALSE if isinstance(arg, Literal) else Call("is_not_null", (arg,), BOOLEAN)
         for arg in aggregate.args
         if _may_be_null(arg)
     ]
-    condition = all_of([*conjuncts(aggregate.filter), *known])
+    condition = all_of([*conjuncts(aggregate.filter), *are_present])
     args = aggregate.args if aggregate.function == "count" else ()
-    return Aggregate("count", () if known else args, LONG, condition)
+    return Aggregate("count", () if are_present else args, LONG, condition)
 
 
 def _may_be_null(expr: Expr) -> bool:
-    """Whether an expression has NULLs of its own, where columns are their default values."""
+    """Return whether an expression may be NULL although columns hold default values instead of nulls."""
     if isinstance(expr, Call):
         function = BY_NAME[expr.function]
         return function.lazy is not None or any(map(_may_be_null, expr.args))
@@ -91,12 +95,12 @@ def _may_be_null(expr: Expr) -> bool:
 
 
 def _needs_count(aggregate: Aggregate) -> bool:
-    """Whether it is NULL of no values, and its state does not tell that without null handling."""
-    one = aggregation(aggregate, nulls=False)
-    if one.tells_nothing:
+    """Return whether an aggregate is NULL over no values, and its state does not show that without null handling."""
+    plain = aggregation(aggregate, nulls=False)
+    if plain.tells_nothing:
         return False
-    call = replace(one.call, nulls=True)
-    return bool(one.function.finish(call, one.function.identity(call)).to_arrow(1).null_count)
+    call = replace(plain.call, nulls=True)
+    return bool(plain.function.finish(call, plain.function.identity(call)).to_arrow(1).null_count)
 
 
 def is_leaf_aggregate(aggregate: Aggregate) -> bool:
@@ -104,24 +108,24 @@ def is_leaf_aggregate(aggregate: Aggregate) -> bool:
 
 
 def aggregates_in(block: Block) -> list[Aggregate]:
-    found: dict[Aggregate, None] = {}
+    aggregates: dict[Aggregate, None] = {}
     for expr in block.exprs:
-        _collect(expr, found)
-    return list(found)
+        _collect(expr, aggregates)
+    return list(aggregates)
 
 
-def _collect(expr: Expr, found: dict[Aggregate, None]) -> None:
+def _collect(expr: Expr, aggregates: dict[Aggregate, None]) -> None:
     if isinstance(expr, Aggregate):
-        found[expr] = None
+        aggregates[expr] = None
     elif isinstance(expr, Call):
         for arg in expr.args:
-            _collect(arg, found)
+            _collect(arg, aggregates)
 
 
 def of_table(expr: Expr) -> Expr:
-    """An expression of a scan's columns as one of the table's."""
+    """Return an expression over a scan's columns as one over the table's columns."""
 
-    def own(one: Expr) -> Expr | None:
-        return Column(one.name.partition(".")[2], one.type) if isinstance(one, Column) else None
+    def own(node: Expr) -> Expr | None:
+        return Column(node.name.partition(".")[2], node.type) if isinstance(node, Column) else None
 
     return substituted(expr, own)

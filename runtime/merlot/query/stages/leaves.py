@@ -1,8 +1,8 @@
-"""Cut a statement into leaves, which servers answer, and the rest, which reads their answers.
+"""Cut a statement into leaves, which servers answer, and the rest, which reads the leaves' answers.
 
-A SELECT over one table that groups is a leaf as a whole but for HAVING, ORDER BY and LIMIT: servers aggregate. Of other
-tables a leaf has the columns that are read, and the rows that filters of its own keep; the first rows, where a SELECT
-wants no more. Pure.
+A SELECT over one table that groups is a leaf except for HAVING, ORDER BY and LIMIT: servers aggregate. Other leaves
+return the columns that are read, of the rows that pass the filters over that table alone, and only the first rows if
+the SELECT needs no more. Pure.
 """
 
 from __future__ import annotations
@@ -47,33 +47,34 @@ from merlot.tree.relations import (
 from merlot.tree.types import LONG, SqlType
 
 RULE_NAMES: Final = (*(rule.name for rule in RULES), DIRECT)
-"""All that `skipPlannerRules` may name."""
+"""Names that `skipPlannerRules` may list."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageLeaf:
-    """What is asked of a table. Its answer has a column `c0`, `c1`, … for each of the query's outputs."""
+    """Query of one table. Its answer has a column `c0`, `c1`, … for each of the query's outputs."""
 
     id: str
     query: BoundQuery
     types: tuple[SqlType, ...]
-    """Of the columns, as stages read them: a sum of BIG_DECIMAL comes as text."""
+    """Types of the columns as stages read them: a sum of BIG_DECIMAL arrives as text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Leaves by relation id, and the statement over them: columns of a `Scan` are called `id.c0`, `id.c1`, …"""
+class CutStatement:
+    """Leaves by relation id, and the statement over them, in which columns of a `Scan` are called `id.c0`, `id.c1`,
+    …"""
 
     statement: Statement
     leaves: Mapping[str, StageLeaf]
     rewrites: RewriteResult
     """Rewriting of the statement before it was cut."""
     direct: StageLeaf | None = None
-    """The whole statement, if one leaf answers it: the only one of `leaves`."""
+    """Leaf that answers the whole statement, if there is one. It is then the only one of `leaves`."""
 
 
-def cut(statement: Statement) -> Cut:
-    """The leaves of a statement, and the rest."""
+def cut(statement: Statement) -> CutStatement:
+    """Return the leaves of a statement, and the rest."""
     rewrites = rewritten(with_null_bits(statement))
     whole = None if DIRECT.lower() in skipped_rules(statement) else direct_query(rewrites.statement)
     if whole is None:
@@ -86,18 +87,18 @@ def cut(statement: Statement) -> Cut:
     )
     rest = replace(rewrites.statement, query=Block(source=scan, outputs=columns), common=())
     rewrites = replace(rewrites, rules=(*rewrites.rules, DIRECT))
-    return Cut(rest, {scan.id: leaf}, rewrites, leaf)
+    return CutStatement(rest, {scan.id: leaf}, rewrites, leaf)
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """What a scan is to bring, while its readers are looked at."""
+class _ScanNeeds:
+    """Needs of a scan's readers, collected while the statement is walked."""
 
     table: str
     parts: list[Expr] = field(default_factory=list)
-    """Conditions."""
+    """Conditions on the scan's columns."""
     columns: dict[Expr, Expr] = field(default_factory=dict)
-    """Columns of the table, and IS NULL of them, by what readers have."""
+    """Expressions of the table (columns, and IS NULL of columns), by the expressions of readers."""
     order_by: tuple[OrderKey, ...] = ()
     limit: int = INT_MAX
     aggregated: StageLeaf | None = None
@@ -109,11 +110,12 @@ class _Cutter:
         self._statement = statement = rewrites.statement
         self._nulls = statement.null_handling
         blocks = [query for query in queries_in(statement) if isinstance(query, Block)]
-        scans = [one for block in blocks for one in relations_in(block.source) if isinstance(one, Scan)]
-        self._wanted = {scan.id: _Wanted(scan.table) for scan in scans}
+        relations = [relation for block in blocks for relation in relations_in(block.source)]
+        scans = [relation for relation in relations if isinstance(relation, Scan)]
+        self._wanted = {scan.id: _ScanNeeds(scan.table) for scan in scans}
         self._correlated = _correlated(statement)
 
-    def cut(self) -> Cut:
+    def cut(self) -> CutStatement:
         common = tuple((id_, self._query(query)) for id_, query in self._statement.common)
         rest = replace(self._statement, query=self._query(self._statement.query), common=common)
         for query in queries_in(rest):
@@ -125,11 +127,11 @@ class _Cutter:
             for number, read in enumerate(wanted.columns)
         }
         leaves = {id_: self._leaf(id_, wanted) for id_, wanted in self._wanted.items()}
-        above = map_statement(rest, lambda expr: substituted(expr, lambda one: self._brought(one, brought)))
-        return Cut(above, leaves, self._rewrites)
+        above = map_statement(rest, lambda expr: substituted(expr, lambda part: self._brought(part, brought)))
+        return CutStatement(above, leaves, self._rewrites)
 
     def _brought(self, expr: Expr, brought: Mapping[Expr, Column]) -> Expr | None:
-        """Name the column of a leaf that takes the place of what is read."""
+        """Return the leaf's column that replaces an expression; None if the leaf has no such column."""
         if self._is_null_test(expr):
             assert isinstance(expr, Call)
             is_null = brought.get(replace(expr, function="is_null"))
@@ -137,13 +139,14 @@ class _Cutter:
         return brought.get(expr) if isinstance(expr, Column) else None
 
     def _is_null_test(self, expr: Expr) -> bool:
-        """Whether leaves alone know the answer: their columns are default values."""
+        """Return whether an expression is a null test that only a leaf can answer, because its columns hold default
+        values."""
         if self._nulls or not isinstance(expr, Call) or expr.function not in NULL_TESTS:
             return False
         column = expr.args[0]
         return isinstance(column, Column) and source_id(column) in self._wanted
 
-    def _leaf(self, id_: str, wanted: _Wanted) -> StageLeaf:
+    def _leaf(self, id_: str, wanted: _ScanNeeds) -> StageLeaf:
         if wanted.aggregated is not None:
             return wanted.aggregated
         columns = list(wanted.columns.values())
@@ -170,7 +173,7 @@ class _Cutter:
             substituted(expr, self._note)
 
     def _note(self, expr: Expr) -> Expr | None:
-        """Bring a column, or where it is null; what it gives ends the walk there."""
+        """Note a column, or a null test of one, as read. Returning the expression ends the walk there."""
         is_test = self._is_null_test(expr)
         if not is_test and not isinstance(expr, Column):
             return None
@@ -187,12 +190,12 @@ class _Cutter:
 
     def _block(self, block: Block) -> Block:
         slots = {name: self._slot(slot) for name, slot in block.slots.items()}
-        kept = self._push(conjuncts(block.where), reachable(block.source))
-        block = replace(block, source=self._relation(block.source), where=all_of(kept), slots=slots)
+        remaining = self._push(conjuncts(block.where), reachable(block.source))
+        block = replace(block, source=self._relation(block.source), where=all_of(remaining), slots=slots)
         scan = block.source
         if block.grouping_sets:
             return block
-        if kept or not isinstance(scan, Scan) or scan.id in self._correlated:
+        if remaining or not isinstance(scan, Scan) or scan.id in self._correlated:
             return block
         if is_grouped(block) or (block.is_distinct and not block.slots):
             return self._aggregated(block, scan) or block
@@ -213,67 +216,67 @@ class _Cutter:
         left, right = self._relation(relation.left), self._relation(relation.right)
         assert left is not None
         assert right is not None
-        kept = self._push(conjuncts(relation.condition), reachable_by_condition(relation))
-        return replace(relation, left=left, right=right, condition=all_of(kept))
+        remaining = self._push(conjuncts(relation.condition), reachable_by_condition(relation))
+        return replace(relation, left=left, right=right, condition=all_of(remaining))
 
     def _push(self, parts: list[Expr], scans: frozenset[str]) -> list[Expr]:
-        """Ask leaves what concerns them alone; returns the rest."""
+        """Push conditions that read one scan alone to its leaf. Return the other conditions."""
         scans &= self._wanted.keys()
-        kept = []
+        remaining = []
         for part in parts:
             owner = only_source(part)
             if owner in scans and owner is not None:
                 self._wanted[owner].parts.append(part)
                 continue
-            kept.append(part)
+            remaining.append(part)
             for scan, weaker in implied(part, scans):
                 self._wanted[scan].parts.append(weaker)
-        return kept
+        return remaining
 
     def _aggregated(self, block: Block, scan: Scan) -> Block | None:
-        """The block over groups that servers made; None if they cannot."""
+        """Return the block over groups that servers compute; None if they cannot."""
         keys = block.group_by
         if not is_grouped(block):
             keys = tuple(dict.fromkeys(output.expr for output in block.outputs))
         if any(source_id(column) != scan.id for key in keys for column in columns_in(key)):
             return None
         keys = tuple(key for key in keys if not isinstance(key, Literal))
-        found = aggregates_in(block)
-        if (block.group_by and not keys) or not (keys or found) or not all(map(is_leaf_aggregate, found)):
+        aggregates = aggregates_in(block)
+        if (block.group_by and not keys) or not (keys or aggregates) or not all(map(is_leaf_aggregate, aggregates)):
             return None
-        if any(source_id(column) != scan.id for one in found for column in columns_in(one)):
+        if any(source_id(column) != scan.id for aggregate in aggregates for column in columns_in(aggregate)):
             return None
-        made = Grouping(scan.id, keys, nulls=self._nulls, is_whole=not block.group_by and bool(found))
-        for one in found:
-            made.add(one)
+        grouping = Grouping(scan.id, keys, nulls=self._nulls, is_whole=not block.group_by and bool(aggregates))
+        for aggregate in aggregates:
+            grouping.add(aggregate)
         wanted = self._wanted[scan.id]
         query = BoundQuery(
             scan.table,
-            tuple(made.outputs),
+            tuple(grouping.outputs),
             where=all_of([of_table(part) for part in wanted.parts]),
             group_by=tuple(of_table(key) for key in keys),
             limit=INT_MAX,
             options=self._statement.options,
             explain=self._statement.explain,
         )
-        wanted.aggregated = StageLeaf(scan.id, query, tuple(made.types))
-        above = map_block(block, lambda expr: rewrite_expr(expr, made.slots.get))
+        wanted.aggregated = StageLeaf(scan.id, query, tuple(grouping.types))
+        above = map_block(block, lambda expr: rewrite_expr(expr, grouping.slots.get))
         is_distinct = block.is_distinct and is_grouped(block)
         return replace(above, where=above.having, having=None, group_by=(), is_distinct=is_distinct)
 
 
 def _is_ordered_by(scan: Scan, block: Block) -> bool:
-    """Whether the order of the rows is one of the scan's columns alone: a correlated query has others in sight."""
+    """Return whether ORDER BY reads columns of the scan alone: a correlated query may read others."""
     return all(source_id(column) == scan.id for key in block.order_by for column in columns_in(key.expr))
 
 
 def _correlated(statement: Statement) -> frozenset[str]:
-    """Scans that queries other than their own SELECT read."""
-    found: set[str] = set()
+    """Return the scans that queries other than their own SELECT read."""
+    correlated: set[str] = set()
     for query in queries_in(statement):
         if isinstance(query, Block):
             own = {relation.id for relation in relations_in(query.source)}
             exprs = [*query.exprs, *conditions_in(query.source)]
             read = {source_id(column) for expr in exprs for column in columns_in(expr)}
-            found |= read - own
-    return frozenset(found)
+            correlated |= read - own
+    return frozenset(correlated)

@@ -1,11 +1,12 @@
-"""Bring to every IS NULL which stored values are null, where leaves read default values in their place.
+"""Null bits: columns that tell every IS NULL which stored values are null, where leaves return default values for
+nulls.
 
-With null handling off a column of a leaf has no nulls, yet `IS NULL`, and `COALESCE`, which is bound to it, see them.
-So each query between such a test and the table of its column gives one more column, its null bit. The test of a table's
-own column stays as it is: `leaves` asks the leaf for it.
+With null handling off, a leaf's column has no nulls, yet `IS NULL`, and `COALESCE`, which is bound to it, see them. So
+each query between such a test and the table of its column returns one more column, its null bit. The test of a table's
+own column stays as it is: `leaves` has the leaf compute it.
 
-A group, and a row of DISTINCT or UNION, is null if it is of nulls alone. Rows of INTERSECT and EXCEPT, and whatever is
-computed, are values. Pure.
+A group, and a row of DISTINCT or UNION, is null if all its rows are null. Rows of INTERSECT and EXCEPT, and computed
+expressions, are values. Pure.
 """
 
 from __future__ import annotations
@@ -38,42 +39,42 @@ NULL_TESTS = frozenset({"is_null", "is_not_null"})
 
 
 def with_null_bits(statement: Statement) -> Statement:
-    """The statement whose null tests know the nulls of tables; as it is with null handling on."""
+    """Return the statement with null tests that know the nulls of tables; unchanged with null handling on."""
     return statement if statement.null_handling else _Tracer(statement).statement()
 
 
 def null_test(call: Call, bit: Expr) -> Call:
-    """IS [NOT] NULL by a bit, which itself is NULL in rows that an outer join has made up."""
+    """Return IS [NOT] NULL in terms of a bit, which itself is NULL in rows that an outer join has made up."""
     is_null = Call("coalesce", (bit, TRUE), BOOLEAN)
     return is_null if call.function == "is_null" else Call("not", (is_null,), BOOLEAN)
 
 
 def _tests_in(statement: Statement) -> Iterator[Column]:
-    """Columns of which a statement asks whether they are null."""
-    found: list[Column] = []
+    """Return the columns that a statement tests for null."""
+    columns: list[Column] = []
 
     def note(expr: Expr) -> Expr | None:
         if isinstance(expr, Call) and expr.function in NULL_TESTS and isinstance(expr.args[0], Column):
-            found.append(expr.args[0])
+            columns.append(expr.args[0])
         return None
 
     for query in queries_in(statement):
         if isinstance(query, Block):
             for expr in (*query.exprs, *conditions_in(query.source)):
                 substituted(expr, note)
-    return iter(found)
+    return iter(columns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bit:
-    """The null bit of a query's column."""
+    """Null bit of a query's column."""
 
     place: int
-    """Among the query's columns."""
+    """Position among the query's columns."""
     is_known: bool
-    """Whether the query knows; else it stands beside the other side of a UNION, which does."""
+    """True if the query knows the bit. If not, it is there because the other side of a UNION knows it."""
     is_value: bool = False
-    """Whether it is FALSE: the column has bits, but its rows here are values."""
+    """True if the bit is FALSE: the column has bits, but its rows here are values."""
 
 
 class _Tracer:
@@ -82,7 +83,7 @@ class _Tracer:
         self._common = dict(statement.common)
         self._sources: dict[str, Source] = {}
         self._bits: dict[int, dict[int, _Bit]] = {}
-        """By the identity of a query and the place of its column, in the order of their places."""
+        """Bits by the identity of a query and the position of its column, in the order of their positions."""
         self._sides: set[int] = set()
         """Identities of queries that are a side of a set operation."""
         self._num_made = 0
@@ -104,7 +105,7 @@ class _Tracer:
         return (query for query in queries_in(self._statement) if isinstance(query, Block))
 
     def _ask(self, column: Column) -> bool:
-        """Have the queries that a column comes through give its bit; whether they know it."""
+        """Have the queries that a column comes through return its bit. Return whether they know it."""
         source = self._sources.get(source_id(column))
         query = self._query_of(source)
         return isinstance(source, Scan) if query is None else self._ask_query(query, _place(column))
@@ -115,9 +116,9 @@ class _Tracer:
         return self._common[source.common] if isinstance(source, Named) else None
 
     def _ask_query(self, query: Query, place: int) -> bool:
-        known = self._bits.get(id(query), {}).get(place)
-        if known is not None:
-            return known.is_known
+        bit = self._bits.get(id(query), {}).get(place)
+        if bit is not None:
+            return bit.is_known
         if isinstance(query, SetOperation):
             if query.kind is not SetKind.UNION:
                 return False
@@ -145,7 +146,8 @@ class _Tracer:
         bits[place] = _Bit(len(query.outputs) + len(bits), is_known, is_value)
 
     def _knows(self, block: Block, expr: Expr) -> bool:
-        """Whether a SELECT knows where an output is null: it is a column, or the key of groups or of distinct rows."""
+        """Return whether a SELECT knows where an output is null: it is a column, or a key of groups or of distinct
+        rows."""
         if not isinstance(expr, Column) or (is_grouped(block) and expr not in block.group_by):
             return False
         if block.is_distinct and (is_grouped(block) or block.slots):
@@ -171,7 +173,7 @@ class _Tracer:
         return replace(changed, outputs=(*changed.outputs, *bits))
 
     def _output(self, block: Block, place: int) -> Expr:
-        """A column's expression, without the cast to the type that both sides of a set operation have."""
+        """Return a column's expression without the cast to the common type of both sides of a set operation."""
         expr = block.outputs[place].expr
         if id(block) in self._sides and isinstance(expr, Call) and expr.function == "cast":
             return expr.args[0]
@@ -193,7 +195,7 @@ class _Tracer:
         return self._distinct(query, replace(every, is_all=True, order_by=(), limit=None, offset=0))
 
     def _distinct(self, query: SetOperation, every: SetOperation) -> Block:
-        """A UNION as groups of the rows of UNION ALL."""
+        """Return a UNION as groups of the rows of UNION ALL."""
         id_ = f"s{self._num_made}"
         self._num_made += 1
 
@@ -218,7 +220,7 @@ class _Tracer:
         return substituted(expr, self._tested)
 
     def _tested(self, expr: Expr) -> Expr | None:
-        """A null test of a column that comes through queries, by the bit that these give."""
+        """Return a null test of a subquery's column in terms of the bit that the subquery returns."""
         if not isinstance(expr, Call) or expr.function not in NULL_TESTS or not isinstance(expr.args[0], Column):
             return None
         column = expr.args[0]
@@ -229,21 +231,21 @@ class _Tracer:
         return null_test(expr, Column(f"{source_id(column)}.c{bit.place}", BOOLEAN))
 
     def _by_group(self, block: Block, expr: Expr) -> Expr:
-        """An expression over groups, in which the null test of a key is of the group."""
+        """Return an expression over groups, in which the null test of a key is that of the group."""
 
-        def substitute(one: Expr) -> Expr | None:
-            if isinstance(one, Aggregate) or one in block.group_by:
-                return self._by_row(one)
-            if not isinstance(one, Call) or one.function not in NULL_TESTS:
+        def substitute(node: Expr) -> Expr | None:
+            if isinstance(node, Aggregate) or node in block.group_by:
+                return self._by_row(node)
+            if not isinstance(node, Call) or node.function not in NULL_TESTS:
                 return None
-            key = one.args[0]
+            key = node.args[0]
             if key not in block.group_by or not isinstance(key, Column) or not self._ask(key):
-                return self._tested(one)
+                return self._tested(node)
             is_null: Expr = _of_group(self._by_row(Call("is_null", (key,), BOOLEAN)))
             if block.grouping_sets:
                 lacks = Call("greater_than", (Call(GROUPING, (key,), INT), Literal(0, INT)), BOOLEAN)
                 is_null = Call("or", (lacks, is_null), BOOLEAN)
-            return is_null if one.function == "is_null" else Call("not", (is_null,), BOOLEAN)
+            return is_null if node.function == "is_null" else Call("not", (is_null,), BOOLEAN)
 
         return rewrite_expr(expr, substitute)
 

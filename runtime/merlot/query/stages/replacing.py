@@ -1,4 +1,4 @@
-"""Put expressions in the place of columns, keeping what binding guarantees of calls. Pure."""
+"""Replacement of columns by expressions that keeps what binding guarantees of calls. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN
 
 MAX_NODES = 1_000
-"""Of all expressions that a rule makes at once: `a + a` of `a + a` of … doubles with each subquery."""
+"""Most nodes of all expressions that a rule makes at once: `a + a` of `a + a` of … doubles with each subquery."""
 _BROKEN = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError)
 """Errors that a rule of calls raises for arguments it was not written for."""
 _PREDICATES = names_that("is_predicate")
 
 
 class UnsoundError(Exception):
-    """An expression would be one that binding does not make."""
+    """Raised for an expression that binding would not make."""
 
 
 class Replacing:
-    """Puts expressions in the place of columns, by their names. Raises UnsoundError."""
+    """Replacement of columns by expressions, by their names. Raises UnsoundError."""
 
     def __init__(self, columns: Mapping[str, Expr]) -> None:
         self._columns = columns
@@ -35,7 +35,7 @@ class Replacing:
         self._num_nodes = 0
 
     def __call__(self, expr: Expr) -> Expr:
-        """The expression over what stands for its columns."""
+        """Return the expression with its columns replaced."""
         if isinstance(expr, Column):
             self._num_nodes += self._sizes.get(expr.name, 1) - 1
             if self._num_nodes > MAX_NODES:
@@ -45,11 +45,11 @@ class Replacing:
             return expr
         args = tuple(map(self, expr.args))
         condition = expr.filter if isinstance(expr, Aggregate) else None
-        kept = None if condition is None else self(condition)
-        if all(a is b for a, b in zip(args, expr.args, strict=True)) and kept is condition:
+        replaced = None if condition is None else self(condition)
+        if all(a is b for a, b in zip(args, expr.args, strict=True)) and replaced is condition:
             return expr
         if isinstance(expr, Aggregate):
-            return replace(expr, args=args, filter=kept)
+            return replace(expr, args=args, filter=replaced)
         made = _simplified(replace(expr, args=args))
         if not self._are_columns:
             _check(made)
@@ -64,7 +64,7 @@ def size_of(expr: Expr) -> int:
 
 
 def is_strict(expr: Expr) -> bool:
-    """Tell whether an expression is NULL where all of its columns are, as in a row that an outer join makes up."""
+    """Return whether an expression is NULL where all of its columns are, as in a row that an outer join makes up."""
     if isinstance(expr, Column):
         return True
     if not isinstance(expr, Call):
@@ -76,7 +76,7 @@ def is_strict(expr: Expr) -> bool:
 
 
 def is_null_bit(expr: Expr) -> bool:
-    """Tell whether an expression says where a column of a table is null: a join's made-up row has no such bit."""
+    """Return whether an expression says where a column of a table is null: a join's made-up row has no such bit."""
     return isinstance(expr, Call) and expr.function == "coalesce" and expr.args[1:] == (TRUE,)
 
 

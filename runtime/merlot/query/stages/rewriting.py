@@ -1,4 +1,4 @@
-"""Change the expressions of a statement of several stages, wherever they stand. Pure."""
+"""Functions that change the expressions of a statement of several stages, wherever they occur. Pure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Change = Callable[[Expr], Expr]
 
 
 def is_grouped(block: Block) -> bool:
-    """Whether its rows are groups: it has GROUP BY or aggregates."""
+    """Return whether a block's rows are groups: it has GROUP BY or aggregates."""
     return bool(block.group_by or block.grouping_sets) or any(map(has_aggregate, block.exprs))
 
 
 def substituted(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
-    """Top-down copy, arguments and filters of aggregates included, in which what `substitute` returns (not None) stands
-    for a node and all below it."""
-    found = substitute(expr)
-    if found is not None:
-        return found
+    """Return a top-down copy, arguments and filters of aggregates included. What `substitute` returns, unless None,
+    replaces a node and all below it."""
+    replacement = substitute(expr)
+    if replacement is not None:
+        return replacement
     if isinstance(expr, Call):
         args = tuple(substituted(arg, substitute) for arg in expr.args)
         return expr if args == expr.args else replace(expr, args=args)
@@ -46,13 +46,13 @@ def substituted(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def map_statement(statement: Statement, change: Change) -> Statement:
-    """A statement with each of its expressions changed."""
+    """Return a statement with each of its expressions changed."""
     common = tuple((id_, map_query(query, change)) for id_, query in statement.common)
     return replace(statement, query=map_query(statement.query, change), common=common)
 
 
 def map_query(query: Query, change: Change) -> Query:
-    """A query with each of its expressions changed, those of subqueries included."""
+    """Return a query with each of its expressions changed, those of subqueries included."""
     if isinstance(query, SetOperation):
         return replace(query, left=map_query(query.left, change), right=map_query(query.right, change))
     block = map_block(query, change)
@@ -97,7 +97,7 @@ def map_sources(relation: Relation, change: Callable[[Source], Source]) -> Relat
 
 
 def map_conditions(relation: Relation | None, change: Change) -> Relation | None:
-    """A FROM with conditions of joins changed, and lists that are taken apart; its subqueries are not."""
+    """Return a FROM with conditions of joins changed, and lists that are unnested; its subqueries are not."""
     if isinstance(relation, Unnest):
         return replace(relation, lists=tuple(map(change, relation.lists)))
     if not isinstance(relation, Join):
@@ -111,20 +111,20 @@ def map_conditions(relation: Relation | None, change: Change) -> Relation | None
 
 
 def map_block(block: Block, change: Change) -> Block:
-    """A block with each of its expressions changed, those of subqueries and joins not."""
+    """Return a block with each of its expressions changed, except those of subqueries and joins."""
 
     def keys(order_by: tuple[OrderKey, ...]) -> tuple[OrderKey, ...]:
         return tuple(replace(key, expr=change(key.expr)) for key in order_by)
 
-    def slot(one: Slot) -> Slot:
-        if isinstance(one, Subquery):
-            return replace(one, operands=tuple(map(change, one.operands)))
+    def change_slot(slot: Slot) -> Slot:
+        if isinstance(slot, Subquery):
+            return replace(slot, operands=tuple(map(change, slot.operands)))
         return replace(
-            one,
-            args=tuple(map(change, one.args)),
-            partition_by=tuple(map(change, one.partition_by)),
-            order_by=keys(one.order_by),
-            filter=None if one.filter is None else change(one.filter),
+            slot,
+            args=tuple(map(change, slot.args)),
+            partition_by=tuple(map(change, slot.partition_by)),
+            order_by=keys(slot.order_by),
+            filter=None if slot.filter is None else change(slot.filter),
         )
 
     def optional(expr: Expr | None) -> Expr | None:
@@ -138,5 +138,5 @@ def map_block(block: Block, change: Change) -> Block:
         having=optional(block.having),
         qualify=optional(block.qualify),
         order_by=keys(block.order_by),
-        slots={name: slot(one) for name, one in block.slots.items()},
+        slots={name: change_slot(slot) for name, slot in block.slots.items()},
     )

@@ -1,4 +1,6 @@
-"""Show a group of zeros as 0.0: to the engine -0.0 and 0.0 are equal, and it shows either. Pure."""
+"""Signs of zeros: a group of zeros is shown as 0.0. To the engine -0.0 and 0.0 are equal, and it returns either.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from merlot.tree.relations import Block, Subquery, is_correlated
 from merlot.tree.types import DOUBLE, FLOAT
 
 UNSIGNED_ZERO = "unsigned zero"
-"""The function that makes 0.0 of -0.0, in the engine alone."""
+"""Function that makes 0.0 of -0.0, in the engine alone."""
 
 
 def with_one_zero(block: Block) -> Block:
-    """A SELECT whose keys, of groups or of distinct rows, are 0.0 where they are zero."""
+    """Return a SELECT whose keys, of groups or of distinct rows, are 0.0 where they are zero."""
     keys = block.group_by
     if not is_grouped(block) and block.is_distinct:
         keys = tuple(output.expr for output in block.outputs)

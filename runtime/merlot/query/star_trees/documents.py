@@ -1,4 +1,4 @@
-"""Documents of a star-tree as operators read docs: dimensions are columns, aggregates come as states."""
+"""Documents of a star-tree as the docs that operators read: dimensions are columns, aggregates are stored states."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Docs = NDArray[np.uint32]
 
 
 class Dimensions(Protocol):
-    """Columns of the segments that a tree is of."""
+    """Columns of the segments that a tree was built from."""
 
     def reader(self, name: str) -> Reader: ...
     def bounds(self, name: str) -> tuple[int, int] | None: ...
 
 
-class CodedColumn:
-    """A column without nulls that has a dictionary, by the dict ids of its docs: a Reader."""
+class CodedDimension:
+    """Reader of a column without nulls that has a dictionary, given the dict ids of its docs."""
 
     multi_value: Final = False
     nulls: NDArray[np.uint64] | None = None
@@ -55,7 +55,8 @@ class CodedColumn:
 
 
 class DictionaryDocs:
-    """Values of a column's dictionary, a doc each: which of them a predicate takes is a query over these docs."""
+    """Distinct values of a column, one doc for each: a filter over these docs returns the values that pass a
+    predicate."""
 
     valid_docs: Final[ValidDocs] = EVERY_DOC
     stored_states: Final[Sequence[StatesOf] | None] = None
@@ -63,7 +64,7 @@ class DictionaryDocs:
     def __init__(self, reader: Reader) -> None:
         assert reader.dictionary is not None
         self.num_docs = len(reader.dictionary)
-        self._column = CodedColumn(reader.type, reader.dictionary, self._ids)
+        self._column = CodedDimension(reader.type, reader.dictionary, self._ids)
         self._column.is_sorted = True
         self._column.runs = np.arange(self.num_docs + 1, dtype=np.uint32)
 
@@ -78,7 +79,7 @@ class DictionaryDocs:
 
 
 class TreeDocs:
-    """Documents of one tree, for one query; any thread. Dimensions alone are columns."""
+    """Documents of one tree, for one query. Only dimensions are columns. Any thread."""
 
     valid_docs: Final[ValidDocs] = EVERY_DOC
 
@@ -90,14 +91,14 @@ class TreeDocs:
         self._readers: dict[str, Reader] = {}
 
     def reader(self, name: str) -> Reader:
-        found = self._readers.get(name)
-        if found is None:
-            place = self.tree.dimensions.index(name)
+        column = self._readers.get(name)
+        if column is None:
+            position = self.tree.dimensions.index(name)
             stored = self._dimensions.reader(name)
             assert stored.dictionary is not None
-            made = CodedColumn(stored.type, stored.dictionary, lambda: self.tree.ids(place))
-            found = self._readers.setdefault(name, made)
-        return found
+            coded = CodedDimension(stored.type, stored.dictionary, lambda: self.tree.ids(position))
+            column = self._readers.setdefault(name, coded)
+        return column
 
     def bounds(self, name: str) -> tuple[int, int] | None:
         return self._dimensions.bounds(name)

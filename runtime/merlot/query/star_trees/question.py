@@ -1,4 +1,4 @@
-"""What a leaf asks, in the terms of star-trees: which columns it needs values of, which states, which predicates."""
+"""Needs of a leaf in the terms of star-trees: the columns whose values it reads, the stored states, the predicates."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ _SUMS: Final = frozenset({"sum", "sumlong", "sumprecision"})
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a leaf makes of the documents."""
+    """Part of a leaf's needs that does not depend on its filter."""
 
-    kept: frozenset[str]
-    """Columns whose values are wanted: of group keys, and of filters of aggregates."""
+    value_columns: frozenset[str]
+    """Columns whose values are read: those of group keys, and of filters of aggregates."""
     states: tuple[tuple[StoredFunction, ...], ...]
-    """Of each aggregate, the stored functions whose states make its own, one after another."""
+    """Stored functions of each aggregate. Their states, one after another, make the aggregate's state."""
     arguments: frozenset[str]
     """Columns that are aggregated."""
     null_aware: frozenset[str]
-    """Columns of which it matters which rows are null."""
+    """Columns whose nulls change the answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a query asks of a segment."""
+class TreeQuestion:
+    """Needs of a query of one segment."""
 
     work: Work
     of_columns: tuple[tuple[str, tuple[Expr, ...]], ...]
-    """Predicates of one column each, all of which must hold, by column."""
+    """Predicates over one column each, by column. All must hold."""
     others: tuple[Expr, ...]
-    """Predicates of several columns, which must hold too."""
+    """Predicates over several columns. All must hold."""
     null_aware: frozenset[str]
 
     @property
-    def kept(self) -> frozenset[str]:
-        """Columns whose values documents must tell."""
-        return self.work.kept.union(*(columns_of(expr) for expr in self.others))
+    def value_columns(self) -> frozenset[str]:
+        """Columns whose values have to be read from the documents."""
+        return self.work.value_columns.union(*(columns_of(expr) for expr in self.others))
 
     @property
     def columns(self) -> frozenset[str]:
         """Columns that must be dimensions."""
-        return self.kept.union(name for name, _ in self.of_columns)
+        return self.value_columns.union(name for name, _ in self.of_columns)
 
 
-def question(leaf: Leaf) -> Question | None:
-    """None if no star-tree can answer it."""
+def question(leaf: Leaf) -> TreeQuestion | None:
+    """Return the needs of a leaf; None if no star-tree can answer it."""
     work = _work_of(leaf.work)
     if work is None:
         return None
@@ -80,7 +80,7 @@ def question(leaf: Leaf) -> Question | None:
     filters = [expr for exprs in by_column.values() for expr in exprs] + others
     of_columns = tuple((name, tuple(exprs)) for name, exprs in by_column.items())
     null_aware = work.null_aware.union(*(_null_aware(expr) for expr in filters))
-    return Question(work, of_columns, tuple(others), null_aware)
+    return TreeQuestion(work, of_columns, tuple(others), null_aware)
 
 
 def _conjuncts(expr: Expr | None) -> Iterator[Expr]:
@@ -92,65 +92,67 @@ def _conjuncts(expr: Expr | None) -> Iterator[Expr]:
 
 
 def _work_of(work: LeafWork) -> Work | None:
-    """Made once, and remembered with the plan."""
+    """Return the needs of the work, computed once and kept in its memo; None if no star-tree can answer it."""
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _make_work(work)
-    made: Work | None = work.memo[_MEMO]
-    return made
+    needs: Work | None = work.memo[_MEMO]
+    return needs
 
 
 def _make_work(work: LeafWork) -> Work | None:
     if work.kind is LeafKind.SELECTION or work.skips_star_trees or any(key.type.is_array for key in work.keys):
         return None
     states = []
-    for one in work.aggregations:
-        stored = _stored(one)
+    for aggregation in work.aggregations:
+        stored = _stored(aggregation)
         if stored is None:
             return None
         states.append(stored)
-    exprs = [*work.keys, *(one.filter for one in work.aggregates if one.filter is not None)]
-    kept: frozenset[str] = frozenset().union(*(columns_of(expr) for expr in exprs))
-    arguments: frozenset[str] = frozenset().union(*(columns_of(arg) for one in work.aggregates for arg in one.args))
+    filters = [aggregate.filter for aggregate in work.aggregates if aggregate.filter is not None]
+    exprs = [*work.keys, *filters]
+    values: frozenset[str] = frozenset().union(*(columns_of(expr) for expr in exprs))
+    args = [arg for aggregate in work.aggregates for arg in aggregate.args]
+    arguments: frozenset[str] = frozenset().union(*(columns_of(arg) for arg in args))
     null_aware = frozenset().union(*(_null_aware(expr) for expr in exprs))
     if work.null_handling:
         null_aware |= arguments
-    return Work(kept, tuple(states), arguments, null_aware)
+    return Work(values, tuple(states), arguments, null_aware)
 
 
-def _stored(one: Aggregation) -> tuple[StoredFunction, ...] | None:
-    """The stored functions whose states make an aggregate's; None if there are none."""
-    name, call = one.function.name, one.call
-    if one.function.flattens or not all(isinstance(arg, Column) for arg in one.arguments):
+def _stored(aggregation: Aggregation) -> tuple[StoredFunction, ...] | None:
+    """Return the stored functions whose states make an aggregate's state; None if there are none."""
+    name, call = aggregation.function.name, aggregation.call
+    if aggregation.function.flattens or not all(isinstance(arg, Column) for arg in aggregation.arguments):
         return None
-    if one.function.counts_rows:
+    if aggregation.function.counts_rows:
         return stored_functions(name, "") or None
-    if len(one.arguments) != 1 or not _has_defaults(one):
+    if len(aggregation.arguments) != 1 or not _has_defaults(aggregation):
         return None
-    argument = one.arguments[0]
+    argument = aggregation.arguments[0]
     assert isinstance(argument, Column)
-    found = stored_functions("distinctcountbitmap" if name == "distinctcount" else name, argument.name)
-    if found and call.nulls and name in _SUMS:
-        # With null handling a sum knows of how many values it is: of all, where none is null.
-        found += stored_functions("count", "")
-    return found or None
+    stored = stored_functions("distinctcountbitmap" if name == "distinctcount" else name, argument.name)
+    if stored and call.nulls and name in _SUMS:
+        # With null handling a sum's state holds its number of values: without nulls, the number of rows.
+        stored += stored_functions("count", "")
+    return stored or None
 
 
-def _has_defaults(one: Aggregation) -> bool:
-    """Whether a sketch is asked for as trees keep it."""
-    constants = one.call.constants
-    if "hll" in one.function.name:
+def _has_defaults(aggregation: Aggregation) -> bool:
+    """Return whether a sketch has the size with which trees store it. Other functions always do."""
+    constants = aggregation.call.constants
+    if "hll" in aggregation.function.name:
         return not constants or constants[0] == DEFAULT_LOG2M
-    if "theta" in one.function.name:
+    if "theta" in aggregation.function.name:
         return nominal_entries(constants, DEFAULT_ENTRIES) == DEFAULT_ENTRIES
-    if "tdigest" in one.function.name:
+    if "tdigest" in aggregation.function.name:
         return len(constants) < 2 or constants[1] == DEFAULT_COMPRESSION
     return True
 
 
 def _null_aware(expr: Expr) -> frozenset[str]:
-    """Columns below functions that see nulls."""
-    found: frozenset[str] = frozenset()
+    """Return the columns below functions that see nulls."""
+    names: frozenset[str] = frozenset()
     for node in walk(expr):
         if isinstance(node, Call) and (node.function in _NULL_TESTS or of(node).sees_nulls):
-            found |= columns_of(node)
-    return found
+            names |= columns_of(node)
+    return names

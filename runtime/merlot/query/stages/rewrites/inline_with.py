@@ -11,7 +11,7 @@ from merlot.tree.relations import Block, Derived, Named, Query, Source, Statemen
 
 
 def inline_with(statement: Statement) -> Statement:
-    """`WITH v AS (q) SELECT … FROM v` is `SELECT … FROM (q) AS v`: then it can be merged."""
+    """Rewrite `WITH v AS (q) SELECT … FROM v` as `SELECT … FROM (q) AS v`, which can then be merged."""
     if not statement.common:
         return statement
     uses = _uses(statement)
@@ -32,27 +32,27 @@ def inline_with(statement: Statement) -> Statement:
 
     inlined: list[tuple[str, Query]] = []
     for id_, query in statement.common:  # each after those that it reads
-        made = map_queries(Statement(query=query), change).query
+        rewritten = map_queries(Statement(query=query), change).query
         if uses[id_] == 1:
-            once[id_] = made
+            once[id_] = rewritten
         elif uses[id_]:
-            inlined.append((id_, made))
+            inlined.append((id_, rewritten))
     query = map_queries(statement, change).query
     return replace(statement, query=query, common=tuple(inlined))
 
 
 def _uses(statement: Statement) -> Counter[str]:
-    """Count where names of WITH stand, in queries that are read."""
-    found: Counter[str] = Counter()
+    """Count the uses of each name of WITH, in queries that are read."""
+    uses: Counter[str] = Counter()
     queries = dict(statement.common)
     pending = [statement.query]
     seen: set[str] = set()
     while pending:
         for block in blocks_of(pending.pop()):
-            for one in relations_in(block.source):
-                if isinstance(one, Named):
-                    found[one.common] += 1
-                    if one.common not in seen:
-                        seen.add(one.common)
-                        pending.append(queries[one.common])
-    return found
+            for relation in relations_in(block.source):
+                if isinstance(relation, Named):
+                    uses[relation.common] += 1
+                    if relation.common not in seen:
+                        seen.add(relation.common)
+                        pending.append(queries[relation.common])
+    return uses

@@ -1,7 +1,8 @@
 """Merge plain subqueries in FROM into the SELECT around them. Pure.
 
-A plain one gives a row for each row of its own FROM that meets its WHERE. On the nullable side of an outer join its
-condition moves into ON, where it may; a column that it computes must be NULL in rows that the join makes up.
+A plain subquery returns a row for each row of its own FROM that meets its WHERE. On the nullable side of an outer join
+its condition moves into ON, where that is sound; a column that it computes must be NULL in the rows that the join makes
+up.
 """
 
 from __future__ import annotations
@@ -37,37 +38,38 @@ from merlot.tree.relations import (
 
 _LEFT_INTO_ON = frozenset({JoinKind.INNER, JoinKind.CROSS, JoinKind.RIGHT})
 _RIGHT_INTO_ON = frozenset({JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI})
-"""Joins that give the same rows if a condition on one side is asked in ON."""
+"""Joins that return the same rows if a condition on one side is moved into ON."""
 _LEFT_RISES = frozenset({JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI, JoinKind.ASOF, JoinKind.LEFT_ASOF})
 _RIGHT_RISES = frozenset({JoinKind.RIGHT})
-"""Joins that give the same rows if a condition on one side is asked of their rows."""
+"""Joins that return the same rows if a condition on one side is applied to the joined rows."""
 _LEFT_IS_NULLABLE = frozenset({JoinKind.RIGHT, JoinKind.FULL})
 _RIGHT_IS_NULLABLE = frozenset({JoinKind.LEFT, JoinKind.FULL, JoinKind.LEFT_ASOF})
 _ALL_ROWS = frozenset({JoinKind.INNER, JoinKind.CROSS})
 _NEAREST = frozenset({JoinKind.ASOF, JoinKind.LEFT_ASOF})
 _WITHOUT_ORDER = frozenset({"count", "sum", "min", "max", "avg", "distinctcount", "booland", "boolor"})
-"""Aggregates that are the same in whatever order rows come."""
+"""Aggregates that do not depend on the order of rows."""
 
 
 def merge_derived(statement: Statement) -> Statement:
-    """`SELECT … FROM (SELECT a, b + 1 FROM t WHERE c) AS v WHERE d` is a SELECT from t."""
+    """Rewrite `SELECT … FROM (SELECT a, b + 1 FROM t WHERE c) AS v WHERE d` as a SELECT from t."""
     common = dict(statement.common)
     return map_queries(statement, lambda query: _merged(query, common) if isinstance(query, Block) else query)
 
 
 def _merged(block: Block, common: Mapping[str, Query]) -> Block:
-    """Merge one subquery after the other."""
+    """Merge subqueries one after the other."""
     refused: set[str] = set()
     while True:
-        candidate = next((one for one in relations_in(block.source) if one.id not in refused and _is_plain(one)), None)
+        relations = (relation for relation in relations_in(block.source) if relation.id not in refused)
+        candidate = next(filter(_is_plain, relations), None)
         if candidate is None:
             return block
         assert isinstance(candidate, Derived)
-        made = _Merging(block, candidate, common).block()
-        if made is None:
+        merged = _Merging(block, candidate, common).block()
+        if merged is None:
             refused.add(candidate.id)
         else:
-            block = made
+            block = merged
 
 
 def _is_plain(relation: Relation) -> bool:
@@ -77,7 +79,7 @@ def _is_plain(relation: Relation) -> bool:
     if (
         query.source is None
         or not is_plain(query)
-        or any(isinstance(one, Unnest) for one in relations_in(query.source))
+        or any(isinstance(source, Unnest) for source in relations_in(query.source))
     ):
         return False
     has_slots = any(True for output in query.outputs for _ in slot_columns(output.expr))
@@ -85,7 +87,7 @@ def _is_plain(relation: Relation) -> bool:
 
 
 class _Merging:
-    """One plain subquery in the FROM of one SELECT."""
+    """Merge of one plain subquery into the SELECT whose FROM it is in."""
 
     def __init__(self, block: Block, derived: Derived, common: Mapping[str, Query]) -> None:
         assert isinstance(derived.query, Block)
@@ -95,11 +97,11 @@ class _Merging:
         assert derived.query.source is not None
         self._rows: Relation = derived.query.source
         self._condition = conjuncts(derived.query.where)
-        self._columns = {f"{derived.id}.c{at}": one.expr for at, one in enumerate(derived.query.outputs)}
+        self._columns = {f"{derived.id}.c{at}": output.expr for at, output in enumerate(derived.query.outputs)}
         self._is_fenced = derived.id in fenced(block, common)
 
     def block(self) -> Block | None:
-        """The SELECT with the subquery merged; None where the answer might be another."""
+        """Return the SELECT with the subquery merged; None if the answer might change."""
         if (self._is_fenced and not self._is_one_leaf()) or self._has_other_keys() or self._is_order_read():
             return None
         assert self._block.source is not None
@@ -111,32 +113,34 @@ class _Merging:
         slots = {**self._inner.slots, **self._block.slots}
         replacing = Replacing(self._columns)
         try:
-            made = map_query(replace(self._block, source=source, where=where, slots=slots), replacing)
+            merged = map_query(replace(self._block, source=source, where=where, slots=slots), replacing)
         except UnsoundError:
             return None
-        assert isinstance(made, Block)
+        assert isinstance(merged, Block)
         if self._keeps_order():
-            made = replace(made, order_by=self._inner.order_by)
-        return made if made.grouping_sets else replace(made, group_by=tuple(dict.fromkeys(made.group_by)))
+            merged = replace(merged, order_by=self._inner.order_by)
+        return merged if merged.grouping_sets else replace(merged, group_by=tuple(dict.fromkeys(merged.group_by)))
 
     def _is_one_leaf(self) -> bool:
-        """Whether one leaf asks all conditions, of which what may fail is computed where no other one decides."""
+        """Return whether all conditions belong to one leaf, which computes what may fail only where no other condition
+        decides."""
         is_alone = isinstance(self._block.source, Derived) and isinstance(self._rows, Scan)
         return is_alone and not self._inner.slots
 
     def _keeps_order(self) -> bool:
-        """Whether the rows of the subquery come in its order, as clients expect that wrap a query to limit it."""
+        """Return whether rows have to stay in the subquery's order, as clients expect that wrap a query to limit it."""
         block = self._block
         is_alone = isinstance(block.source, Derived)
         return is_alone and not (block.order_by or block.is_distinct or is_grouped(block))
 
     def _is_order_read(self) -> bool:
-        """Whether aggregates read rows in the order of the subquery."""
-        aggregates = {one.function for expr in self._block.exprs for one in _aggregates(expr)}
+        """Return whether aggregates depend on the order of the subquery's rows."""
+        aggregates = {aggregate.function for expr in self._block.exprs for aggregate in _aggregates(expr)}
         return bool(self._inner.order_by) and not aggregates <= _WITHOUT_ORDER
 
     def _has_other_keys(self) -> bool:
-        """Whether sets of keys would be sets of constants, of computed values or of the same key twice."""
+        """Return whether merging would make grouping sets of constants, of computed values, or of the same key
+        twice."""
         if not self._block.grouping_sets:
             return False
         keys = [self._columns.get(key.name, key) if isinstance(key, Column) else key for key in self._block.group_by]
@@ -144,14 +148,15 @@ class _Merging:
         return is_changed and not (all(isinstance(key, Column) for key in keys) and len(set(keys)) == len(keys))
 
     def _placed(self, relation: Relation, *, is_nullable: bool, may_rise: bool) -> tuple[Relation, list[Expr]] | None:
-        """The FROM with the subquery's own in its place, and conditions that are to be asked of all rows of it."""
+        """Return the FROM with the subquery's own FROM in its place, and the conditions to apply to all joined rows;
+        None if that is not sound."""
         if isinstance(relation, Derived) and relation.id == self._id:
             is_refused = (self._condition and not may_rise) or (is_nullable and not self._gives_nulls())
             return None if is_refused else (self._rows, self._condition)
         if not isinstance(relation, Join):
             return relation, []
         kind = relation.kind
-        is_left = any(one.id == self._id for one in relations_in(relation.left))
+        is_left = any(source.id == self._id for source in relations_in(relation.left))
         into_on = _LEFT_INTO_ON if is_left else _RIGHT_INTO_ON
         rises = _LEFT_RISES if is_left else _RIGHT_RISES
         if self._inner.slots:  # the engine takes no subqueries in ON
@@ -166,8 +171,8 @@ class _Merging:
         )
         if placed is None:
             return None
-        made, risen = placed
-        relation = replace(relation, left=made) if is_left else replace(relation, right=made)
+        merged, risen = placed
+        relation = replace(relation, left=merged) if is_left else replace(relation, right=merged)
         if kind not in into_on or not risen:
             return relation, risen
         condition = all_of([*conjuncts(relation.condition), *risen])
@@ -178,8 +183,8 @@ class _Merging:
         return isinstance(self._rows, Scan) and not self._condition and are_columns
 
     def _gives_nulls(self) -> bool:
-        """Whether every column that is read is NULL in rows that a join makes up, null bits aside, which tell the same
-        of those rows as the tables' own columns do."""
+        """Return whether every column that is read is NULL in rows that a join makes up. Null bits are exempt: they say
+        the same of those rows as the tables' own columns do."""
         return all(_is_read_as_null(expr, self._id, self._columns) for expr in exprs_of(self._block))
 
 
@@ -197,9 +202,9 @@ def _is_read_as_null(expr: Expr, relation: str, columns: Mapping[str, Expr]) -> 
     if isinstance(expr, Literal):
         return True
     if is_null_bit(expr) and isinstance(expr, Call) and isinstance(expr.args[0], Column):
-        known = columns.get(expr.args[0].name)
-        is_test = isinstance(known, Call) and known.function == "is_null" and isinstance(known.args[0], Column)
-        if is_test or (known is not None and is_null_bit(known)):
+        column = columns.get(expr.args[0].name)
+        is_test = isinstance(column, Call) and column.function == "is_null" and isinstance(column.args[0], Column)
+        if is_test or (column is not None and is_null_bit(column)):
             return True
     condition = getattr(expr, "filter", None)
     args = (*expr.args, condition) if condition is not None else expr.args

@@ -14,7 +14,7 @@ from merlot.tree.relations import Block, Derived, Query, SetOperation, Statement
 
 
 def merge_outer(statement: Statement) -> Statement:
-    """`SELECT … FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) AS v WHERE n > 1` is a SELECT with HAVING."""
+    """Rewrite `SELECT … FROM (SELECT a, COUNT(*) AS n FROM t GROUP BY a) AS v WHERE n > 1` as a SELECT with HAVING."""
     return map_queries(statement, lambda query: _merged(query) if isinstance(query, Block) else query)
 
 
@@ -62,13 +62,14 @@ def _keys(order_by: tuple[OrderKey, ...], over: Replacing) -> tuple[OrderKey, ..
 
 
 def _is_same_row(outputs: tuple[Output, ...], order_by: tuple[OrderKey, ...], inner: Block) -> bool:
-    """Whether the columns are those of the distinct rows, in any order, and the rows ordered by them."""
+    """Return whether the columns are those of the distinct rows, in any order, and the rows are ordered by them
+    alone."""
     selected = {output.expr for output in outputs}
     return selected == {output.expr for output in inner.outputs} and selected.issuperset(key.expr for key in order_by)
 
 
 def _renamed(outer: Block, inner: SetOperation, id_: str) -> Query:
-    """A set operation under other labels, in another order."""
+    """Return a set operation with other labels and in another order."""
     expected = [f"{id_}.c{place}" for place in range(len(inner.outputs))]
     names = [output.expr.name if isinstance(output.expr, Column) else "" for output in outer.outputs]
     keys = [key.expr for key in outer.order_by]
@@ -91,7 +92,7 @@ def _own(expr: Expr) -> Expr:
 
 
 def _limits(outer: Block, inner: Query) -> tuple[int, int | None]:
-    """OFFSET and LIMIT of the inner query and then of the outer one."""
+    """Return OFFSET and LIMIT of the inner query followed by the outer one."""
     left = None if inner.limit is None else max(0, inner.limit - outer.offset)
     limits = [limit for limit in (left, outer.limit) if limit is not None]
     return inner.offset + outer.offset, min(limits, default=None)

@@ -1,4 +1,4 @@
-"""Aggregate the sides of UNION ALL by themselves, and add up what they come to: servers send groups, not rows. Pure."""
+"""Aggregate each side of UNION ALL by itself, and merge the results: servers send groups, not rows. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from merlot.tree.relations import Block, Derived, Query, SetKind, SetOperation, 
 from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, INT, LONG
 
 _SAME = frozenset({"sum", "min", "max", "booland", "boolor"})
-"""Aggregates that are their own of what they come to for parts of the rows."""
+"""Aggregates that merge their own results for parts of the rows."""
 _AVERAGED = frozenset({INT, LONG, FLOAT, DOUBLE})
 
 
 def partial_aggregates(statement: Statement) -> Statement:
-    """`SELECT a, COUNT(*) FROM (t UNION ALL u) GROUP BY a` adds up the counts of t and of u."""
+    """Rewrite `SELECT a, COUNT(*) FROM (t UNION ALL u) GROUP BY a` so that it adds up the counts of t and of u."""
     return map_queries(statement, lambda query: _made(query) if isinstance(query, Block) else query)
 
 
@@ -33,9 +33,9 @@ def _made(block: Block) -> Block:
         return block
     if any(isinstance(slot, Subquery) for slot in block.slots.values()) or any(map(_is_inexact, block.group_by)):
         return block
-    found = aggregates_in(block)
+    aggregates = aggregates_in(block)
     partial = _Partial(source.id, block.group_by)
-    if not (found or block.group_by) or not all(map(partial.add, found)):
+    if not (aggregates or block.group_by) or not all(map(partial.add, aggregates)):
         return block
     try:
         query = _grouped(source.query, source.id, block.group_by, tuple(partial.outputs))
@@ -53,12 +53,12 @@ def _made(block: Block) -> Block:
 
 
 def _is_inexact(key: Expr) -> bool:
-    """Whether equal keys may be written in two ways, or be no columns."""
+    """Return whether a key is a constant, or of a type whose equal values may be written in two ways."""
     return isinstance(key, Literal) or key.type in (FLOAT, DOUBLE)
 
 
 def _is_union_all(query: Query) -> bool:
-    """Whether it is UNION ALL of plain queries."""
+    """Return whether a query is a UNION ALL of plain queries."""
     if isinstance(query, Block):
         return is_plain(query) and query.source is not None and not query.slots and not query.order_by
     is_all = query.kind is SetKind.UNION and query.is_all and query.limit is None and not query.offset
@@ -67,7 +67,7 @@ def _is_union_all(query: Query) -> bool:
 
 @dataclass(slots=True)
 class _Partial:
-    """What each side puts out, and what stands for keys and aggregates above."""
+    """Outputs of each side, and the expressions that replace keys and aggregates above."""
 
     _id: str
     _keys: tuple[Expr, ...]
@@ -79,11 +79,11 @@ class _Partial:
             self._slots[key] = self._output(key)
 
     def over(self, expr: Expr) -> Expr:
-        """An expression over groups as one over groups of groups."""
+        """Return an expression over groups as one over groups of groups."""
         return rewrite_expr(expr, self._slots.get)
 
     def add(self, aggregate: Aggregate) -> bool:
-        """Have sides compute an aggregate; False if it cannot be added up."""
+        """Have the sides compute an aggregate. Return False if its results cannot be merged."""
         if BIG_DECIMAL in (aggregate.type, *(arg.type for arg in aggregate.args)):
             return False
         if any(True for _ in slot_columns(aggregate)):
@@ -100,7 +100,7 @@ class _Partial:
         return True
 
     def _mean(self, aggregate: Aggregate) -> Expr:
-        """The sum of sums by the sum of counts; NULL of no values."""
+        """Return the sum of sums divided by the sum of counts; NULL for no values."""
         value = aggregate.args[0]
         type_ = LONG if value.type == INT else DOUBLE  # a sum of INTs is exact; one of LONGs may be no LONG
         summed = Call("cast", (value,), DOUBLE) if value.type == LONG else value
@@ -117,15 +117,15 @@ class _Partial:
 
 
 def _grouped(query: Query, id_: str, keys: tuple[Expr, ...], outputs: tuple[Expr, ...]) -> Query:
-    """The groups of each side."""
+    """Return the query with each side grouped."""
     if isinstance(query, SetOperation):
         return replace(
             query,
             left=_grouped(query.left, id_, keys, outputs),
             right=_grouped(query.right, id_, keys, outputs),
-            outputs=tuple(Output(f"c{at}", Column(f"c{at}", one.type)) for at, one in enumerate(outputs)),
+            outputs=tuple(Output(f"c{at}", Column(f"c{at}", expr.type)) for at, expr in enumerate(outputs)),
         )
-    over = Replacing({f"{id_}.c{place}": one.expr for place, one in enumerate(query.outputs)})
-    made = tuple(Output(f"c{place}", over(one)) for place, one in enumerate(outputs))
+    over = Replacing({f"{id_}.c{position}": output.expr for position, output in enumerate(query.outputs)})
+    made = tuple(Output(f"c{position}", over(expr)) for position, expr in enumerate(outputs))
     groups = tuple(dict.fromkeys(over(key) for key in keys))
     return replace(query, outputs=made, group_by=groups)

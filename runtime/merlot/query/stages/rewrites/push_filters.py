@@ -1,6 +1,6 @@
-"""Ask conditions where rows come from: through projections, groups, windows and set operations. Pure.
+"""Push conditions to where rows come from: through projections, groups, windows and set operations. Pure.
 
-What may fail stays where it is, and so do conditions that read subqueries: below, they would be asked of other rows.
+Conditions that may fail or that read subqueries stay where they are: below, they would be computed for other rows.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from merlot.tree.relations import (
 from merlot.tree.types import DOUBLE, FLOAT
 
 MAX_PARTS = 200
-"""Conditions of one AND that are pushed: each makes the conditions below anew."""
+"""Most conditions of one AND that are pushed: each rebuilds the conditions below."""
 _OF_VALUES = frozenset({*COMPARISONS, "between", "in", "not_in"})
-"""Functions to which 0.0 and -0.0, which are one group, are equal."""
+"""Functions for which 0.0 and -0.0, which are one group, are equal."""
 
 
 def push_filters(statement: Statement) -> Statement:
-    """`… FROM (SELECT a FROM t UNION ALL SELECT b FROM u) AS v WHERE a = 1` asks t and u for their rows of 1."""
+    """Push the condition of `… FROM (SELECT a FROM t UNION ALL SELECT b FROM u) AS v WHERE a = 1` to t and u."""
     pushing = _Pushing(nulls=statement.null_handling)
     return map_queries(statement, lambda query: pushing.block(query) if isinstance(query, Block) else query)
 
@@ -48,7 +48,7 @@ class _Pushing:
         self._nulls = nulls
 
     def block(self, block: Block) -> Block:
-        """Push what WHERE, ON and HAVING ask."""
+        """Push the conditions of WHERE, ON and HAVING."""
         block = self._having_to_where(block)
         if block.source is None:
             return block
@@ -71,7 +71,7 @@ class _Pushing:
         return is_sure and (self._nulls or not _tests_null(part))
 
     def _conditions(self, relation: Relation) -> Relation:
-        """Push what joins ask."""
+        """Push the conditions of joins."""
         if not isinstance(relation, Join):
             return relation
         left, right = self._conditions(relation.left), self._conditions(relation.right)
@@ -79,36 +79,39 @@ class _Pushing:
             relation = replace(relation, left=left, right=right)
         if relation.kind in (JoinKind.ASOF, JoinKind.LEFT_ASOF):
             return relation
-        made, rest = self._pushed(relation, conjuncts(relation.condition), reachable_by_condition(relation))
-        if made is relation:
+        pushed, rest = self._pushed(relation, conjuncts(relation.condition), reachable_by_condition(relation))
+        if pushed is relation:
             return relation
-        assert isinstance(made, Join)
+        assert isinstance(pushed, Join)
         condition = all_of(rest)
-        if condition is None and made.kind is JoinKind.INNER:
-            return replace(made, kind=JoinKind.CROSS, condition=None)
-        return replace(made, condition=condition or TRUE)
+        if condition is None and pushed.kind is JoinKind.INNER:
+            return replace(pushed, kind=JoinKind.CROSS, condition=None)
+        return replace(pushed, condition=condition or TRUE)
 
     def _pushed(self, source: Relation, parts: list[Expr], reach: frozenset[str]) -> tuple[Relation, list[Expr]]:
-        """The FROM in which subqueries ask what concerns them alone, and what is left to ask."""
-        queries = {one.id: one.query for one in relations_in(source) if isinstance(one, Derived) and one.id in reach}
+        """Return the FROM with conditions moved into the subqueries that they read alone, and the conditions that
+        stay."""
+        derived = [relation for relation in relations_in(source) if isinstance(relation, Derived)]
+        queries = {relation.id: relation.query for relation in derived if relation.id in reach}
         if not queries or len(parts) > MAX_PARTS:
             return source, parts
         rest: list[Expr] = []
         for part in parts:
             owner = only_source(part)
-            made = None
+            absorbed = None
             if owner is not None and owner in queries and self._may_move(part):
-                made = self._absorbed(queries[owner], part, owner)
-            if owner is None or made is None:
+                absorbed = self._absorbed(queries[owner], part, owner)
+            if owner is None or absorbed is None:
                 rest.append(part)
                 continue
-            queries[owner] = made
+            queries[owner] = absorbed
         if len(rest) == len(parts):
             return source, parts
         return _with_queries(source, queries), rest
 
     def _absorbed(self, query: Query, part: Expr, id_: str) -> Query | None:
-        """The query with a condition on its columns, which are called `id.c0`, …; None where that is not the same."""
+        """Return the query with a condition on its columns, which are called `id.c0`, …; None if its rows would
+        change."""
         if is_limited(query):
             return None
         if isinstance(query, SetOperation):
@@ -117,22 +120,23 @@ class _Pushing:
         if query.source is None or query.qualify is not None:
             return None
         try:
-            made = Replacing({f"{id_}.c{place}": one.expr for place, one in enumerate(query.outputs)})(part)
+            columns = {f"{id_}.c{position}": output.expr for position, output in enumerate(query.outputs)}
+            condition = Replacing(columns)(part)
         except UnsoundError:
             return None
-        if may_fail(made) or any(True for _ in slot_columns(made)):
+        if may_fail(condition) or any(True for _ in slot_columns(condition)):
             return None
-        if (has_windows(query) or query.is_distinct) and not self._nulls and _tests_null(made):
+        if (has_windows(query) or query.is_distinct) and not self._nulls and _tests_null(condition):
             return None
         if has_windows(query):
-            is_same = not is_grouped(query) and _is_of_partitions(made, query)
-        elif is_grouped(query) and has_aggregate(made):
-            return replace(query, having=all_of([*conjuncts(query.having), made]))
+            is_same = not is_grouped(query) and _is_of_partitions(condition, query)
+        elif is_grouped(query) and has_aggregate(condition):
+            return replace(query, having=all_of([*conjuncts(query.having), condition]))
         elif is_grouped(query):
-            is_same = _is_of_keys(made, query)
+            is_same = _is_of_keys(condition, query)
         else:
-            is_same = not query.is_distinct or _is_same_for_zeros(made)
-        return replace(query, where=all_of([*conjuncts(query.where), made])) if is_same else None
+            is_same = not query.is_distinct or _is_same_for_zeros(condition)
+        return replace(query, where=all_of([*conjuncts(query.where), condition])) if is_same else None
 
 
 def _with_queries(relation: Relation, queries: dict[str, Query]) -> Relation:
@@ -145,26 +149,27 @@ def _with_queries(relation: Relation, queries: dict[str, Query]) -> Relation:
 
 
 def _is_of_keys(part: Expr, block: Block) -> bool:
-    """Whether a condition reads nothing but keys of one set, and so holds for all rows of a group or for none."""
+    """Return whether a condition reads only keys of a single grouping set, so that it holds for all rows of a group or
+    for none."""
     keys = frozenset(block.group_by)
     return bool(keys) and not block.grouping_sets and _reads_only(part, keys) and _is_same_for_zeros(part)
 
 
 def _is_of_partitions(part: Expr, block: Block) -> bool:
-    """Whether a condition holds for all rows of a partition or for none, whatever window is looked at."""
+    """Return whether a condition holds for all rows of a partition or for none, for every window of the block."""
     windows = [slot for slot in block.slots.values() if isinstance(slot, Window)]
     of_each = all(_reads_only(part, frozenset(window.partition_by)) for window in windows)
     return of_each and _is_same_for_zeros(part)
 
 
 def _reads_only(part: Expr, allowed: frozenset[Expr]) -> bool:
-    rest = rewrite_expr(part, lambda one: TRUE if one in allowed else None)
+    rest = rewrite_expr(part, lambda expr: TRUE if expr in allowed else None)
     has_columns = any(True for _ in columns_in(part))
     return has_columns and not has_aggregate(rest) and not any(True for _ in columns_in(rest))
 
 
 def _is_same_for_zeros(part: Expr) -> bool:
-    """Whether 0.0 and -0.0 meet a condition alike."""
+    """Return whether a condition has the same result for 0.0 and -0.0."""
     if all(column.type not in (FLOAT, DOUBLE) for column in columns_in(part)):
         return True
     if not isinstance(part, Call):

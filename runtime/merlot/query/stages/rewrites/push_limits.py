@@ -1,4 +1,4 @@
-"""Ask both sides of UNION ALL, and subqueries under a projection, for the first rows alone. Pure."""
+"""Push LIMIT to both sides of UNION ALL, and to subqueries under a projection. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from merlot.tree.relations import Block, Derived, Query, SetKind, SetOperation, 
 
 
 def push_limits(statement: Statement) -> Statement:
-    """`SELECT a FROM t UNION ALL SELECT b FROM u ORDER BY 1 LIMIT 9` needs the first nine rows of t and of u."""
+    """Rewrite `SELECT a FROM t UNION ALL SELECT b FROM u ORDER BY 1 LIMIT 9` to read the first nine rows of t and of
+    u."""
     return map_queries(statement, _pushed)
 
 
@@ -32,7 +33,7 @@ def _into_sides(query: SetOperation) -> Query:
 
 
 def _first_rows(side: Query, query: SetOperation) -> Query:
-    """Those of a side that may be among the first of both."""
+    """Return the rows of a side that may be among the first rows of both."""
     if is_limited(side):
         return side
     outputs: Mapping[str, Expr] = {f"c{place}": output.expr for place, output in enumerate(side.outputs)}
@@ -40,7 +41,7 @@ def _first_rows(side: Query, query: SetOperation) -> Query:
 
 
 def _below_projection(block: Block) -> Query:
-    """`SELECT a + 1 FROM (q) AS v LIMIT 9` needs nine rows of q."""
+    """Push the LIMIT of `SELECT a + 1 FROM (q) AS v LIMIT 9`, which needs nine rows of q, into q."""
     source = block.source
     if not isinstance(source, Derived) or is_limited(source.query) or is_correlated(source.query):
         return block
@@ -52,7 +53,7 @@ def _below_projection(block: Block) -> Query:
 
 
 def _limited(query: Query, outer: Query, outputs: Mapping[str, Expr]) -> Query:
-    """The query's first rows in the order of the one around it, as far as that wants any."""
+    """Return the query limited to its first rows in the order of the outer query, as far as that one is limited."""
     assert outer.limit is not None
     keys = [key.expr for key in outer.order_by]
     if not all(isinstance(key, Column) and key.name in outputs for key in keys):

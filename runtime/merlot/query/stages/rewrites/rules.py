@@ -1,4 +1,4 @@
-"""The rules, in the order in which they run, again and again until none changes anything. Pure."""
+"""Rules of rewriting, in the order in which they run, again and again until none changes anything. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from merlot.query.stages.rewrites.simplify import simplify
 from merlot.tree.relations import Statement
 
 SKIP_OPTION: Final = "skipPlannerRules"
-"""Names of rules that do not run, separated by commas. Pinot's option, whose names of rules are others."""
+"""Option with the names of rules that do not run, separated by commas. It is Pinot's option; Pinot's rules have other
+names."""
 MAX_ROUNDS: Final = 20
-"""More than any statement needed in tests; a rule that undoes another would go on for ever."""
+"""Most rounds of all rules: more than any statement needed in tests. A rule that undoes another would go on for
+ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """A way to write a statement that has the same answer."""
+    """Rule that rewrites a statement into one with the same answer."""
 
     name: str
     apply: Callable[[Statement], Statement]
-    """The very statement if it changes nothing."""
+    """Function that returns the rewritten statement, or the very statement if it changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """A statement, as it was and as it is, and the rules that changed it, in the order in which they first did."""
+    """Statement before and after rewriting, and the rules that changed it, in the order in which they first did."""
 
     before: Statement
     statement: Statement
@@ -53,7 +55,7 @@ RULES: Final = (
 
 
 def rewritten(statement: Statement) -> RewriteResult:
-    """The statement after all rules but those that its option skips."""
+    """Return the statement after all rules but those that its option skips."""
     skipped = skipped_rules(statement)
     rules = [rule for rule in RULES if rule.name.lower() not in skipped]
     made, applied = statement, dict[str, None]()
@@ -70,5 +72,5 @@ def rewritten(statement: Statement) -> RewriteResult:
 
 
 def skipped_rules(statement: Statement) -> frozenset[str]:
-    """Names of rules that are not to run, in lower case."""
+    """Return the names of rules that are not to run, in lower case."""
     return frozenset(name.strip().lower() for name in (statement.option(SKIP_OPTION) or "").split(","))

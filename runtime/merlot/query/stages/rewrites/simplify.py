@@ -1,4 +1,6 @@
-"""Drop what changes nothing: conditions that hold of all rows, sides without rows, orders that nobody sees. Pure."""
+"""Drop parts that change nothing: conditions that hold for all rows, sides without rows, orders that nothing observes.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from merlot.tree.relations import (
 
 
 def simplify(statement: Statement) -> Statement:
-    """`SELECT a FROM t WHERE TRUE UNION ALL SELECT b FROM u WHERE FALSE` is `SELECT a FROM t`."""
+    """Rewrite `SELECT a FROM t WHERE TRUE UNION ALL SELECT b FROM u WHERE FALSE` as `SELECT a FROM t`."""
     return map_queries(statement, lambda query: _block(query) if isinstance(query, Block) else _set_operation(query))
 
 
@@ -49,7 +51,7 @@ def _block(block: Block) -> Block:
 
 
 def _without_truths(block: Block) -> Block:
-    """Of several conditions one that never holds is enough, and those that always hold are none."""
+    """Drop conditions that always hold, and keep only one that never holds if there is one."""
     where, having = _simple(block.where), _simple(block.having)
     if where is block.where and having is block.having:
         return block
@@ -65,8 +67,8 @@ def _simple(condition: Expr | None) -> Expr | None:
     never = next((part for part in parts if _never_holds(part)), None)
     if never is not None:
         return condition if len(parts) == 1 else never
-    kept = [part for part in parts if part != TRUE]
-    return condition if len(kept) == len(parts) else all_of(kept)
+    remaining = [part for part in parts if part != TRUE]
+    return condition if len(remaining) == len(parts) else all_of(remaining)
 
 
 def _never_holds(part: Expr) -> bool:
@@ -74,7 +76,7 @@ def _never_holds(part: Expr) -> bool:
 
 
 def _without_distinct(block: Block) -> Block:
-    """Groups of which all keys are selected are distinct."""
+    """Drop DISTINCT of groups whose keys are all selected."""
     if not block.is_distinct or not block.group_by or block.grouping_sets:
         return block
     keys = {key for key in block.group_by if not isinstance(key, Literal)}
@@ -82,7 +84,7 @@ def _without_distinct(block: Block) -> Block:
 
 
 def _shows_order(block: Block) -> bool:
-    """Whether rows come in the order of a subquery, or an aggregate reads them in it."""
+    """Return whether rows come in the order of a subquery, or an aggregate depends on it."""
     if is_grouped(block):
         return any(has_aggregate(expr) for expr in block.exprs)
     return not (block.is_distinct or block.order_by)
@@ -127,7 +129,7 @@ def _is_empty(query: Query) -> bool:
 
 
 def _alone(query: SetOperation, side: Query) -> Query:
-    """One side in the place of both, under the labels, in the order and with the LIMIT of both."""
+    """Return one side in place of both, with the labels, the order and the LIMIT of the set operation."""
     if is_limited(side) and (query.order_by or is_limited(query)):
         return query
     outputs = tuple(Output(label.label, output.expr) for label, output in zip(query.outputs, side.outputs, strict=True))

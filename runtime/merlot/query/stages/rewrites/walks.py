@@ -40,7 +40,7 @@ def _mapped(query: Query, change: Change) -> Query:
 
 def blocks_of(query: Query) -> Iterator[Block]:
     """List every SELECT of a query, those of its subqueries included."""
-    return (one for one in queries_in(Statement(query=query)) if isinstance(one, Block))
+    return (block for block in queries_in(Statement(query=query)) if isinstance(block, Block))
 
 
 def exprs_of(query: Query) -> Iterator[Expr]:
@@ -56,23 +56,23 @@ def reads(query: Query) -> Counter[str]:
 
 
 def place_of(name: str, relation: str) -> int | None:
-    """Find the place of a column of a subquery; None if it is no column of that relation."""
+    """Return the position of a column of a subquery; None if the column is not of that relation."""
     owner, _, column = name.partition(".c")
     return int(column) if owner == relation and column.isdigit() else None
 
 
 def has_windows(block: Block) -> bool:
-    """Tell whether a SELECT has a function OVER a window."""
+    """Return whether a SELECT has a function OVER a window."""
     return any(isinstance(slot, Window) for slot in block.slots.values())
 
 
 def is_limited(query: Query) -> bool:
-    """Tell whether a query has LIMIT or OFFSET."""
+    """Return whether a query has LIMIT or OFFSET."""
     return query.limit is not None or bool(query.offset)
 
 
 def is_plain(block: Block) -> bool:
-    """Tell whether a SELECT gives a row for each row of its FROM that meets its WHERE."""
+    """Return whether a SELECT returns a row for each row of its FROM that meets its WHERE."""
     is_filter = not (block.is_distinct or block.qualify is not None or is_limited(block) or has_windows(block))
     return is_filter and not is_grouped(block)
 

@@ -1,9 +1,10 @@
-"""Many small segments seen as one: their columns, concatenated over merged dictionaries, kept in memory.
+"""Many small segments coalesced into one: their columns are concatenated over merged dictionaries and kept in memory.
 
 A query costs about 0.1 ms per segment before it reads a row, so 366 daily segments cost more than all their rows. When
-the same small segments are asked for again, their columns are joined once (as a query first needs each) and later
-queries run as over one segment. The joined columns hold no reference to the files; the cache is bounded by bytes and
-drops what was used longest ago. Any thread; two that join the same column at once both do, and agree.
+the same small segments are queried again, each column is coalesced once, as a query first needs it, and later queries
+run as over one segment. The coalesced columns hold no reference to the files. The cache is bounded by bytes and evicts
+the least recently used batch. Any thread may use it; two threads that coalesce the same column at the same time get
+equal columns.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from merlot.query.context import ExecutionContext
 from merlot.query.plan.expressions import columns_of
 from merlot.query.plan.nodes import Leaf, LeafKind
 from merlot.query.read.columns import SegmentColumns, StatesOf
-from merlot.query.shortcuts import block_prints
-from merlot.query.shortcuts.block_prints import BlockPrints
-from merlot.query.shortcuts.joined_decimals import JoinedDecimals, joined_decimals
-from merlot.query.targets import Source, Sources, apart
+from merlot.query.shortcuts import block_signatures
+from merlot.query.shortcuts.block_signatures import BlockSignatures
+from merlot.query.shortcuts.coalesced_decimals import CoalescedDecimals, coalesce_decimals
+from merlot.query.targets import LeafSource, Sources, apart
 from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import nulls as null_words
@@ -44,20 +45,20 @@ from merlot.values.types import TypeName
 from merlot.vectors.scaled import Scaled
 
 SMALL_DOCS = 65_536
-"""Segments of up to this many docs are joined."""
+"""Most docs of a segment that is always coalesced."""
 MEDIUM_DOCS = 1 << 18
-"""As many, where all docs are one batch and the filter has no use for an index: Python per segment and merging what was
-found cost more than reading. Eight segments of 125,000 docs as one: COUNT(DISTINCT) of 166,000 users takes 2.5 ms
-instead of 12, GROUP BY of them 2.8 instead of 23."""
+"""Most docs of a segment that is coalesced if all docs fit one batch and the filter has no use for an index. Python per
+segment and merging the results cost more than reading: with eight segments of 125,000 docs as one, COUNT(DISTINCT) of
+166,000 users takes 2.5 ms instead of 12, GROUP BY of them 2.8 instead of 23."""
 MEDIUM_BYTES = 128 << 20
-"""Of the columns that a query reads: such segments are left apart where they hold more. All 105 columns of 1,000,000
-rows take 700 ms to join, and a query of them is as fast apart."""
+"""Most bytes of the columns that a query reads for segments above SMALL_DOCS to be coalesced. All 105 columns of
+1,000,000 rows take 700 ms to coalesce, and a query of them is as fast without."""
 MIN_SEGMENTS = 8
 MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
-"""Times that the same segments must be asked for before they are joined."""
+"""Number of queries of the same segments after which they are coalesced."""
 MAX_BATCHES = 256
-_MEMO: Final = "joined_segments"
+_MEMO: Final = "coalesced_segments"
 MOST_BYTES = 512 << 20
 
 Array = NDArray[Any]
@@ -65,8 +66,8 @@ Key = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedColumn:
-    """One column of several segments; a Reader."""
+class CoalescedColumn:
+    """Reader of one column of several segments."""
 
     type: TypeName
     multi_value: bool
@@ -75,17 +76,18 @@ class JoinedColumn:
     zones: ZoneMaps | None
     runs: NDArray[np.uint32] | None
     ids_or_values: Any
-    joined_offsets: NDArray[np.uint32] | None
+    value_offsets: NDArray[np.uint32] | None
     bounds: tuple[int, int] | None
     indexes: ColumnIndexes | None = None
-    decimals: JoinedDecimals | None = None
-    """Of BIG_DECIMAL; where it has no dictionary there may be nothing else."""
-    prints: list[BlockPrints | None] = field(default_factory=list)
-    """Of the blocks, if that is of use, once a scan has looked for one value."""
+    decimals: CoalescedDecimals | None = None
+    """Values of a BIG_DECIMAL column. Without a dictionary, the column may have no other values."""
+    signatures: list[BlockSignatures | None] = field(default_factory=list)
+    """Bloom signatures of the column's blocks, or None if they are of no use; empty until a scan looks for a single
+    value."""
 
     @property
     def is_sorted(self) -> bool:
-        """Whether values ascend from doc to doc; false where that was not looked for."""
+        """True if values ascend from doc to doc; false if that was not checked."""
         return self.runs is not None
 
     def dict_ids(self) -> Array:
@@ -108,119 +110,119 @@ class JoinedColumn:
         return None if self.decimals is None else self.decimals.scaled()
 
     def docs_of(self, wanted: int) -> NDArray[np.uint32] | None:
-        prints = self.prints[0] if self.prints else None
-        return None if prints is None else prints.docs(self.ids_or_values, wanted)
+        signatures = self.signatures[0] if self.signatures else None
+        return None if signatures is None else signatures.docs(self.ids_or_values, wanted)
 
     def print_blocks(self) -> None:
-        if self.prints:
+        if self.signatures:
             return
-        self.prints.append(None)
+        self.signatures.append(None)
         num_values = None if self.dictionary is None else len(self.dictionary)
         if not self.multi_value:
-            self.prints[0] = block_prints.worth_having(self.ids_or_values, num_values)
+            self.signatures[0] = block_signatures.worth_having(self.ids_or_values, num_values)
 
     def offsets(self) -> NDArray[np.uint32]:
-        assert self.joined_offsets is not None
-        return self.joined_offsets
+        assert self.value_offsets is not None
+        return self.value_offsets
 
     @property
     def nbytes(self) -> int:
-        """Memory of its arrays."""
-        parts = (self.ids_or_values, self.nulls, self.runs, self.joined_offsets, self.decimals, *self.prints)
+        """Memory of the column's arrays."""
+        parts = (self.ids_or_values, self.nulls, self.runs, self.value_offsets, self.decimals, *self.signatures)
         return sum(part.nbytes for part in parts if part is not None)
 
 
 @dataclass(slots=True)
-class Batch:
-    """What is kept of some segments: the columns joined so far. Knows its segments weakly."""
+class SegmentBatch:
+    """Segments that are queried together, with the columns coalesced so far. Holds weak references to the segments."""
 
     segments: list[weakref.ref[ImmutableSegment]]
     starts: NDArray[np.int64]
-    """First doc of each, and the number of all docs."""
+    """First doc of each segment, and the number of all docs."""
     sightings: int = 0
-    columns: dict[object, JoinedColumn] = field(default_factory=dict)
+    columns: dict[object, CoalescedColumn] = field(default_factory=dict)
     claimed: set[object] = field(default_factory=set)
-    """Columns that somebody was asked to join later."""
+    """Columns that are scheduled to be coalesced later."""
 
     def is_of(self, segments: Sequence[ImmutableSegment]) -> bool:
-        """Whether these are its segments: an id may have been used again."""
-        return all(known() is one for known, one in zip(self.segments, segments, strict=True))
+        """Return whether the batch is of these very segments: Python may have used an id again."""
+        return all(reference() is segment for reference, segment in zip(self.segments, segments, strict=True))
 
     @property
     def nbytes(self) -> int:
-        """Memory of the columns joined so far; queries may be joining more meanwhile."""
+        """Memory of the columns coalesced so far. Queries may be adding columns at the same time."""
         return sum(column.nbytes for column in list(self.columns.values()))
 
 
-def _batch_of(segments: Sequence[ImmutableSegment]) -> Batch:
+def _batch_of(segments: Sequence[ImmutableSegment]) -> SegmentBatch:
     starts = np.concatenate([[0], np.cumsum([segment.num_docs for segment in segments])])
-    return Batch([weakref.ref(segment) for segment in segments], starts)
+    return SegmentBatch([weakref.ref(segment) for segment in segments], starts)
 
 
 class BatchCache:
-    """Batches by their segments."""
+    """Batches by the ids of their segments."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
-        self._batches: OrderedDict[Key, Batch] = OrderedDict()
+        self._batches: OrderedDict[Key, SegmentBatch] = OrderedDict()
         self._hits = 0
         self._misses = 0
         self._evictions = 0
         self._lock = threading.Lock()
 
-    def batch(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
-        """The batch of these segments once queries asked for them often enough, this one included; else None."""
+    def batch(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch | None:
+        """Count a query of these segments. Return their batch once they were queried often enough, else None."""
         with self._lock:
-            found = self._found(segments)
-            found.sightings += 1
-            is_hit = found.sightings >= SIGHTINGS
+            batch = self._found(segments)
+            batch.sightings += 1
+            is_hit = batch.sightings >= SIGHTINGS
             self._hits += is_hit
             self._misses += not is_hit
-            return found if is_hit else None
+            return batch if is_hit else None
 
-    def due(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
-        """What `batch` would give the next query; no query is counted."""
+    def due(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch | None:
+        """Return what `batch` would return for the next query, without counting a query."""
         with self._lock:
-            found = self._found(segments)
-            return found if found.sightings + 1 >= SIGHTINGS else None
+            batch = self._found(segments)
+            return batch if batch.sightings + 1 >= SIGHTINGS else None
 
-    def _found(self, segments: Sequence[ImmutableSegment]) -> Batch:
+    def _found(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch:
         key = tuple(map(id, segments))
-        found = self._batches.get(key)
-        if found is None or not found.is_of(segments):
-            found = self._batches[key] = _batch_of(segments)
+        batch = self._batches.get(key)
+        if batch is None or not batch.is_of(segments):
+            batch = self._batches[key] = _batch_of(segments)
             self._evict()
         self._batches.move_to_end(key)
-        return found
+        return batch
 
-    def peek(self, segments: Sequence[ImmutableSegment]) -> Batch | None:
-        """What is known of these segments; no query is counted."""
+    def peek(self, segments: Sequence[ImmutableSegment]) -> SegmentBatch | None:
+        """Return the batch of these segments if there is one, without counting a query."""
         key = tuple(map(id, segments))
         with self._lock:
-            found = self._batches.get(key)
-            if found is None or not found.is_of(segments):
+            batch = self._batches.get(key)
+            if batch is None or not batch.is_of(segments):
                 return None
             self._batches.move_to_end(key)
-            return found
+            return batch
 
     def note_hits(self, num_batches: int) -> None:
-        """Count batches that a query used of which it knew by `peek`."""
+        """Count batches that a query got by `peek` and used."""
         with self._lock:
             self._hits += num_batches
 
     def trim(self) -> None:
-        """Keep the bound, after a batch has grown."""
+        """Evict batches beyond the bound, after a batch has grown."""
         with self._lock:
             self._evict()
 
     def resize(self, capacity_bytes: int) -> None:
-        """Set the bound; evicts at once."""
+        """Set the bound, and evict at once."""
         with self._lock:
             self._capacity = capacity_bytes
             self._evict()
 
     def stats(self) -> dict[str, int]:
-        """Counters for metrics."""
+        """Return counters for metrics."""
         with self._lock:
             return {
                 "bytes": sum(batch.nbytes for batch in self._batches.values()),
@@ -240,12 +242,12 @@ class BatchCache:
 
 
 def default_bytes(memory_bytes: int) -> int:
-    """How much of the memory joined segments may take: more than MOST_BYTES has never been of use."""
+    """Return how much of the memory coalesced segments may take. More than MOST_BYTES has never been of use."""
     return min(MOST_BYTES, memory_bytes // 8)
 
 
 BATCH_CACHE = BatchCache(default_bytes(memory.total_bytes()))
-"""The process's; a server sets its own bound."""
+"""Cache of this process. A server sets its own bound."""
 
 
 class BatchColumns:
@@ -253,52 +255,53 @@ class BatchColumns:
 
     valid_docs: Final[ValidDocs] = EVERY_DOC
     stored_states: Final[Sequence[StatesOf] | None] = None
-    """Segments of which not every doc counts are not joined."""
+    """Always None. Segments of which not every doc is a row are not coalesced."""
 
-    def __init__(self, batch: Batch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
+    def __init__(self, batch: SegmentBatch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
         self._batch = batch
         self._segments = segments
         self._schema = schema
-        self._readers: dict[str, JoinedColumn] = {}
+        self._readers: dict[str, CoalescedColumn] = {}
         self.starts = batch.starts
         self.num_docs = int(self.starts[-1])
 
     def reader(self, name: str) -> Reader:
-        """Reader of a column of the schema, joined now if it was not before."""
-        return self._joined(name)
+        """Return the reader of a column of the schema. Coalesces the column now if that was not done before."""
+        return self._coalesced(name)
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Smallest and largest whole number of a column."""
-        return self._joined(name).bounds
+        """Return the smallest and the largest whole number of a column, if known."""
+        return self._coalesced(name).bounds
 
-    def _joined(self, name: str) -> JoinedColumn:
-        known = self._readers.get(name)
-        if known is not None:
-            return known
+    def _coalesced(self, name: str) -> CoalescedColumn:
+        column = self._readers.get(name)
+        if column is not None:
+            return column
         key = _column_key(self._schema, name)
-        found = self._batch.columns.get(key)
-        if found is None:
+        column = self._batch.columns.get(key)
+        if column is None:
             parts = [SegmentColumns(segment, self._schema) for segment in self._segments]
-            found = join([part.reader(name) for part in parts], [part.num_docs for part in parts])
-            self._batch.columns[key] = found
+            column = coalesce([part.reader(name) for part in parts], [part.num_docs for part in parts])
+            self._batch.columns[key] = column
             BATCH_CACHE.trim()
-        self._readers[name] = found
-        return found
+        self._readers[name] = column
+        return column
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether these columns are joined."""
+        """Return whether all of these columns are coalesced."""
         return all(_column_key(self._schema, name) in self._batch.columns for name in names)
 
     def claim(self, names: Iterable[str]) -> list[str]:
-        """Those of these columns that are to be joined later: once, however many queries ask before it is done."""
+        """Return the columns that the caller is to coalesce later. Each column is returned once, however many queries
+        ask before it is done."""
         keys = {_column_key(self._schema, name): name for name in sorted(names)}
         new = keys.keys() - self._batch.claimed - self._batch.columns.keys()
         self._batch.claimed |= new
         return [name for key, name in keys.items() if key in new]
 
-    def join(self, name: str) -> None:
-        """Join a column, unless it is."""
-        self._joined(name)
+    def coalesce(self, name: str) -> None:
+        """Coalesce a column unless that is done."""
+        self._coalesced(name)
 
 
 def _column_key(schema: TableSchema, name: str) -> object:
@@ -308,10 +311,11 @@ def _column_key(schema: TableSchema, name: str) -> object:
 
 
 def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources | None:
-    """The segments, small ones joined; None if none are, nor are to be.
+    """Return the segments, with small segments coalesced; None if no segments are coalesced or are to be.
 
-    The query is counted when it runs. With `context.join_later` only those are joined whose columns are, since the
-    caller may still decide against the query."""
+    The query is counted when it runs, by `Sources.on_run`. With `context.join_later`, batches are used only if all
+    columns of the query are coalesced already, and nothing is counted yet: the caller may still decide against the
+    query."""
     work = leaf.work
     is_few_rows = work.kind is LeafKind.SELECTION and not work.order_by and leaf.filter is None
     names = leaf.columns_read
@@ -321,26 +325,28 @@ def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     if len(small) < MIN_SEGMENTS:
         return None
     is_hurried = context.join_later is not None
-    joined: list[Source] = []
+    coalesced: list[LeafSource] = []
     uncounted: list[list[ImmutableSegment]] = []
     for group in _groups(small):
         batch = BATCH_CACHE.peek(group) if is_hurried else BATCH_CACHE.due(group)
         columns = None if batch is None else BatchColumns(batch, group, context.schema)
-        is_joined = columns is not None and (not is_hurried or columns.has(names))
-        if columns is not None and is_joined:
-            joined.append(Source(columns, columns.starts))
+        is_coalesced = columns is not None and (not is_hurried or columns.has(names))
+        if columns is not None and is_coalesced:
+            coalesced.append(LeafSource(columns, columns.starts))
         else:
             others.extend(group)
-        if not (is_hurried and is_joined):
+        if not (is_hurried and is_coalesced):
             uncounted.append(group)
-    num_hits = len(joined) if is_hurried else 0
-    return Sources([*joined, *apart(others, context)], functools.partial(_count, num_hits, uncounted, names, context))
+    num_hits = len(coalesced) if is_hurried else 0
+    count = functools.partial(_count, num_hits, uncounted, names, context)
+    return Sources([*coalesced, *apart(others, context)], count)
 
 
 def _small(
     segments: Sequence[Segment], leaf: Leaf, names: frozenset[str]
 ) -> tuple[list[ImmutableSegment], list[Segment]]:
-    """Segments that are worth joining, and the others: rows of a consuming one are others a moment later."""
+    """Return the segments worth coalescing, and the others. Consuming segments are others: their rows change from
+    moment to moment."""
     most_docs = MEDIUM_DOCS if _takes_medium(segments, leaf, names) else SMALL_DOCS
     small: list[ImmutableSegment] = []
     others: list[Segment] = []
@@ -354,7 +360,7 @@ def _small(
 
 
 def _takes_medium(segments: Sequence[Segment], leaf: Leaf, names: frozenset[str]) -> bool:
-    """Whether segments that are not small are worth joining, too, for these columns."""
+    """Return whether segments above SMALL_DOCS are worth coalescing too, for these columns."""
     medium = [
         segment
         for segment in segments
@@ -363,30 +369,32 @@ def _takes_medium(segments: Sequence[Segment], leaf: Leaf, names: frozenset[str]
     if not medium or sum([segment.num_docs for segment in segments]) > MAX_BATCH_DOCS:
         return False
     filtered = frozenset[str]() if leaf.filter is None else columns_of(leaf.filter)
-    known: _Verdict | None = leaf.work.memo.get(_MEMO)
-    if known is None or not known.is_of(medium, names, filtered):
-        is_worth = _is_worth_joining(medium, names, filtered)
-        known = leaf.work.memo[_MEMO] = _Verdict([weakref.ref(one) for one in medium], names, filtered, is_worth)
-    return known.is_worth_joining
+    verdict: _CoalescingVerdict | None = leaf.work.memo.get(_MEMO)
+    if verdict is None or not verdict.is_of(medium, names, filtered):
+        is_worth = _is_worth_coalescing(medium, names, filtered)
+        references = [weakref.ref(segment) for segment in medium]
+        verdict = leaf.work.memo[_MEMO] = _CoalescingVerdict(references, names, filtered, is_worth)
+    return verdict.is_worth_coalescing
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
-    """What was said last of a plan's segments, which are the same most of the time. Knows them weakly."""
+class _CoalescingVerdict:
+    """Last verdict on a plan's segments, which are mostly the same for the next query. Holds weak references to
+    them."""
 
     segments: Sequence[weakref.ref[ImmutableSegment]]
     names: frozenset[str]
     filtered: frozenset[str]
-    is_worth_joining: bool
+    is_worth_coalescing: bool
 
     def is_of(self, segments: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
         if names != self.names or filtered != self.filtered or len(segments) != len(self.segments):
             return False
-        return all(known() is one for known, one in zip(self.segments, segments, strict=True))
+        return all(reference() is segment for reference, segment in zip(self.segments, segments, strict=True))
 
 
-def _is_worth_joining(medium: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
-    """Whether columns are small and not searched by an index."""
+def _is_worth_coalescing(medium: Sequence[ImmutableSegment], names: frozenset[str], filtered: frozenset[str]) -> bool:
+    """Return whether columns are small and not searched by an index."""
     num_bytes, texts = 0, set[str]()
     for segment in medium:
         for name in names:
@@ -398,12 +406,12 @@ def _is_worth_joining(medium: Sequence[ImmutableSegment], names: frozenset[str],
             num_bytes += _num_bytes(column.metadata)
             if TEXTS in column.metadata.buffers and column.type is not TypeName.BIG_DECIMAL:
                 texts.add(name)
-    # Texts without ids alone are read no faster: what is saved is merging by values.
+    # If all columns are texts without dict ids, coalescing saves nothing: it saves merging by values.
     return num_bytes <= MEDIUM_BYTES and (not texts or texts != names)
 
 
 def _num_bytes(column: ColumnMetadata) -> int:
-    """Memory that a column takes when it is joined, about."""
+    """Return the approximate memory of a column once it is coalesced."""
     if column.encoding.has_dictionary:
         cardinality = column.cardinality or 0
         return column.total_values * (1 if cardinality <= 1 << 8 else 2 if cardinality <= 1 << 16 else 4)
@@ -414,7 +422,8 @@ def _num_bytes(column: ColumnMetadata) -> int:
 def _count(
     num_hits: int, groups: Sequence[Sequence[ImmutableSegment]], names: frozenset[str], context: ExecutionContext
 ) -> None:
-    """Count a query of batches found joined, and of these segments; whoever has no time to join has it done later."""
+    """Count the query for the batches that it uses, and for the groups not counted yet. With `context.join_later`,
+    schedule the columns that are due."""
     if num_hits:
         BATCH_CACHE.note_hits(num_hits)
     for group in groups:
@@ -423,7 +432,7 @@ def _count(
             continue
         columns = BatchColumns(batch, group, context.schema)
         for name in columns.claim(names):
-            context.join_later(functools.partial(columns.join, name))
+            context.join_later(functools.partial(columns.coalesce, name))
 
 
 def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]]:
@@ -438,11 +447,11 @@ def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]
     return groups
 
 
-# Joining
+# Coalescing
 
 
-def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
-    """One column from its parts, in their order; sizes are their docs."""
+def coalesce(readers: Sequence[Reader], sizes: Sequence[int]) -> CoalescedColumn:
+    """Concatenate a column's parts in their order. `sizes` are their numbers of docs."""
     first = readers[0]
     type_, multi_value = first.type, first.multi_value
     offsets = concat_offsets([reader.offsets() for reader in readers]).astype(np.uint32) if multi_value else None
@@ -453,10 +462,10 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
         ascending = dictionary.ascending
         low_high = None if ascending is None or ascending.dtype.kind != "i" else (int(ascending[0]), int(ascending[-1]))
         if type_ is TypeName.BIG_DECIMAL:
-            decimals = JoinedDecimals(dictionary.arrow())
+            decimals = CoalescedDecimals(dictionary.arrow())
     elif type_ is TypeName.BIG_DECIMAL and not multi_value:
         dictionary, data, low_high = None, None, None
-        decimals = joined_decimals(readers)
+        decimals = coalesce_decimals(readers)
     else:
         dictionary, data = None, concat_values([_values(reader) for reader in readers])
         is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)
@@ -464,28 +473,28 @@ def join(readers: Sequence[Reader], sizes: Sequence[int]) -> JoinedColumn:
     if isinstance(data, np.ndarray):
         data.flags.writeable = False
     searchable = data if isinstance(data, np.ndarray) and not multi_value else None
-    return JoinedColumn(
+    return CoalescedColumn(
         type=type_,
         multi_value=multi_value,
         dictionary=dictionary,
-        nulls=_join_nulls(readers, sizes),
+        nulls=_concat_nulls(readers, sizes),
         zones=None if searchable is None else _zones(searchable),
         runs=None if searchable is None or dictionary is None else _runs(searchable, len(dictionary)),
         ids_or_values=data,
-        joined_offsets=offsets,
+        value_offsets=offsets,
         bounds=low_high,
         decimals=decimals,
     )
 
 
 def entries_of(readers: Sequence[Reader]) -> list[Values]:
-    """The values of each dictionary."""
-    known = [reader.dictionary for reader in readers if reader.dictionary is not None]
-    return [part.arrow() if part.numeric is None else part.numeric for part in known]
+    """Return the values of each dictionary."""
+    dictionaries = [reader.dictionary for reader in readers if reader.dictionary is not None]
+    return [dictionary.arrow() if dictionary.numeric is None else dictionary.numeric for dictionary in dictionaries]
 
 
 def _values(reader: Reader) -> Any:
-    """All values of a raw column, or of one that has a dictionary here but not in every segment."""
+    """Return all values of a column that has no dictionary in some of the segments."""
     dictionary = reader.dictionary
     if dictionary is None:
         return reader.strings() if reader.type in _TEXT else reader.values()
@@ -497,7 +506,7 @@ def _values(reader: Reader) -> Any:
 _TEXT = frozenset({TypeName.STRING, TypeName.JSON, TypeName.BYTES, TypeName.BIG_DECIMAL})
 
 
-def _join_nulls(readers: Sequence[Reader], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
+def _concat_nulls(readers: Sequence[Reader], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
     parts = [
         None if reader.nulls is None else np.unpackbits(reader.nulls.view(np.uint8), bitorder="little", count=size)
         for reader, size in zip(readers, sizes, strict=True)
@@ -515,7 +524,7 @@ def _zones(data: Array) -> ZoneMaps | None:
 
 
 def _runs(ids: Array, cardinality: int) -> NDArray[np.uint32] | None:
-    """First doc of each dict id, if the column is sorted."""
+    """Return the first doc of each dict id, and the number of docs; None if the column is not sorted."""
     if np.any(ids[1:] < ids[:-1]):
         return None
     return np.searchsorted(ids, np.arange(cardinality + 1)).astype(np.uint32)

@@ -1,12 +1,13 @@
-"""Star-trees of several segments grown together into one, kept in memory.
+"""Star-trees of several segments, coalesced into one tree that is kept in memory.
 
-A tree answers in a tenth of a millisecond, nearly all of which is Python between kernels: of a hundred segments that is
-ten. When the same segments are asked for again, the documents of all dimensions of their trees are aggregated once
-more, over merged dictionaries, and a tree is grown over those: later queries walk that one. It is as large as the tree
-of one segment where segments hold the same combinations, as those of other days often do; one that is not is given up.
+A tree answers in a tenth of a millisecond, nearly all of which is Python between kernels: a hundred segments take ten.
+When the same segments are queried again, the documents of all dimensions of their trees are aggregated once more, over
+merged dictionaries, and a tree is grown over those: later queries walk only that tree. If the segments hold the same
+combinations, as segments of successive days often do, it is as large as the tree of one segment. A tree that would be
+too large is given up.
 
-The cache knows its segments weakly, is bounded by bytes, and drops what was used longest ago. Any thread; one of
-those that ask at once grows the trees.
+The cache holds weak references to its segments, is bounded by bytes, and evicts the least recently used entry. Any
+thread may use it; of the threads that ask at the same time, only one grows the trees.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from numpy.typing import NDArray
 from merlot.kernels.jit import read_only
 from merlot.query.context import ExecutionContext
 from merlot.query.read.columns import SegmentColumns
-from merlot.query.shortcuts.joined_segments import entries_of
-from merlot.query.star_trees.documents import CodedColumn
+from merlot.query.shortcuts.coalesced_segments import entries_of
+from merlot.query.star_trees.documents import CodedDimension
 from merlot.segment.concat import concat_coded
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import id_dtype
@@ -41,19 +42,19 @@ from merlot.spec.star_tree import StoredFunction
 from merlot.values.types import TypeName
 
 SIGHTINGS: Final = 2
-"""Times that the same segments must be asked for before their trees are joined."""
+"""Number of queries of the same segments after which their trees are coalesced."""
 MOST_DOCUMENTS: Final = 1 << 20
-"""Of a joined tree."""
+"""Most documents of a coalesced tree."""
 MOST_CACHED_BYTES: Final = 1 << 28
-"""Of all joined trees."""
+"""Most bytes of all coalesced trees together."""
 MOST_ENTRIES: Final = 256
 _PLAIN: Final = frozenset({pa.int64(), pa.float64()})
 
 Key = tuple[int, ...]
 
 
-class JoinedTree(Tree):
-    """One tree in memory. Dict ids are of dictionaries of its own."""
+class CoalescedTree(Tree):
+    """Star-tree in memory over the documents of several segments. Its dict ids refer to its own dictionaries."""
 
     def __init__(
         self, built: BuiltTree, dictionaries: Sequence[Dictionary], types: Sequence[TypeName], *, is_automatic: bool
@@ -63,12 +64,13 @@ class JoinedTree(Tree):
         self.is_automatic = is_automatic
         nodes = built.nodes
         values, children, aggregated = (
-            read_only(one.astype(np.uint32)) for one in (nodes.values, nodes.children, nodes.aggregated)
+            read_only(array.astype(np.uint32)) for array in (nodes.values, nodes.children, nodes.aggregated)
         )
         self._nodes = Nodes(values, children, nodes.starts, nodes.ends, aggregated)
-        self._functions = {one.stored: one for one in built.documents.functions}
+        self._functions = {function.stored: function for function in built.documents.functions}
         self._states = {
-            one.stored: states for one, states in zip(built.documents.functions, built.documents.states, strict=True)
+            function.stored: states
+            for function, states in zip(built.documents.functions, built.documents.states, strict=True)
         }
         self._ids = [
             read_only(ids.astype(id_dtype(len(dictionary))))
@@ -80,10 +82,10 @@ class JoinedTree(Tree):
         }
 
         arrays = [values, children, nodes.starts, nodes.ends, aggregated, *self._ids]
-        states = [state for one in self._states.values() for state in one]
-        texts = [one.arrow() for one in dictionaries if one.numeric is None]
-        numbers = [one.numeric for one in dictionaries if one.numeric is not None]
-        self.num_bytes = sum(one.nbytes for one in (*arrays, *states, *texts, *numbers))
+        states = [state for columns in self._states.values() for state in columns]
+        texts = [dictionary.arrow() for dictionary in dictionaries if dictionary.numeric is None]
+        numbers = [dictionary.numeric for dictionary in dictionaries if dictionary.numeric is not None]
+        self.num_bytes = sum(array.nbytes for array in (*arrays, *states, *texts, *numbers))
 
     @property
     def functions(self) -> frozenset[StoredFunction]:
@@ -108,20 +110,21 @@ class JoinedTree(Tree):
 
 
 def _taken(state: pa.Array, docs: Docs) -> pa.Array:
-    """Of numbers without nulls by numpy: of some rows, Arrow's `take` costs 20 us, this 3."""
+    """Return the rows of a state column. Numbers without nulls go through numpy: for a few rows that takes 3 us,
+    Arrow's `take` 20."""
     if state.type in _PLAIN and not state.null_count:
         return pa.array(state.to_numpy()[docs])
     return state.take(pa.array(docs))
 
 
-def _column(type_: TypeName, dictionary: Dictionary, ids: NDArray[Any]) -> CodedColumn:
-    return CodedColumn(type_, dictionary, lambda: ids)
+def _column(type_: TypeName, dictionary: Dictionary, ids: NDArray[Any]) -> CodedDimension:
+    return CodedDimension(type_, dictionary, lambda: ids)
 
 
-class JoinedColumns:
-    """Dimensions of a joined tree, and what is known of its segments' columns."""
+class CoalescedDimensions:
+    """Dimensions of a coalesced tree, with the bounds of its segments' columns."""
 
-    def __init__(self, tree: JoinedTree, parts: Sequence[SegmentColumns]) -> None:
+    def __init__(self, tree: CoalescedTree, parts: Sequence[SegmentColumns]) -> None:
         self._tree = tree
         self._parts = parts
 
@@ -129,33 +132,36 @@ class JoinedColumns:
         return self._tree.columns[name]
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        found = [part.bounds(name) for part in self._parts]
-        known = [bounds for bounds in found if bounds is not None]
-        return None if len(known) < len(found) else (min(low for low, _ in known), max(high for _, high in known))
+        every = [part.bounds(name) for part in self._parts]
+        bounded = [bounds for bounds in every if bounds is not None]
+        return None if len(bounded) < len(every) else (min(low for low, _ in bounded), max(high for _, high in bounded))
 
 
 @dataclass(slots=True)
 class Group:
-    """Segments that were asked for together, and their trees once they are joined."""
+    """Segments that were queried together, and their trees once those are coalesced."""
 
     segments: list[weakref.ref[ImmutableSegment]]
     schema: TableSchema
     sightings: int = 0
-    trees: tuple[JoinedTree, ...] | None = None
+    trees: tuple[CoalescedTree, ...] | None = None
     is_claimed: bool = False
-    """Whether somebody joins them, or did, or will: others go on with each segment by itself meanwhile."""
+    """True if a thread coalesces the trees, did so or is about to: other queries use each segment's own trees
+    meanwhile."""
     nulls: dict[str, bool] = field(default_factory=dict)
 
     def is_of(self, segments: Sequence[ImmutableSegment], schema: TableSchema) -> bool:
-        """Whether these are its segments: an id may have been used again."""
-        return schema is self.schema and all(known() is one for known, one in zip(self.segments, segments, strict=True))
+        """Return whether the group is of these very segments: Python may have used an id again."""
+        return schema is self.schema and all(
+            reference() is segment for reference, segment in zip(self.segments, segments, strict=True)
+        )
 
     def has_nulls(self, name: str, parts: Sequence[SegmentColumns]) -> bool:
-        """Whether a column has a null in any of the segments."""
-        found = self.nulls.get(name)
-        if found is None:
-            found = self.nulls[name] = any(part.reader(name).nulls is not None for part in parts)
-        return found
+        """Return whether a column has a null in any of the segments."""
+        has_nulls = self.nulls.get(name)
+        if has_nulls is None:
+            has_nulls = self.nulls[name] = any(part.reader(name).nulls is not None for part in parts)
+        return has_nulls
 
     @property
     def num_bytes(self) -> int:
@@ -163,14 +169,15 @@ class Group:
 
 
 class TreeCache:
-    """Groups by their segments."""
+    """Groups of segments with their coalesced trees, by the ids of the segments."""
 
     def __init__(self) -> None:
         self._groups: OrderedDict[Key, Group] = OrderedDict()
         self._lock = threading.Lock()
 
     def group(self, parts: Sequence[SegmentColumns], context: ExecutionContext) -> Group | None:
-        """The group of these segments, if their trees are joined; joins them, or asks for it, when that is due."""
+        """Return the group of these segments if their trees are coalesced. Coalesce them, here or by
+        `context.join_later`, when that is due."""
         segments = [part.segment for part in parts if isinstance(part.segment, ImmutableSegment)]
         assert len(segments) == len(parts)
         with self._lock:
@@ -178,9 +185,9 @@ class TreeCache:
             is_due = not group.is_claimed and group.sightings >= SIGHTINGS
             group.is_claimed |= is_due
         if is_due and context.join_later is None:
-            self._join(group, parts)
+            self._coalesce(group, parts)
         elif is_due and context.join_later is not None:
-            context.join_later(lambda: self._join(group, parts))
+            context.join_later(lambda: self._coalesce(group, parts))
         return group if group.trees else None
 
     def clear(self) -> None:
@@ -192,54 +199,58 @@ class TreeCache:
         key = tuple(map(id, segments))
         group = self._groups.get(key)
         if group is None or not group.is_of(segments, schema):
-            group = self._groups[key] = Group([weakref.ref(one) for one in segments], schema)
+            group = self._groups[key] = Group([weakref.ref(segment) for segment in segments], schema)
         self._groups.move_to_end(key)
         group.sightings += 1
         while len(self._groups) > MOST_ENTRIES:
             self._groups.popitem(last=False)
         return group
 
-    def _join(self, group: Group, parts: Sequence[SegmentColumns]) -> None:
-        trees = join(parts)
+    def _coalesce(self, group: Group, parts: Sequence[SegmentColumns]) -> None:
+        trees = coalesce(parts)
         with self._lock:
             group.trees = trees
-            while len(self._groups) > 1 and sum(one.num_bytes for one in self._groups.values()) > MOST_CACHED_BYTES:
+            while len(self._groups) > 1 and sum(each.num_bytes for each in self._groups.values()) > MOST_CACHED_BYTES:
                 self._groups.popitem(last=False)
 
 
 TREES: Final = TreeCache()
-"""Of this process."""
+"""Cache of this process."""
 
 
-def join(parts: Sequence[SegmentColumns]) -> tuple[JoinedTree, ...]:
-    """The trees that all of these segments have, joined, but for those that would be too large."""
+def coalesce(parts: Sequence[SegmentColumns]) -> tuple[CoalescedTree, ...]:
+    """Return the trees that all of these segments have, each coalesced, without those that would be too large."""
     every = [_trees_of(part) for part in parts]
-    found = []
+    coalesced = []
     for key in every[0]:
         if all(key in trees for trees in every):
-            joined = _join([trees[key] for trees in every], parts)
-            if joined is not None:
-                found.append(joined)
-    return tuple(found)
+            tree = _coalesce([trees[key] for trees in every], parts)
+            if tree is not None:
+                coalesced.append(tree)
+    return tuple(coalesced)
 
 
 def _trees_of(part: SegmentColumns) -> dict[object, StarTree]:
-    """By what must be equal for trees to be joined."""
+    """Return the star-trees of a segment by the properties that must be equal for trees to be coalesced."""
     assert isinstance(part.segment, ImmutableSegment)
     return {
-        (tree.dimensions, tree.is_automatic, frozenset((one, tree.type_of(one)) for one in tree.functions)): tree
+        (
+            tree.dimensions,
+            tree.is_automatic,
+            frozenset((stored, tree.type_of(stored)) for stored in tree.functions),
+        ): tree
         for tree in part.segment.star_trees
     }
 
 
-def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedTree | None:
+def _coalesce(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> CoalescedTree | None:
     sizes = [int(tree.nodes.ends[0]) for tree in trees]
     if sum(sizes) > 2 * MOST_DOCUMENTS:
         return None
     dictionaries, types, ids = [], [], []
-    for place, name in enumerate(trees[0].dimensions):
+    for dimension, name in enumerate(trees[0].dimensions):
         readers = [part.reader(name) for part in parts]
-        stored = [tree.ids(place)[:size] for tree, size in zip(trees, sizes, strict=True)]
+        stored = [tree.ids(dimension)[:size] for tree, size in zip(trees, sizes, strict=True)]
         coded = concat_coded(readers[0].type, entries_of(readers), stored)
         dictionaries.append(of_values(readers[0].type, coded.values))
         types.append(readers[0].type)
@@ -249,18 +260,18 @@ def _join(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> JoinedT
         return None
     spec = made_by.model_copy(update={"max_documents": MOST_DOCUMENTS})
     functions = [Function.of(stored, trees[0].type_of(stored)) for stored in spec.stored]
-    if any(tree.state_types(one.stored) != one.state_types for one in functions for tree in trees):
+    if any(tree.state_types(function.stored) != function.state_types for function in functions for tree in trees):
         return None
-    states = [_states(one.stored, trees, sizes) for one in functions]
-    documents = Documents([len(one) for one in dictionaries], functions, MOST_DOCUMENTS)
+    states = [_states(function.stored, trees, sizes) for function in functions]
+    documents = Documents([len(dictionary) for dictionary in dictionaries], functions, MOST_DOCUMENTS)
     try:
         documents.add_documents(ids, states)
-        return JoinedTree(grow(spec, documents), dictionaries, types, is_automatic=trees[0].is_automatic)
+        return CoalescedTree(grow(spec, documents), dictionaries, types, is_automatic=trees[0].is_automatic)
     except TooManyDocumentsError:
         return None
 
 
 def _states(stored: StoredFunction, trees: Sequence[StarTree], sizes: Sequence[int]) -> list[pa.Array]:
-    """States of the documents of all dimensions of every tree."""
+    """Return the states of the documents of all dimensions of every tree."""
     parts = [tree.states(stored, np.arange(size, dtype=np.uint32)) for tree, size in zip(trees, sizes, strict=True)]
     return [pa.concat_arrays(list(columns)) for columns in zip(*parts, strict=True)]

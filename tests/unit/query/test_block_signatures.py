@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.budget import count
 
-from merlot.query.shortcuts import block_prints, joined_segments
-from merlot.query.shortcuts.block_prints import BlockPrints
+from merlot.query.shortcuts import block_signatures, coalesced_segments
+from merlot.query.shortcuts.block_signatures import BlockSignatures
 
 FIELDS = [
     {"name": "k", "type": "LONG"},
@@ -24,7 +24,7 @@ def test_docs_are_those_of_the_value(seed, dtype):
     bounds = np.iinfo(dtype)
     numbers = random.integers(bounds.min, bounds.max, 400_000, dtype, endpoint=True)
     numbers[::40_000] = 7
-    prints = BlockPrints(numbers)
+    prints = BlockSignatures(numbers)
     for wanted in (*numbers[random.integers(0, len(numbers), 20)].tolist(), bounds.min, bounds.max, 12_345):
         docs = prints.docs(numbers, wanted)
         if docs is not None:
@@ -34,7 +34,7 @@ def test_docs_are_those_of_the_value(seed, dtype):
 
 def test_hardly_a_block_is_looked_at_for_nothing():
     numbers = np.random.default_rng(5).integers(0, 1 << 40, 1 << 21)
-    prints = BlockPrints(numbers)
+    prints = BlockSignatures(numbers)
     wanted = [0, *range(1 << 41, (1 << 41) + 200)]
     assert all(prints.docs(numbers, one) is not None for one in wanted)
 
@@ -46,10 +46,10 @@ def remembered(make_table, monkeypatch):
 
     def kept(numbers, num_values):
         made.append(num_values)
-        return BlockPrints(numbers)
+        return BlockSignatures(numbers)
 
-    monkeypatch.setattr(block_prints, "worth_having", kept)
-    monkeypatch.setattr(block_prints, "MOST_SHARE", 1)
+    monkeypatch.setattr(block_signatures, "worth_having", kept)
+    monkeypatch.setattr(block_signatures, "MOST_SHARE", 1)
     rows = [
         {"k": (number * 7_919) % 100_003 - 50_000, "i": number % 97, "s": f"s{number % 5_000}"}
         for number in range(NUM_ROWS)
@@ -81,8 +81,8 @@ def test_queries_answer_the_same_once_blocks_are_remembered(remembered):
 @pytest.mark.parametrize("layout", ["joined"], indirect=True)
 def test_what_is_remembered_counts_as_memory(remembered, monkeypatch):
     table, rows, made = remembered
-    cache = joined_segments.BatchCache(1 << 30)
-    monkeypatch.setattr(joined_segments, "BATCH_CACHE", cache)  # of the process's, batches of other tests may go now
+    cache = coalesced_segments.BatchCache(1 << 30)
+    monkeypatch.setattr(coalesced_segments, "BATCH_CACHE", cache)  # of the process's, batches of other tests may go now
     for _ in range(2):
         table.query(f"SELECT i FROM t WHERE k = {rows[0]['k']}")
     assert len(made) == 1
@@ -98,5 +98,5 @@ def test_what_is_remembered_counts_as_memory(remembered, monkeypatch):
     ],
 )
 def test_few_docs_few_values_and_floats_are_scanned(numbers, num_values):
-    assert block_prints.worth_having(numbers, num_values) is None
-    assert block_prints.worth_having(np.zeros(300_000, np.uint32), 70_000) is not None
+    assert block_signatures.worth_having(numbers, num_values) is None
+    assert block_signatures.worth_having(np.zeros(300_000, np.uint32), 70_000) is not None

@@ -1,9 +1,10 @@
-"""ORDER BY … LIMIT of many columns: order keys of all rows first, the other columns of the few rows that stay.
+"""Late materialization of ORDER BY … LIMIT with many columns: read the order keys of all rows, then the other columns
+of the first rows alone.
 
-A task that hands over whole rows reads each column for its own first rows, of which the merge drops most: ten rows of
-eight segments and 105 columns took 44 ms of one thread, and take 15. A column of few rows is read value by value, of a
-segment without decoding the others. Rows are those of `selection` and the merge (`answer.combine`), to which `keys_of`
-leaves what does not fit by returning None.
+A task that returns whole rows reads each column for its own first rows, most of which the merge drops: ten rows of
+eight segments and 105 columns took 44 ms of one thread, and now take 15. For few rows a column is read value by value;
+a segment's column is not decoded as a whole. Rows equal those of `selection` and the merge (`answer.combine`).
+`keys_of` returns None for leaves that do not fit and leaves them to that code.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import DTYPES, arrow_type
 
 MAX_ROWS: Final = 256
-"""More are read faster by whole columns."""
+"""Most rows. More are read faster by whole columns."""
 MIN_COLUMNS: Final = 8
-"""Fewer cost less than what is done twice."""
-_MEMO: Final = "late_rows"
+"""Fewest columns beside the order keys. Fewer cost less than the work that is done twice."""
+_MEMO: Final = "late_materialization"
 _TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 _NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The first rows of one task: their order keys, slots of `keys_of`, and where they are."""
+    """First rows of one task: their order keys, in the slots of `keys_of`, and their docs."""
 
     keys: pa.Table
     columns: Columns
@@ -46,11 +47,12 @@ class Chosen:
 
 
 def keys_of(work: LeafWork) -> LeafWork | None:
-    """The leaf's work with its order keys for columns; None if its rows are better read at once. Made once per plan."""
+    """Return the leaf's work with only its order keys as columns; None if its rows are better read at once. Made once
+    per plan."""
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _make_keys(work)
-    made: LeafWork | None = work.memo[_MEMO]
-    return made
+    keys: LeafWork | None = work.memo[_MEMO]
+    return keys
 
 
 def _make_keys(work: LeafWork) -> LeafWork | None:
@@ -75,7 +77,7 @@ def _is_plain(expr: Expr) -> bool:
 
 
 def choose(keys: LeafWork, columns: Columns, docs: DocSet) -> Chosen:
-    """The first rows of some docs, by `keys_of` the leaf."""
+    """Select the first rows of some docs. `keys` is the work that `keys_of` returned."""
     chunk = top_chunk(keys, columns, docs)
     return Chosen(pa.Table.from_arrays(materialise(keys, chunk), schema=keys.partial_schema), columns, chunk.doc_ids())
 
@@ -83,13 +85,16 @@ def choose(keys: LeafWork, columns: Columns, docs: DocSet) -> Chosen:
 def rows(
     work: LeafWork, keys: LeafWork, chosen: Sequence[Chosen], order: Sequence[tuple[str, SqlType, bool, bool]]
 ) -> pa.Table:
-    """The first rows of all tasks, in order, of the leaf's `partial_schema`; order: of the keys' slots."""
-    first = order_table(pa.concat_tables([one.keys for one in chosen]), order, work.rows_needed)
-    starts = np.cumsum([0, *(len(one.docs) for one in chosen)])
+    """Return the first rows of all tasks, in order, as a table of `work.partial_schema`. `order` refers to the slots of
+    `keys`."""
+    first = order_table(pa.concat_tables([selection.keys for selection in chosen]), order, work.rows_needed)
+    starts = np.cumsum([0, *(len(selection.docs) for selection in chosen)])
     tasks = np.searchsorted(starts, first, side="right") - 1
-    docs = np.concatenate([one.docs for one in chosen])[first]
+    docs = np.concatenate([selection.docs for selection in chosen])[first]
     parts = [
-        (one.columns, np.flatnonzero(tasks == number)) for number, one in enumerate(chosen) if np.any(tasks == number)
+        (selection.columns, np.flatnonzero(tasks == number))
+        for number, selection in enumerate(chosen)
+        if np.any(tasks == number)
     ]
     arrays = []
     for expr in work.columns:
@@ -100,24 +105,24 @@ def rows(
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
-    """How values at docs are read: of a segment's column without decoding the others."""
+class _ValuesAtDocs:
+    """Functions that read values at docs; of a segment's column they do so without decoding the other values."""
 
     reader: Reader
     dict_ids: Callable[[Docs], NDArray[Any]]
     values: Callable[[Docs], NDArray[Any]]
 
 
-def _reader(columns: Columns, name: str) -> _Taken:
+def _reader(columns: Columns, name: str) -> _ValuesAtDocs:
     reader = columns.reader(name)
     if isinstance(columns, SegmentColumns):
         row_reader: RowReader = reader  # type: ignore[assignment]  # of a segment's columns every reader is one
-        return _Taken(reader, row_reader.take_dict_ids, row_reader.take_values)
-    return _Taken(reader, lambda docs: reader.dict_ids()[docs], lambda docs: reader.values()[docs])
+        return _ValuesAtDocs(reader, row_reader.take_dict_ids, row_reader.take_values)
+    return _ValuesAtDocs(reader, lambda docs: reader.dict_ids()[docs], lambda docs: reader.values()[docs])
 
 
-_Part = tuple[_Taken, NDArray[np.int64], Docs]
-"""A reader, rows of the answer and their docs."""
+_Part = tuple[_ValuesAtDocs, NDArray[np.int64], Docs]
+"""Reader, rows of the answer, and their docs."""
 
 
 def _read_numbers(expr: Column, parts: Sequence[_Part]) -> pa.Array:
@@ -139,7 +144,7 @@ def _read_texts(expr: Column, parts: Sequence[_Part]) -> pa.Array:
     for taken, at, docs in parts:
         dictionary = taken.reader.dictionary
         texts = taken.reader.strings() if dictionary is None else dictionary.arrow()
-        places = docs if dictionary is None else taken.dict_ids(docs)
-        for row, place in zip(at.tolist(), places.tolist(), strict=True):
-            out[row] = texts[place].as_py()
+        positions = docs if dictionary is None else taken.dict_ids(docs)
+        for row, position in zip(at.tolist(), positions.tolist(), strict=True):
+            out[row] = texts[position].as_py()
     return pa.array(out, arrow_type(expr.type))

@@ -1,7 +1,9 @@
-"""GROUP BY where almost every doc has keys of its own: rows are left to the merge, which groups all of them at once.
+"""Partial-aggregation bypass: GROUP BY where almost every doc has keys of its own leaves rows to the merge, which
+groups all of them at once.
 
-A table of groups per task would be filled, read and thrown away, only to merge about as many rows. The first docs tell
-whether it is so; as groups are merged by parts (`vectors.partitioned`), to be wrong about the others costs little.
+A table of groups per task would be filled, read and thrown away, only to merge about as many rows. A sample of the
+first docs decides. As groups are merged by parts (`vectors.partitioned`), a wrong guess about the other docs costs
+little.
 """
 
 from __future__ import annotations
@@ -25,22 +27,24 @@ from merlot.values.types import TypeName
 from merlot.vectors.encoding import group_rows, with_one_zero
 
 LEAST_DOCS: Final = 1 << 15
-"""Of fewer, grouping costs little."""
+"""Fewest docs. Fewer cost little to group."""
 SAMPLE_DOCS: Final = 1 << 13
 LEAST_SHARE: Final = 0.985
-"""Groups among the rows of the sample: of 8,192 rows drawn from 270,000 keys."""
+"""Least share of groups among the rows of the sample: that of 8,192 rows drawn from 270,000 keys."""
 LEAST_SHARE_OF_TEXTS: Final = 0.75
-"""As much, where each task would have to look at texts, and the merge again."""
+"""The same, if each task would have to read texts, and the merge again."""
 _WIDE: Final = frozenset({TypeName.BIG_DECIMAL, TypeName.BYTES, TypeName.STRING, TypeName.JSON})
-"""Types of arguments whose states are not a few numbers."""
+"""Types of arguments whose states are more than a few numbers."""
 
 
 def rows(
     work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, total: int
 ) -> Sequence[pa.ChunkedArray | pa.Array] | None:
-    """Key columns, then state columns, a row per doc; None if docs had better be grouped. total: docs of all tasks.
+    """Return key columns, then state columns, with a row per doc; None if docs are to be grouped. `total` is the number
+    of docs of all tasks.
 
-    Rows are never more than the groups that a query may have, nor their keys than the bytes of an answer."""
+    Rows are never more than the groups that a query may have, nor are the bytes of their keys more than those of an
+    answer."""
     if docs.count < LEAST_DOCS or total > context.limits.max_groups or columns.stored_states is not None:
         return None
     if any(key.type.is_array for key in work.keys) or not all(map(_is_small, work.aggregations)):
@@ -51,13 +55,13 @@ def rows(
 
 
 def _is_small(aggregation: Aggregation) -> bool:
-    """Whether a state is a few numbers."""
+    """Return whether a state is a few numbers."""
     types = {argument.type.base for argument in aggregation.arguments}
     return aggregation.function.is_light and not types & _WIDE
 
 
 def _differ(work: LeafWork, chunk: Chunk) -> bool:
-    """Whether most of the first docs have keys of their own."""
+    """Return whether most of the first docs have keys of their own."""
     sample = chunk.at(np.arange(min(SAMPLE_DOCS, chunk.num_rows)))
     readers = map(chunk.columns.reader, work.columns_of_keys)
     has_texts = any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)
@@ -84,8 +88,8 @@ def _read(
         if num_bytes > max_bytes:
             return None
         groups = np.arange(start, start + chunk.num_rows, dtype=np.uint32)
-        for one in states:
-            one.add(chunk, groups)
+        for state in states:
+            state.add(chunk, groups)
         start += chunk.num_rows
     every = np.arange(docs.count)
-    return [*map(pa.chunked_array, keys), *(column for one in states for column in one.states(every))]
+    return [*map(pa.chunked_array, keys), *(column for state in states for column in state.states(every))]

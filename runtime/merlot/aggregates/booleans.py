@@ -40,7 +40,7 @@ class Boolean(AggregationFunction):
         return (StateField("value", pa.int64()),)
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
-        return ExtremeState(num_groups, is_min=self._is_and, is_integer=True, known=(*inputs, UNKNOWN)[0])
+        return ExtremeState(num_groups, is_min=self._is_and, is_integer=True, first_input=(*inputs, UNKNOWN)[0])
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         missing: Any = columns[0].is_null().to_numpy(zero_copy_only=False)

@@ -134,7 +134,7 @@ class Extreme(AggregationFunction):
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         is_integer = call.types[0].base in INTEGERS
-        return ExtremeState(num_groups, is_min=self._is_min, is_integer=is_integer, known=(*inputs, UNKNOWN)[0])
+        return ExtremeState(num_groups, is_min=self._is_min, is_integer=is_integer, first_input=(*inputs, UNKNOWN)[0])
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         return finished(call, columns[0], is_min=self._is_min)

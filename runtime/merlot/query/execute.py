@@ -23,7 +23,7 @@ from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
-from merlot.query.operators import aggregation_bypass, key_ranges, late_materialization
+from merlot.query.operators import aggregation_bypass, late_materialization, range_partitioned
 from merlot.query.operators.group_by import aggregate, group
 from merlot.query.operators.group_keys import mapped_keys
 from merlot.query.operators.selection import select_first, select_top
@@ -249,7 +249,7 @@ def _by_keys(leaf: Leaf, targets: Sequence[LeafTarget]) -> list[Task] | None:
     if len(targets) != 1:
         return None
     (target,) = targets
-    ranges = key_ranges.cut(target.leaf(leaf).work, target.columns, target.node)
+    ranges = range_partitioned.cut(target.leaf(leaf).work, target.columns, target.node)
     return None if ranges is None else [Task(target, 0, target.columns.num_docs, keys) for keys in ranges]
 
 
@@ -270,7 +270,7 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Task
         return TaskResult(None, 0, num_entries, False)
     columns, work = task.target.columns, task.target.leaf(leaf).work
     if task.keys is not None:
-        groups = key_ranges.group(work, columns, docs, context, task.keys)
+        groups = range_partitioned.group(work, columns, docs, context, task.keys)
         return TaskResult(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
     slots: Sequence[pa.Array | pa.ChunkedArray]
     rows = None if work.kind is not LeafKind.GROUP_BY else aggregation_bypass.rows(work, columns, docs, context, total)

@@ -1,5 +1,4 @@
-"""Bind queries that differ only in the constants of WHERE once: parsing costs ten times as much as the rest of
-planning.
+"""Bind queries that differ only in the constants of WHERE once: parsing costs ten times as much as all the rest.
 
 A *shape* is a query's text without the numbers and strings of its WHERE clause, which one regular expression finds. A
 *template* is the bound query of a shape with placeholders for these constants. To find where each constant goes, the

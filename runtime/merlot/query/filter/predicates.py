@@ -365,7 +365,7 @@ class LateMatch:
             self.by_rows.apply(scan, mode)
             return
         if not self._made:
-            # Threads that come at once make the same.
+            # Threads that arrive at the same time compute equal tables.
             self._made.append(self.by_values())
         (self._made[0] or self.by_rows).apply(scan, mode)
 

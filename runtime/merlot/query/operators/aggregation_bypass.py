@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from merlot.functions.evaluate import evaluate
 from merlot.query.aggregation import Aggregation
+from merlot.query.constant_sums import accumulators
 from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import DocSet
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
-from merlot.query.shifted_sums import accumulators
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.values.types import TypeName
 from merlot.vectors.encoding import group_rows, with_one_zero

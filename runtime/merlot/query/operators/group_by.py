@@ -19,13 +19,13 @@ from merlot.functions.evaluate import evaluate
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
 from merlot.query.accumulators import Accumulator, StateAccumulator
+from merlot.query.constant_sums import SumPlusConstant, accumulators
 from merlot.query.context import ExecutionContext, check_groups
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.operators.group_keys import DictionaryKey, GroupKey, ValueKey, key_of
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
-from merlot.query.shifted_sums import ShiftedSum, accumulators
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.vectors import account
@@ -65,7 +65,7 @@ def group(
 
 def accumulators_of(
     work: LeafWork, columns: Columns, num_groups: int
-) -> Sequence[Accumulator | ShiftedSum | StateAccumulator]:
+) -> Sequence[Accumulator | SumPlusConstant | StateAccumulator]:
     stored = columns.stored_states
     if stored is None:
         return accumulators(work, num_groups, columns)
@@ -235,7 +235,7 @@ def finish(
     keys: Sequence[GroupKey],
     packing: Packing,
     packed: NDArray[np.uint64],
-    accumulators: Sequence[Accumulator | ShiftedSum | StateAccumulator],
+    accumulators: Sequence[Accumulator | SumPlusConstant | StateAccumulator],
     groups: NDArray[np.int64],
     context: ExecutionContext,
 ) -> list[pa.Array]:

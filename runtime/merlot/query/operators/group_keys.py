@@ -110,7 +110,7 @@ def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _
     if reader.multi_value or expr.type.is_array or (reader.nulls is not None and not isinstance(expr, Column)):
         return None
     with contextlib.suppress(QueryArithmeticError):
-        # An error of a value may be of none of the rows that the filter keeps.
+        # The value that raised may belong to no row that the filter keeps.
         return MappedKey(expr, reader, run)
     return None
 
@@ -183,8 +183,8 @@ class WholeKey:
     def append(self, chunk: Chunk, radix: int, keys: Keys) -> None:
         values = evaluate(self._expr, chunk).spread(chunk.num_rows).data
         values = read_only(values.view(np.uint8) if values.dtype == np.bool_ else values)
-        # The bounds are a claim of the segment's, and of whoever derived them from it: groups outside would be written
-        # past the end of what is reserved for them.
+        # The bounds were claimed by the segment and derived from its claims: groups outside of them would be written
+        # past the end of the memory that is reserved for them.
         if not kernels.append_whole(values, np.int64(self._low), np.uint64(self.cardinality - 1), radix, keys):
             raise CorruptionError(f"value out of its bounds key={self._expr} low={self._low} high={self._high}")
 

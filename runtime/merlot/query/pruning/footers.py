@@ -40,8 +40,8 @@ def statistics_of(
 
 
 def _bounds(footer: SegmentMetadata, field: FieldSpec) -> Bounds | None:
-    """Return the bounds of a column in a segment; None if the segment lacks the column: its default value then depends
-    on the schema."""
+    """Return the bounds of a column in a segment; None if the footer has none that can be read. A segment without the
+    column has the default value that the schema names at the time of a query."""
     column = footer.columns.get(field.name)
     if column is None:
         return None

@@ -35,7 +35,7 @@ def needed(work: LeafWork, verdicts: Verdicts, statistics: SegmentStatistics) ->
     if work.rows_needed > int(sure_docs.sum()):
         return matching
     if not work.order_by:
-        # The first segments that are sure to pass, as many as it takes.
+        # Of the segments that are certain to pass, the first ones that hold enough rows.
         reached = np.cumsum(sure_docs)
         first: NDArray[np.bool_] = (verdicts == ALL) & (reached - sure_docs < work.rows_needed)
         return first

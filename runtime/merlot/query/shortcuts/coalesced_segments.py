@@ -406,7 +406,7 @@ def _is_worth_coalescing(medium: Sequence[ImmutableSegment], names: frozenset[st
             num_bytes += _num_bytes(column.metadata)
             if TEXTS in column.metadata.buffers and column.type is not TypeName.BIG_DECIMAL:
                 texts.add(name)
-    # If all columns are texts without dict ids, coalescing saves nothing: it saves merging by values.
+    # Texts without dict ids are read no faster: if there are no other columns, coalescing gains nothing.
     return num_bytes <= MEDIUM_BYTES and (not texts or texts != names)
 
 

@@ -24,12 +24,12 @@ from merlot.kernels import aggregate as kernels
 from merlot.query.aggregation import Aggregation
 from merlot.query.answer.partial import Partial, PlainRows
 from merlot.query.answer.result import special_text
+from merlot.query.constant_sums import family_of
 from merlot.query.context import CancelToken, ExecutionContext
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, StatesOf
-from merlot.query.shifted_sums import family_of
 from merlot.query.targets import Task, TaskResult, matched, select
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
@@ -58,7 +58,7 @@ class Term:
     """True if the answer is a LONG, false if it is a DOUBLE."""
     start: int
     width: int
-    shift: int = 0
+    constant: int = 0
     """Constant that is added to each value of the column."""
 
 
@@ -144,14 +144,14 @@ def _term(aggregation: Aggregation, start: int) -> Term | None:
     width = len(aggregation.fields)
     if not form.wants_values:
         return Term(form, None, True, is_long, start, width)
-    family, shift = family_of(aggregation) or (None, 0)
+    family, constant = family_of(aggregation) or (None, 0)
     argument = aggregation.arguments[0] if family is None else family.argument
     if not isinstance(argument, Column) or argument.type.is_array or argument.name.startswith("$"):
         return None
     is_whole = argument.type.base in _WHOLE
     if not is_whole and (argument.type.base not in _FLOATS or form.wants_extremes):
         return None
-    return Term(form, argument, is_whole, is_long, start, width, shift)
+    return Term(form, argument, is_whole, is_long, start, width, constant)
 
 
 def _wanted(column: Column, terms: Sequence[Term]) -> tuple[bool, bool]:
@@ -265,8 +265,8 @@ class Tallies:
         columns: list[list[Any]] = []
         for term in self._row.terms:
             tally = rows if term.column is None else tallies[term.column]
-            if term.shift:
-                tally = Tally(self.num_docs, tally.whole + term.shift * self.num_docs)
+            if term.constant:
+                tally = Tally(self.num_docs, tally.whole + term.constant * self.num_docs)
             columns += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
         return columns
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, MerlotError, UnavailableError, first_line
 from merlot.query.answer.result import ResultTable
-from merlot.query.stages import engine_words
+from merlot.query.stages import engine_messages
 from merlot.query.stages.engine_calls import MAX_DIGITS, EngineFunction, engine_type, without_end_zeros
 from merlot.query.stages.engine_instances import INSTANCES, EngineFailedError, EngineLimits
 from merlot.query.stages.engine_sql import EngineQuery
@@ -74,7 +74,7 @@ class Engine:
                     with self._lock:
                         self._connection = None  # before it is closed: a closed one refuses interrupts
         except (EngineFailedError, OSError, pa.ArrowException) as error:
-            # What fails past the first rows comes from the reader, as an error of Arrow's with the same text.
+            # A failure past the first rows comes from the reader, as an Arrow error with the same text.
             if self._failure is not None:
                 raise self._failure from error
             raise self._named(error) from error
@@ -148,9 +148,9 @@ class Engine:
                 sizes = f"memory={self._limits.memory_bytes} spill={self._limits.spill_bytes}"
                 return LimitExceededError(f"stages need more than they may take {sizes}")
             case "Out of Range" | "Conversion":
-                return QueryArithmeticError(engine_words.of_number(text))
+                return QueryArithmeticError(engine_messages.of_number(text))
             case "Binder" | "Parser" | "Not implemented":
-                # What is bound here and means nothing there, as a window within a window, or is not there yet.
+                # Constructs that our binder accepts and the engine does not, such as a window within a window.
                 return UnsupportedSqlError(f"in stages above leaves: {reason or text}")
         if "More than one row returned by a subquery" in text:
             return StageError("more than one row returned by a subquery for a value")

@@ -53,7 +53,7 @@ class Slots:
         self.found: dict[str, Slot] = {}
 
     def typed(self, aggregate: Aggregate, *, is_distinct: bool) -> Aggregate:
-        """Return the aggregate with Pinot's type in queries of several stages: sums of whole numbers are LONG, and
+        """Return the aggregate with its type in queries of several stages: sums of whole numbers are LONG, and
         extremes have their argument's type."""
         name, args = aggregate.function, aggregate.args
         if name == "sum":

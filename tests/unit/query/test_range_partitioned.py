@@ -8,7 +8,7 @@ import pytest
 from tests.budget import count
 
 from merlot.query.context import ExecutionLimits
-from merlot.query.operators import key_ranges
+from merlot.query.operators import range_partitioned
 from merlot.vectors.errors import LimitExceededError
 
 FIELDS = [
@@ -30,15 +30,15 @@ QUERIES = (
 def cut(monkeypatch):
     """How many ranges each query was cut into; small tables are, too."""
     counts = []
-    original = key_ranges.cut
+    original = range_partitioned.cut
 
     def counted(*asked):
         found = original(*asked)
         counts.append(0 if found is None else len(found))
         return found
 
-    monkeypatch.setattr(key_ranges, "LEAST_DOCS", 1)
-    monkeypatch.setattr(key_ranges, "cut", counted)
+    monkeypatch.setattr(range_partitioned, "LEAST_DOCS", 1)
+    monkeypatch.setattr(range_partitioned, "cut", counted)
     return counts
 
 
@@ -65,7 +65,7 @@ def test_groups_are_the_same_by_ranges_of_keys_and_of_docs(make_table, cut, monk
         cut.clear()
         by_keys = table.query(option + sql)
         with monkeypatch.context() as patch:
-            patch.setattr(key_ranges, "LEAST_DOCS", 1 << 40)
+            patch.setattr(range_partitioned, "LEAST_DOCS", 1 << 40)
             assert table.query(option + sql) == by_keys
         assert cut[1] == 0
 
@@ -73,7 +73,7 @@ def test_groups_are_the_same_by_ranges_of_keys_and_of_docs(make_table, cut, monk
 def test_ranges_are_taken_of_many_keys_and_docs_are_counted_once(make_table, cut):
     table = make_table(FIELDS, rows_of(Random(1), 2_000, 0, 900))
     partial = table.partial("SELECT k, COUNT(*) FROM t GROUP BY k LIMIT 9999")
-    assert cut == [key_ranges.NUM_RANGES]
+    assert cut == [range_partitioned.NUM_RANGES]
     assert (partial.stats.num_docs_scanned, partial.stats.num_segments_matched) == (2_000, 1)
 
 

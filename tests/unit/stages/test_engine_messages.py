@@ -4,7 +4,7 @@ import duckdb
 import pytest
 
 from merlot.errors import first_line
-from merlot.query.stages.engine_words import DOES_NOT_FIT, of_number
+from merlot.query.stages.engine_messages import DOES_NOT_FIT, of_number
 
 NINES = "'" + "9" * 38 + "'"
 

@@ -27,8 +27,8 @@ from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import INT, SqlType
 
-_MEMO: Final = "shifted_sums"
-MOST_SHIFT: Final = 1 << 30
+_MEMO: Final = "constant_sums"
+MOST_CONSTANT: Final = 1 << 30
 """Largest constant. Times 2**31 rows it fits 64 bits."""
 
 
@@ -56,12 +56,12 @@ class _Shared:
         return self._states
 
 
-class ShiftedSum:
+class SumPlusConstant:
     """Accumulator of one member of a family. The first member feeds the sum that all share."""
 
-    def __init__(self, aggregation: Aggregation, shared: _Shared, shift: int, *, feeds: bool) -> None:
+    def __init__(self, aggregation: Aggregation, shared: _Shared, constant: int, *, feeds: bool) -> None:
         self._shared = shared
-        self._shift = shift
+        self._constant = constant
         self._feeds = feeds
         self._num_fields = len(aggregation.fields)
         self.rows_by_group: NDArray[np.int64] | None = None
@@ -79,7 +79,7 @@ class ShiftedSum:
     def states(self, groups: Chosen) -> list[pa.Array]:
         """Return the state columns of the chosen groups: the halves of a sum, and for an average the count."""
         high, low, count = self._shared.states(groups)
-        added = count * np.int64(self._shift)
+        added = count * np.int64(self._constant)
         low = low + (added & LOW_MASK)
         high = high + (added >> 32) + (low >> 32)
         return [pa.array(high), pa.array(low & LOW_MASK), pa.array(count)][: self._num_fields]
@@ -91,15 +91,15 @@ class _Member:
 
     family: SumFamily
     average: Aggregation
-    shift: int
+    constant: int
 
 
-def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accumulator | ShiftedSum]:
+def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accumulator | SumPlusConstant]:
     """Return an accumulator for each of the plan's aggregates, in order."""
     if _MEMO not in work.memo:
         work.memo[_MEMO] = _members(work.aggregations)
     shared: dict[SumFamily, _Shared] = {}
-    states: list[Accumulator | ShiftedSum] = []
+    states: list[Accumulator | SumPlusConstant] = []
     for aggregation, member in zip(work.aggregations, work.memo[_MEMO], strict=True):
         if member is None:
             states.append(Accumulator(aggregation, num_groups, columns))
@@ -107,7 +107,7 @@ def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accu
         is_first = member.family not in shared
         if is_first:
             shared[member.family] = _Shared(Accumulator(member.average, num_groups, columns))
-        states.append(ShiftedSum(aggregation, shared[member.family], member.shift, feeds=is_first))
+        states.append(SumPlusConstant(aggregation, shared[member.family], member.constant, feeds=is_first))
     return states
 
 
@@ -141,7 +141,7 @@ def family_of(aggregation: Aggregation) -> tuple[SumFamily, int] | None:
         left, right = right, left
     if left.type != INT or not isinstance(right, Literal) or right.type.base.name not in ("INT", "LONG"):
         return None
-    if not isinstance(right.value, int) or abs(right.value) >= MOST_SHIFT:
+    if not isinstance(right.value, int) or abs(right.value) >= MOST_CONSTANT:
         return None
     return SumFamily(left, aggregation.filter), right.value if expr.function == "plus" else -right.value
 

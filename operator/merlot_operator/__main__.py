@@ -18,7 +18,7 @@ from kopf._cogs.structs.references import Insights
 from merlot.clock import SystemClock
 from merlot.errors import InvalidInputError, MerlotError
 from merlot.telemetry import LogFormat, configure_logging
-from merlot_operator import handlers, late
+from merlot_operator import handlers, late_kinds
 from merlot_operator.config import Config, from_environment
 from merlot_operator.context import ReconcileContext
 from merlot_operator.controllers.metastores import Metastores
@@ -32,7 +32,7 @@ from merlot_operator.kube.ownership import Owner, check_owned
 from merlot_operator.kube.writer import Writer
 from merlot_operator.progress import OperatorProgress
 from merlot_operator.reconcilers import loop as reconcile
-from merlot_operator.reconcilers.going import let_go_of_own
+from merlot_operator.reconcilers.deleted_namespaces import let_go_of_own
 from merlot_operator.watchdog import Watchdog, end_at_once
 from merlot_operator.workqueue import WorkQueue
 
@@ -97,7 +97,7 @@ async def operate(config: Config) -> None:
 
 async def _run(context: ReconcileContext, insights: Insights) -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(late.follow(context, insights))
+        group.create_task(late_kinds.follow(context, insights))
         group.create_task(reconcile.run(context))
 
 

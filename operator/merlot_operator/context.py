@@ -85,17 +85,17 @@ class ReconcileContext:
     clusters: dict[str, ClusterNote] = field(default_factory=dict)
     waiting: dict[tuple[str, str], tuple[tuple[str, ...], float]] = field(default_factory=dict)
     """Steps that each pool waits for, and the time since when."""
-    lacking: dict[str, float] = field(default_factory=dict)
+    lacking_pods_since: dict[str, float] = field(default_factory=dict)
     """Time since when a StatefulSet or Job, by uid, has had fewer pods than it wants."""
-    trials: dict[str, FailedAttempt] = field(default_factory=dict)
+    failed_attempts: dict[str, FailedAttempt] = field(default_factory=dict)
     """Jobs that could not be created, by `namespace/name`."""
-    taking: dict[str, asyncio.Lock] = field(default_factory=dict)
+    ownership_locks: dict[str, asyncio.Lock] = field(default_factory=dict)
     """Lock of each namespace, held while its owner is determined."""
     owned: set[str] = field(default_factory=set)
     """Namespaces that this process has marked as its own; another process may have taken one over since."""
-    going: set[str] = field(default_factory=set)
+    deleting: set[str] = field(default_factory=set)
     """Namespaces that are being deleted; no declared object in them waits for the operator."""
-    unjudged: dict[str, float] = field(default_factory=dict)
+    unjudged_since: dict[str, float] = field(default_factory=dict)
     """Time since when an object, by uid, that is left to another operator has not been judged by that operator."""
     last_busy: dict[str, float] = field(default_factory=dict)
     """Time when a namespace last had tasks for minions."""

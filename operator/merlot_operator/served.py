@@ -89,7 +89,7 @@ async def _list_kind(context: ReconcileContext, kind: ResourceKind, place: Place
     except NotFoundError:
         if kind is TABLES:
             raise
-        return  # The kind's definition is not installed: `late` adds the watch once it is.
+        return  # The kind's definition is not installed: `late_kinds` adds the watch once it is.
     for gone in context.store.replace(kind, place, listing):
         handlers.wake(context, kind, gone)
 

@@ -37,7 +37,7 @@ def has_finalizer(body: Object) -> bool:
 async def ensure_finalizer(context: ReconcileContext, body: Object) -> Object:
     """Return the object with the operator's finalizer, unless its namespace is being deleted and would wait for the
     operator."""
-    if has_finalizer(body) or namespace_of(body) in context.going:
+    if has_finalizer(body) or namespace_of(body) in context.deleting:
         return body
     return await _set(context, body, [*(body["metadata"].get("finalizers") or ()), FINALIZER])
 

@@ -17,7 +17,7 @@ from merlot_operator.context import SETTLE_S, ReconcileContext
 from merlot_operator.kube.kinds import ROLLUPS, TABLES, UPSERTS, ResourceKind, namespace_of
 from merlot_operator.metrics import FAILURES, PASS_SECONDS, PASSES, QUEUE
 from merlot_operator.reconcilers.clusters import reconcile_cluster
-from merlot_operator.reconcilers.going import reconcile_namespace
+from merlot_operator.reconcilers.deleted_namespaces import reconcile_namespace
 from merlot_operator.reconcilers.ownership import is_ours, let_go, report_owner
 from merlot_operator.reconcilers.pools import reconcile_pool
 from merlot_operator.reconcilers.rollups import reconcile_rollup
@@ -114,7 +114,7 @@ async def _work(context: ReconcileContext) -> None:
 
 async def _pass(context: ReconcileContext, key: QueueKey) -> float | None:
     """Reconcile the key's subject, unless its namespace is another operator's or is being deleted."""
-    if key.namespace in context.going and key.subject is not Subject.NAMESPACE:
+    if key.namespace in context.deleting and key.subject is not Subject.NAMESPACE:
         context.queue.wake(QueueKey(Subject.NAMESPACE, key.namespace), SETTLE_S)
         return None
     if await is_ours(context, key.namespace):

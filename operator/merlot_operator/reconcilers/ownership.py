@@ -28,7 +28,8 @@ SILENT_S = 30.0
 async def is_ours(context: ReconcileContext, namespace: str) -> bool:
     """Return True if this operator may write in the namespace, which it takes if it may. Raise ConflictError if another
     operator takes it first."""
-    async with context.taking.setdefault(namespace, asyncio.Lock()):  # Many passes begin at once in a new namespace.
+    # Many passes begin at once in a new namespace.
+    async with context.ownership_locks.setdefault(namespace, asyncio.Lock()):
         return await _is_ours(context, namespace)
 
 
@@ -92,9 +93,9 @@ async def report_owner(context: ReconcileContext, body: Object) -> float:
     )
     await context.events.warning(body, REASON, text)
     now = context.clock.monotonic()
-    since = context.unjudged.setdefault(body["metadata"]["uid"], now)
+    since = context.unjudged_since.setdefault(body["metadata"]["uid"], now)
     if body.get("status", {}).get("observedGeneration") == body["metadata"]["generation"]:
-        context.unjudged.pop(body["metadata"]["uid"])
+        context.unjudged_since.pop(body["metadata"]["uid"])
         return context.config.resync_s
     if now - since >= SILENT_S:
         claims = (("Accepted", None), ("Ready", False), ("Degraded", True))

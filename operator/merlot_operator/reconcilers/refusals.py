@@ -23,7 +23,7 @@ LONGEST_PAUSE_S = 30.0
 """Longest pause between two attempts to create a refused Job: after a quota is raised nobody waits long."""
 
 
-def next_trial(before: FailedAttempt | None, message: str, now_s: float) -> FailedAttempt:
+def next_attempt(before: FailedAttempt | None, message: str, now_s: float) -> FailedAttempt:
     """Return the record of one more failed attempt, with a doubled pause. Pure."""
     pause_s = FIRST_PAUSE_S if before is None else min(LONGEST_PAUSE_S, 2 * before.pause_s)
     return FailedAttempt(message, pause_s, now_s + pause_s)
@@ -32,7 +32,7 @@ def next_trial(before: FailedAttempt | None, message: str, now_s: float) -> Fail
 async def refusal(context: ReconcileContext, owner: Object) -> str | None:
     """Return why an object that has lacked pods for a while gets none; None if no recent event says so."""
     now = context.clock.monotonic()
-    since = context.lacking.setdefault(owner["metadata"]["uid"], now)
+    since = context.lacking_pods_since.setdefault(owner["metadata"]["uid"], now)
     if now - since < PATIENCE_S:
         return None
     events = await context.kube.events_about(owner, "FailedCreate")
@@ -44,7 +44,7 @@ async def refusal(context: ReconcileContext, owner: Object) -> str | None:
 
 def complete(context: ReconcileContext, owner: Object) -> None:
     """Note that the object lacks no pods."""
-    context.lacking.pop(owner["metadata"]["uid"], None)
+    context.lacking_pods_since.pop(owner["metadata"]["uid"], None)
 
 
 def _when(event: dict[str, Any]) -> int:

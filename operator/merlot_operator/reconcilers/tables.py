@@ -47,7 +47,7 @@ from merlot_operator.manifests.parts import BROKER, CONTROLLER
 from merlot_operator.places import NotAllowedError, check_places, places_problem
 from merlot_operator.reconcilers.deletion import delete_table
 from merlot_operator.reconcilers.finalizers import ensure_finalizer
-from merlot_operator.reconcilers.refusals import complete, next_trial, refusal
+from merlot_operator.reconcilers.refusals import complete, next_attempt, refusal
 from merlot_operator.status.conditions import Condition
 from merlot_operator.status.reporting import write_status
 from merlot_operator.status.table import table_conditions, table_status
@@ -242,7 +242,7 @@ async def _run_batches(
     refused = {}
     namespace = body["metadata"]["namespace"]
     for name in plan.obsolete:
-        context.trials.pop(f"{namespace}/{name}", None)
+        context.failed_attempts.pop(f"{namespace}/{name}", None)
         obsolete = context.store.get(JOBS, namespace, name)
         if obsolete is not None and not is_deleting(obsolete):
             await context.writer.delete(obsolete)
@@ -258,16 +258,16 @@ async def _run_batches(
             secrets=_secrets(table),
             is_suspended=table.spec.suspend or batch.job.suspend,
         )
-        trial = await _try_job(context, body, table, run)
-        if trial is not None:
-            refused[name] = trial.message
+        attempt = await _try_job(context, body, table, run)
+        if attempt is not None:
+            refused[name] = attempt.message
     return refused
 
 
 async def _try_job(context: ReconcileContext, body: Object, table: Table, run: BatchPod) -> FailedAttempt | None:
-    """Create the Job if its next trial is due; return the attempt if it failed, or None if the Job exists."""
+    """Create the Job if its next attempt is due; return the attempt if it failed, or None if the Job exists."""
     key, now_s = f"{run.namespace}/{run.job}", context.clock.monotonic()
-    before = context.trials.get(key)
+    before = context.failed_attempts.get(key)
     if before is not None and now_s < before.next_s:
         return before
     try:
@@ -276,9 +276,9 @@ async def _try_job(context: ReconcileContext, body: Object, table: Table, run: B
     except (InvalidInputError, ConflictError, UnavailableError) as error:
         _LOG.warning("job cannot be written job=%s namespace=%s cause=%s", run.job, run.namespace, error)
         message = f"Job {run.job} cannot be written: {error}"[:MAX_MESSAGE]
-        context.trials[key] = next_trial(before, message, now_s)
-        return context.trials[key]
-    context.trials.pop(key, None)
+        context.failed_attempts[key] = next_attempt(before, message, now_s)
+        return context.failed_attempts[key]
+    context.failed_attempts.pop(key, None)
     return None
 
 

@@ -15,8 +15,8 @@ from merlot_operator.config import Config, from_environment
 from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.kinds import DECLARED, FINALIZER, PODS, SERVICES, TABLE, TABLES, Object, ResourceKind, kind_of
 from merlot_operator.reconcilers import loop
+from merlot_operator.reconcilers.deleted_namespaces import let_go_of_own, outlives, reconcile_namespace
 from merlot_operator.reconcilers.finalizers import ensure_finalizer
-from merlot_operator.reconcilers.going import let_go_of_own, outlives, reconcile_namespace
 from merlot_operator.workqueue import QueueKey, Subject
 
 ENVIRONMENT = {
@@ -134,7 +134,7 @@ async def test_the_next_namespace_of_the_name_is_served(monkeypatch: pytest.Monk
     assert await loop._pass(context, QueueKey(Subject.CLUSTER, "team")) is None
     server.is_going = False
     await reconcile_namespace(context, "team", "")
-    assert context.going == set()
+    assert context.deleting == set()
 
 
 @pytest.mark.parametrize("change", ["DELETED", "MODIFIED"])

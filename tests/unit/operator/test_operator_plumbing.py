@@ -17,7 +17,7 @@ from merlot_operator.kube.client import Listing
 from merlot_operator.kube.compare import differences, holds
 from merlot_operator.kube.kinds import TABLES
 from merlot_operator.kube.pods import problems
-from merlot_operator.reconcilers.refusals import next_trial
+from merlot_operator.reconcilers.refusals import next_attempt
 from merlot_operator.status import conditions
 from merlot_operator.status.conditions import Condition
 from merlot_operator.workqueue import QueueKey, Subject, WorkQueue
@@ -266,7 +266,7 @@ def test_pod_that_runs_has_no_problem() -> None:
 def test_a_job_that_is_refused_again_and_again_is_tried_with_growing_pauses() -> None:
     trial, now_s, pauses = None, 0.0, []
     for _ in range(8):
-        trial = next_trial(trial, "exceeded quota", now_s)
+        trial = next_attempt(trial, "exceeded quota", now_s)
         pauses.append(trial.next_s - now_s)
         now_s = trial.next_s
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]

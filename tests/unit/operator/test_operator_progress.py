@@ -15,7 +15,7 @@ from merlot_operator import handlers
 from merlot_operator.config import from_environment
 from merlot_operator.kube.client import ForbiddenError
 from merlot_operator.kube.kinds import DECLARED, ResourceKind
-from merlot_operator.late import resource_of, watch_missing
+from merlot_operator.late_kinds import resource_of, watch_missing
 from merlot_operator.progress import DEAD_S, UNHEARD_S, UNREADY_S, OperatorProgress
 from merlot_operator.rights import listed
 from merlot_operator.workqueue import QueueKey, Subject, WorkQueue

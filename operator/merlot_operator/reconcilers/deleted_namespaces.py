@@ -55,11 +55,11 @@ async def reconcile_namespace(context: ReconcileContext, namespace: str, _: str)
     if outlives(context.config, namespace):
         return None
     if not await is_namespace_going(context, namespace):
-        if namespace in context.going:  # Another namespace of this name has been created.
-            context.going.discard(namespace)
+        if namespace in context.deleting:  # Another namespace of this name has been created.
+            context.deleting.discard(namespace)
             handlers.wake_all(context, namespace)
         return None
-    context.going.add(namespace)
+    context.deleting.add(namespace)
     bodies = [body for kind in DECLARED for body in context.store.of(kind, namespace) if has_finalizer(body)]
     await asyncio.gather(*(_let_go(context, body) for body in bodies))
     for body in bodies:
